@@ -1,0 +1,80 @@
+# `make help` lists the targets. Every environment is built from a lock file in requirements/ and marked by a
+# stamp inside it, so that a second call starts at once; a changed lock or pyproject.toml builds it anew.
+HOST := 127.0.0.1
+PORT := 8000
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
+export PYTHON
+
+# `gpu` where the NVIDIA driver is loaded, else `cpu`; `make serve RUNTIME=cpu` decides otherwise.
+RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; \
+	then echo gpu; else echo cpu; fi)
+FIND_PYTHON := .ci/find-python
+PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON)
+LOCKED := cpu gpu train export bench dev build
+
+.PHONY: help serve test check lock clean python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
+	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
+
+test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...]
+	@.venv-dev/bin/python -m pytest $(PYTEST_ARGS)
+
+check: .venv-dev/ready ## ruff, mypy --strict, import contracts and house rules
+	@.venv-dev/bin/ruff check
+	@.venv-dev/bin/ruff format --check
+	@.venv-dev/bin/mypy
+	@.venv-dev/bin/lint-imports
+	@.venv-dev/bin/python -m pytest -q tests/house_rules
+
+python: ## show the Python that the environments are built with
+	@$(FIND_PYTHON)
+
+clean: ## remove the environments, caches and build outputs (never trained runs or data)
+	rm -rf .venv .venv-dev .venv-lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call build_environment,folder,lock file,pip options): anew each time, so that nothing of an older lock is left.
+define build_environment
+@python=$$($(FIND_PYTHON)); \
+echo "building $(1) with $$python from $(2); the first time this downloads for a minute or more" >&2; \
+rm -rf $(1); "$$python" -m venv $(1); \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt; \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(3) -r $(2); \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+touch $@
+endef
+
+.venv/ready-%: requirements/%.txt $(PROJECT_FILES)
+	$(call build_environment,.venv,$<,--require-hashes)
+
+.venv-dev/ready: requirements/dev.txt $(PROJECT_FILES)
+	$(call build_environment,.venv-dev,$<,)
+
+.venv-lock/ready: $(FIND_PYTHON)
+	@rm -rf .venv-lock; "$$($(FIND_PYTHON))" -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	@touch $@
+
+# dev.txt holds every extra but gpu and is resolved first; the others take their versions from it. torch has no
+# hash, so that a machine may bring its own build of that version.
+COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
+	--custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+lock: .venv-lock/ready ## resolve the lock files again; UPGRADE=1 takes the newest versions
+	$(COMPILE) requirements/build.in --generate-hashes -o requirements/build.txt
+	$(COMPILE) pyproject.toml --extra cpu --extra train --extra export --extra bench --extra dev \
+		-o requirements/dev.txt
+	for extra in train export bench; do \
+		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt -o requirements/$$extra.txt; done
+	for extra in cpu gpu; do \
+		$(COMPILE) pyproject.toml --extra $$extra -c requirements/dev.txt --generate-hashes \
+			-o requirements/$$extra.txt; done

@@ -1,0 +1,259 @@
+"""The bundle: what export writes and the server reads. The contract is this file.
+
+A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, and one
+folder a variant with its graphs. Every file but the manifest itself is listed in it with its size
+and hash; a file that is not listed, an unknown format version and a field that this code does not know
+are refused, all problems at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.decoding.options import LengthPenalty
+from app.errors import BundleError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+Precision = Literal["int8", "fp16", "fp32"]
+
+
+class Part(BaseModel):
+    """A piece of the manifest: frozen, and strict about what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LanguagePair(Part):
+    """A direction that the model translates.
+
+    source_prefix: a subword put before the source where one model serves several targets.
+    """
+
+    source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
+    target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
+    source_prefix: str | None = None
+
+
+class Dimensions(Part):
+    """Sizes of the graphs. `positions`: layout of the position table, as in `model.config`."""
+
+    vocab_size: int = Field(ge=8)
+    d_model: int = Field(ge=2)
+    num_heads: int = Field(ge=1)
+    d_ff: int = Field(ge=1)
+    num_encoder_layers: int = Field(ge=1)
+    num_decoder_layers: int = Field(ge=1)
+    norm: Literal["post", "pre"]
+    activation: Literal["relu", "gelu", "silu"]
+    positions: Literal["sinusoidal", "learned"]
+
+    @property
+    def head_dim(self) -> int:
+        """d_model / num_heads."""
+        return self.d_model // self.num_heads
+
+
+class SpecialIds(Part):
+    """Subwords with a meaning of their own; bos starts a target, eos ends source and target."""
+
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+
+
+class DecodingDefaults(Part):
+    """Options of a request that does not say otherwise."""
+
+    beam_size: int = Field(ge=1, le=16)
+    length_penalty: LengthPenalty
+    alpha: float
+
+
+class TensorSpec(Part):
+    """One input or output of a graph: axes are sizes, or names of sizes that vary."""
+
+    name: str
+    dtype: str
+    axes: tuple[int | str, ...]
+
+
+class GraphSpec(Part):
+    """One graph of a variant. `file` is a path in the bundle."""
+
+    file: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class Variant(Part):
+    """The same weights in one precision. `opset`: of the standard operators."""
+
+    opset: int
+    encoder: GraphSpec
+    decoder: GraphSpec
+
+
+class FileEntry(Part):
+    """Size in bytes and SHA-256 of one file."""
+
+    size: int
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Score(Part):
+    """One test set's scores, in one precision, with sacreBLEU's signatures."""
+
+    test_set: str
+    precision: Precision
+    beam_size: int
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+class TrainingData(Part):
+    """A corpus that the weights come from."""
+
+    name: str
+    num_pairs: int
+    licence: str
+
+
+class Training(Part):
+    """Where the weights come from. `commit`: of the code that trained them."""
+
+    commit: str
+    num_steps: int
+    data: tuple[TrainingData, ...]
+
+
+class Manifest(Part):
+    """manifest.json. Lengths count subwords: a source with its end token, a target with its start token."""
+
+    format_version: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")
+    language_pairs: tuple[LanguagePair, ...] = Field(min_length=1)
+    dimensions: Dimensions
+    special_ids: SpecialIds
+    max_source_length: int = Field(ge=2)
+    max_target_length: int = Field(ge=2)
+    variants: dict[Precision, Variant] = Field(min_length=1)
+    decoding: DecodingDefaults
+    scores: tuple[Score, ...]
+    training: Training
+    weights_licence: str
+    files: dict[str, FileEntry]
+
+
+class Golden(Part):
+    """One line of golden.jsonl: a source and the ids that it must become, per variant, with beam_size.
+
+    ids: the best hypothesis' subwords by precision, without start and end tokens. Decoded with the
+    manifest's length penalty, alpha and max_target_length.
+    """
+
+    source: str
+    beam_size: int
+    ids: dict[Precision, tuple[int, ...]]
+
+
+class Bundle:
+    """A folder that was checked, file by file."""
+
+    def __init__(self, path: Path, manifest: Manifest, golden: tuple[Golden, ...]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.golden = golden
+
+    def file(self, name: str) -> Path:
+        """The path of a file that the manifest lists. Raises KeyError for another."""
+        if name not in self.manifest.files:
+            raise KeyError(name)
+        return self.path / name
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load_bundle(path: Path) -> Bundle:
+    """Read and check a bundle. Raises BundleError that lists every problem found."""
+    manifest = _read_manifest(path)
+    problems = [*_file_problems(path, manifest), *_reference_problems(manifest)]
+    if problems:
+        raise BundleError(path.name, problems)
+    try:
+        lines = (path / "golden.jsonl").read_text("utf-8").splitlines()
+        golden = tuple(Golden.model_validate_json(line) for line in lines)
+    except (OSError, ValueError) as error:
+        raise BundleError(path.name, [f"golden.jsonl cannot be read ({type(error).__name__})"]) from error
+    return Bundle(path, manifest, golden)
+
+
+def _read_manifest(path: Path) -> Manifest:
+    """Raises BundleError for a missing folder or manifest, or one of another format."""
+    try:
+        text = (path / MANIFEST).read_bytes()
+    except OSError as error:
+        reason = "no such folder" if not path.is_dir() else f"{MANIFEST} is missing or unreadable"
+        raise BundleError(path.name, [reason]) from error
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        problems = [f"{MANIFEST}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
+        raise BundleError(path.name, problems) from error
+
+
+def _file_problems(path: Path, manifest: Manifest) -> list[str]:
+    """Missing, unlisted, linked, resized and altered files."""
+    problems = []
+    listed = set(manifest.files)
+    for folder, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            entry = Path(folder) / name
+            relative = entry.relative_to(path).as_posix()
+            if entry.is_symlink():
+                problems.append(f"{relative} is a link")
+            elif name in names and relative != MANIFEST and relative not in listed:
+                problems.append(f"{relative} is not in the manifest")
+    for name, expected in sorted(manifest.files.items()):
+        problems.extend(_entry_problems(path, name, expected))
+    return problems
+
+
+def _entry_problems(path: Path, name: str, expected: FileEntry) -> list[str]:
+    """What is wrong with one listed file."""
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
+        return [f"{name!r} is not a plain path inside the bundle"]
+    file = path / name
+    if not file.is_file():
+        return [f"{name} is missing"]
+    size = file.stat().st_size
+    if size != expected.size:
+        return [f"{name} has {size} bytes, the manifest says {expected.size}"]
+    if sha256_of(file) != expected.sha256:
+        return [f"{name} has another SHA-256 than the manifest says"]
+    return []
+
+
+def _reference_problems(manifest: Manifest) -> list[str]:
+    """Files that the manifest needs and does not list, and sizes that contradict one another."""
+    needed = ["source.spm", "target.spm", "golden.jsonl", "MODEL_CARD.md"]
+    for variant in manifest.variants.values():
+        needed += [variant.encoder.file, variant.decoder.file]
+    problems = [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
+    if manifest.dimensions.d_model % manifest.dimensions.num_heads:
+        problems.append("d_model is not a multiple of num_heads")
+    return problems

@@ -1,0 +1,91 @@
+"""The seam between deciding and computing: what the engine asks of a model.
+
+A runner holds a fixed number of cache rows. Rows 0..n-1 are decoded together in one step; the
+engine keeps them dense and decides which row belongs to whom. A row's cache holds its
+self-attention keys and values (one column a decoded position) and the cross-attention keys and
+values of its sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a loaded model can hold.
+
+    num_rows: cache rows, so the most hypotheses that run at once.
+    max_source_length: subwords of a source, its end token counted.
+    max_target_length: positions of a row's self-attention cache: the start token and the subwords.
+    """
+
+    num_rows: int
+    max_source_length: int
+    max_target_length: int
+    vocab_size: int
+    bos_id: int
+    eos_id: int
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """One decoder step of rows 0..num_rows-1.
+
+    ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
+    positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
+    num_candidates: k of the top-k, the same for all rows.
+    """
+
+    ids: Int32s
+    positions: Int32s
+    num_candidates: int
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The best candidates for each row's next subword.
+
+    log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending.
+    ids: (num_rows, num_candidates) their subwords.
+    Both may be views that the next step overwrites.
+    """
+
+    log_probabilities: Floats
+    ids: Int64s
+
+
+class Runner(Protocol):
+    """One model, ready to run. Called from one thread only."""
+
+    @property
+    def limits(self) -> Limits:
+        """What this runner can hold."""
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        """Encode sentences and write each one's cross-attention keys and values into its row.
+
+        sources: ids of each sentence, its end token last, 1..max_source_length long. What a
+        sentence gets does not depend on the others. Raises EngineFailure.
+        """
+
+    def decode(self, step: StepInput) -> StepOutput:
+        """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure."""
+
+    def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """Copy whole rows, cross-attention included, as if all at once: targets may be sources of others.
+
+        lengths: (n,) columns of the self-attention cache that each source row holds.
+        """
+
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As copy_rows within one sentence: the cross-attention cache is the same and is not touched."""

@@ -1,0 +1,119 @@
+"""Text to subword ids and back, the same in training and in serving.
+
+SentencePiece with the identity normalisation: no character is folded, no space is merged. Two things
+are done around it. Text is composed first (Unicode NFC), so that a decomposed umlaut is the letter
+that training saw. A run of characters that the vocabulary has no piece for (emoji, other scripts,
+control characters, a literal U+2581) becomes one placeholder, which the model learns to copy, and
+comes back as the very run. Placeholders are PLACEHOLDERS private-use characters, which SentencePiece
+holds as user-defined symbols; the same characters in a user's text are themselves carried.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+PLACEHOLDERS = tuple(chr(0xE000 + index) for index in range(8))
+SPACE = "\u2581"
+
+
+class TokenizerError(ValueError):
+    """A SentencePiece model that this code cannot have trained."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A source sentence.
+
+    ids: subwords, the end token last.
+    carried: the runs that placeholders stand for, by placeholder index.
+    """
+
+    ids: tuple[int, ...]
+    carried: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A target sentence.
+
+    text: with every carried run in it.
+    num_mended: carried runs that the model had left out and that were put at the end.
+    """
+
+    text: str
+    num_mended: int
+
+
+class Tokenizer:
+    """A joint vocabulary. Immutable, so any thread may use it."""
+
+    def __init__(self, path: Path) -> None:
+        """Load a SentencePiece model. Raises TokenizerError where it is not one, or lacks the placeholders."""
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except (OSError, RuntimeError) as error:
+            raise TokenizerError(f"{path.name} is not a SentencePiece model") from error
+        self.vocab_size = int(self._processor.vocab_size())
+        self.pad_id, self.bos_id = int(self._processor.pad_id()), int(self._processor.bos_id())
+        self.eos_id, self.unk_id = int(self._processor.eos_id()), int(self._processor.unk_id())
+        pieces = [self._processor.id_to_piece(index) for index in range(self.vocab_size)]
+        known = {piece for piece in pieces if len(piece) == 1}
+        if not known.issuperset(PLACEHOLDERS):
+            raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")
+        self._known = frozenset(known - set(PLACEHOLDERS) - {SPACE} | {" "})
+
+    def encode(self, text: str) -> Encoded:
+        """Encode one sentence. An eighth and further distinct run share bytes, by SentencePiece's fallback."""
+        masked, carried = self._mask(unicodedata.normalize("NFC", text))
+        ids = self._processor.encode(masked)
+        return Encoded(ids=(*ids, self.eos_id), carried=carried)
+
+    def decode(self, ids: Sequence[int], carried: Sequence[str] = ()) -> Decoded:
+        """Decode subwords, without start and end tokens, and put the carried runs back.
+
+        A placeholder that the source did not have is dropped, one that comes twice is kept once, and
+        a run whose placeholder is missing is put at the end: what was carried is never lost.
+        """
+        text = str(self._processor.decode(list(ids)))
+        missing = dict(enumerate(carried))
+        parts: list[str] = []
+        for character in text:
+            index = ord(character) - ord(PLACEHOLDERS[0])
+            if 0 <= index < len(PLACEHOLDERS):
+                parts.append(missing.pop(index, ""))
+            else:
+                parts.append(character)
+        decoded = "".join(parts)
+        if missing:
+            decoded = " ".join([decoded.rstrip(), *missing.values()]).lstrip()
+        return Decoded(text=decoded, num_mended=len(missing))
+
+    def _mask(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """Replace each run of unknown characters by a placeholder, equal runs by different ones."""
+        if self._known.issuperset(text):
+            return text, ()
+        parts: list[str] = []
+        carried: list[str] = []
+        run: list[str] = []
+
+        def close() -> None:
+            if run:
+                is_room_left = len(carried) < len(PLACEHOLDERS)
+                parts.append(PLACEHOLDERS[len(carried)] if is_room_left else "".join(run))
+                if is_room_left:
+                    carried.append("".join(run))
+                run.clear()
+
+        for character in text:
+            if character in self._known:
+                close()
+                parts.append(character)
+            else:
+                run.append(character)
+        close()
+        return "".join(parts), tuple(carried)

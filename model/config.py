@@ -1,0 +1,111 @@
+"""Sizes of a Transformer: one frozen configuration and the presets that have names."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu", "silu"]
+Positions = Literal["sinusoidal", "learned"]
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+
+
+class ConfigError(ValueError):
+    """A configuration that contradicts itself or names something that does not exist."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Hyper-parameters of Table 3 of the paper, with the options that it does not vary.
+
+    vocab_size: size of the joint vocabulary, in subwords.
+    d_model, num_heads, d_ff: widths, as in sections 3.2 and 3.3; head_dim = d_model / num_heads.
+    num_encoder_layers, num_decoder_layers: N of section 3.1, independent of one another.
+    dropout: P_drop of section 5.4, on each sub-layer's output and on the embedding sums; 0 is off.
+    norm: "post" is LayerNorm(x + Sublayer(x)), section 3.1; "pre" is x + Sublayer(LayerNorm(x)).
+    activation: of the feed-forward network; the paper's is "relu", equation (2).
+    positions: "sinusoidal" (section 3.5, sine and cosine interleaved) or "learned" (Table 3, row E).
+    max_length: the longest source or target, in subwords, that positions are made for.
+    """
+
+    vocab_size: int
+    d_model: int = 512
+    num_heads: int = 8
+    d_ff: int = 2048
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout: float = 0.1
+    norm: Norm = "post"
+    activation: Activation = "relu"
+    positions: Positions = "sinusoidal"
+    max_length: int = 256
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for sizes that cannot make a model."""
+        for name in ("vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.d_model % self.num_heads:
+            raise ConfigError(f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}")
+        if self.d_model % 2:
+            raise ConfigError(f"d_model {self.d_model} is odd: positions pair a sine with a cosine")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"dropout {self.dropout} is outside [0, 1)")
+        if self.max_length < 2:
+            raise ConfigError(f"max_length {self.max_length} leaves no room for a subword and the end token")
+        for name, known in (
+            ("norm", ("post", "pre")),
+            ("activation", ("relu", "gelu", "silu")),
+            ("positions", ("sinusoidal", "learned")),
+        ):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: one of {', '.join(known)} is needed")
+
+    @property
+    def head_dim(self) -> int:
+        """d_k = d_v = d_model / h (section 3.2.2)."""
+        return self.d_model // self.num_heads
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> ModelConfig:
+        """Read what `to_json` wrote. Raises ConfigError for an unknown or a missing field."""
+        known = {field.name for field in dataclasses.fields(ModelConfig)}
+        if unknown := sorted(set(fields) - known):
+            raise ConfigError(f"unknown model fields: {', '.join(unknown)}")
+        if "vocab_size" not in fields:
+            raise ConfigError("the model field vocab_size is missing")
+        return ModelConfig(**fields)
+
+
+# base and big are the paper's (Table 3); tiny is for tests, small for two CPU cores: a deep encoder,
+# which runs once a sentence, beside a shallow decoder, which runs once a subword.
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"d_model": 64, "num_heads": 2, "d_ff": 128, "num_encoder_layers": 2, "num_decoder_layers": 2},
+    "small": {"d_model": 256, "num_heads": 4, "d_ff": 1024, "num_encoder_layers": 6, "num_decoder_layers": 3},
+    "base": {"d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6, "num_decoder_layers": 6},
+    "big": {
+        "d_model": 1024,
+        "num_heads": 16,
+        "d_ff": 4096,
+        "num_encoder_layers": 6,
+        "num_decoder_layers": 6,
+        "dropout": 0.3,
+    },
+}
+
+
+def preset(name: str, vocab_size: int, **changes: Any) -> ModelConfig:
+    """Return the preset `name` for a vocabulary, with fields changed by keyword.
+
+    Raises ConfigError for a name that is not in PRESETS or a field that does not exist.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"no preset is called {name!r}: one of {', '.join(PRESETS)} is needed")
+    return ModelConfig.from_json({**PRESETS[name], "vocab_size": vocab_size, **changes})

@@ -1,0 +1,118 @@
+"""Reference search without a cache: slow, plain, and the oracle for every faster one.
+
+Beam search as in section 6.1: `beam_size` hypotheses are kept alive, scores are divided by a length
+penalty, and a sentence is done when `beam_size` hypotheses have ended (first come, first served).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.transformer import Transformer
+
+Penalty = Literal["wu", "power"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A hypothesis: subwords without start and end tokens, summed log-probability, penalised score."""
+
+    ids: tuple[int, ...]
+    log_probability: float
+    score: float
+    is_complete: bool
+
+
+def length_penalty(length: int, alpha: float, formula: Penalty) -> float:
+    """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha; 1 for alpha 0."""
+    return float(((5 + length) / 6) ** alpha if formula == "wu" else length**alpha)
+
+
+def pad(sequences: Sequence[Sequence[int]], device: torch.device | None = None) -> Tensor:
+    """Right-pad id sequences to one tensor (batch, longest)."""
+    longest = max(len(sequence) for sequence in sequences)
+    return torch.tensor([[*ids, *[PAD_ID] * (longest - len(ids))] for ids in sequences], device=device)
+
+
+@torch.no_grad()
+def next_log_probabilities(model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]) -> Tensor:
+    """Log-probabilities (prefixes, vocab_size) of the subword after each of equally long prefixes."""
+    device = model.embedding.weight.device
+    memory = model.encode(torch.tensor([list(source)], device=device)).expand(len(prefixes), -1, -1)
+    decoded = model.decode(torch.tensor([list(p) for p in prefixes], device=device), memory)
+    return model.embedding.project(decoded[:, -1]).float().log_softmax(-1)
+
+
+def beam_search(
+    model: Transformer,
+    source: Sequence[int],
+    *,
+    beam_size: int = 4,
+    max_target_length: int = 256,
+    alpha: float = 0.6,
+    formula: Penalty = "wu",
+) -> list[Found]:
+    """Translate one sentence; best first, at most beam_size hypotheses.
+
+    source: ids with the end token last. A step takes the 2 * beam_size best continuations of all live
+    hypotheses, by summed log-probability. An end token among the first beam_size of them completes its
+    hypothesis; the best beam_size others live on. The search stops when beam_size hypotheses are
+    complete, or at max_target_length (at least 1) subwords, where those that do not end with the very
+    next token are scored as they stand.
+    """
+    live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    complete: list[Found] = []
+    for length in range(max_target_length + 1):
+        is_last = length == max_target_length
+        log_probs = next_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
+        totals = log_probs + torch.tensor([total for _, total in live])[:, None].to(log_probs.device)
+        best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
+        survivors: list[tuple[tuple[int, ...], float]] = []
+        ended: set[int] = set()
+        for rank, (total, flat) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+            parent, token = divmod(flat, totals.size(1))
+            ids = live[parent][0]
+            if token == EOS_ID:
+                if rank < beam_size:
+                    ended.add(parent)
+                    complete.append(Found(ids, total, total / length_penalty(length + 1, alpha, formula), True))
+            elif len(survivors) < beam_size:
+                survivors.append(((*ids, token), total))
+        if len(complete) >= beam_size or not survivors:
+            break
+        if is_last:
+            penalty = length_penalty(length, alpha, formula)
+            unfinished = [hypothesis for index, hypothesis in enumerate(live) if index not in ended]
+            complete.extend(Found(ids, total, total / penalty, False) for ids, total in unfinished)
+            break
+        live = survivors
+    return sorted(complete, key=lambda found: -found.score)[:beam_size]
+
+
+def greedy_search(
+    model: Transformer,
+    source: Sequence[int],
+    *,
+    max_target_length: int = 256,
+    alpha: float = 0.6,
+    formula: Penalty = "wu",
+) -> Found:
+    """The most probable subword at each step, until the end token or max_target_length subwords."""
+    ids: list[int] = []
+    total = 0.0
+    while True:
+        best = next_log_probabilities(model, source, [(BOS_ID, *ids)])[0].max(0)
+        token, value = int(best.indices), float(best.values)
+        if token == EOS_ID:
+            total += value
+            return Found(tuple(ids), total, total / length_penalty(len(ids) + 1, alpha, formula), True)
+        if len(ids) == max_target_length:
+            return Found(tuple(ids), total, total / length_penalty(len(ids), alpha, formula), False)
+        ids.append(token)
+        total += value

@@ -1,0 +1,281 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), in the paper's order.
+
+Shapes: batch, source_length, target_length, d_model, num_heads (the paper's h), head_dim (d_k = d_v).
+Masks are boolean, True where a query may look; `None` means that it may look everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.config import PAD_ID, ModelConfig
+
+# --- 3.1 Encoder and decoder stacks: what masks are made of ---
+
+
+def padding_mask(ids: Tensor) -> Tensor:
+    """Mask of the real keys of `ids` (batch, length): (batch, 1, 1, length)."""
+    return (ids != PAD_ID)[:, None, None, :]
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """Mask that keeps position i from looking past i (section 3.1): (length, length)."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+# --- 3.2.1 Scaled dot-product attention ---
+
+
+def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1), step by step.
+
+    q (batch, num_heads, queries, head_dim), k and v (batch, num_heads, keys, head_dim), mask
+    broadcast to (batch, num_heads, queries, keys). Returns the result, shaped as q, and the weights
+    (batch, num_heads, queries, keys). The fused kernel computes the same without keeping the weights.
+    """
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights
+
+
+# --- 3.2.2 Multi-head attention ---
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W^Q, K W^K, V W^V)."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> (batch, num_heads, length, head_dim)."""
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        """Attend from `queries` (batch, queries, d_model) to `memory` (batch, keys, d_model), fused.
+
+        `causal` is the mask of `causal_mask` without building it; it excludes `mask`.
+        """
+        q, k, v = (self.split_heads(w(x)) for w, x in ((self.w_q, queries), (self.w_k, memory), (self.w_v, memory)))
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        joined: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))
+        return joined
+
+    def attend_explicitly(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As `forward`, by equation (1): also returns the weights (batch, num_heads, queries, keys)."""
+        q, k, v = (self.split_heads(w(x)) for w, x in ((self.w_q, queries), (self.w_k, memory), (self.w_v, memory)))
+        heads, weights = scaled_dot_product_attention(q, k, v, mask)
+        return self.w_o(heads.transpose(1, 2).flatten(-2)), weights
+
+
+# --- 3.3 Position-wise feed-forward networks ---
+
+ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation (2), or with another activation."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(config.d_model, config.d_ff)
+        self.w_2 = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> the same shape."""
+        y: Tensor = self.w_2(self.activation(self.w_1(x)))
+        return y
+
+
+# --- 3.4 Embeddings and 3.5 positional encoding ---
+
+
+def sinusoidal_positions(max_length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same): (max_length, d_model)."""
+    position = torch.arange(max_length, dtype=torch.float64)[:, None]
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = position * frequency
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).float()
+
+
+class Embedding(nn.Module):
+    """Subword embeddings times sqrt(d_model) (section 3.4) plus positions (section 3.5), with dropout.
+
+    One weight (vocab_size, d_model) serves the source, the target and, in `project`, the output.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.d_model)
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.dropout = nn.Dropout(config.dropout)
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
+        else:
+            self.register_buffer("positions", sinusoidal_positions(config.max_length, config.d_model), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids (batch, length) -> (batch, length, d_model). Raises ValueError past max_length."""
+        if ids.size(1) > self.positions.size(0):
+            raise ValueError(f"{ids.size(1)} subwords, where positions end at {self.positions.size(0)}")
+        embedded: Tensor = self.dropout(F.embedding(ids, self.weight) * self.scale + self.positions[: ids.size(1)])
+        return embedded
+
+    def project(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> logits (..., vocab_size), with the embedding's weight (section 3.4)."""
+        return F.linear(x, self.weight)
+
+
+# --- 3.1 Encoder and decoder stacks ---
+
+
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))) as in sections 3.1 and 5.4; pre-norm moves the norm inside."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=1e-5)
+        self.dropout = nn.Dropout(config.dropout)
+        self.is_pre_norm = config.norm == "pre"
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer is given."""
+        return self.norm(x) if self.is_pre_norm else x
+
+    def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
+        """What follows from the input and the sub-layer's output."""
+        y: Tensor = x + self.dropout(sublayer)
+        return y if self.is_pre_norm else self.norm(y)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
+
+    def forward(self, x: Tensor, source_mask: Tensor | None) -> Tensor:
+        """(batch, source_length, d_model) -> the same shape."""
+        attention, feed_forward = self.residuals
+        y = attention.before(x)
+        x = attention.after(x, self.self_attention(y, y, source_mask))
+        x = feed_forward.after(x, self.feed_forward(feed_forward.before(x)))
+        return x
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
+
+    def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> Tensor:
+        """x (batch, target_length, d_model), memory (batch, source_length, d_model) -> the shape of x."""
+        self_attention, cross_attention, feed_forward = self.residuals
+        y = self_attention.before(x)
+        x = self_attention.after(x, self.self_attention(y, y, causal=True))
+        x = cross_attention.after(x, self.cross_attention(cross_attention.before(x), memory, source_mask))
+        x = feed_forward.after(x, self.feed_forward(feed_forward.before(x)))
+        return x
+
+    def cross_weights(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As `forward`, and the cross-attention's weights (batch, num_heads, target_length, source_length)."""
+        self_attention, cross_attention, feed_forward = self.residuals
+        y = self_attention.before(x)
+        attended, _ = self.self_attention.attend_explicitly(y, y, causal_mask(x.size(1), x.device))
+        x = self_attention.after(x, attended)
+        attended, weights = self.cross_attention.attend_explicitly(cross_attention.before(x), memory, source_mask)
+        x = cross_attention.after(x, attended)
+        return feed_forward.after(x, self.feed_forward(feed_forward.before(x))), weights
+
+
+def final_norm(config: ModelConfig) -> nn.Module:
+    """Pre-norm stacks leave their sums unnormalised, so they end in a norm; the paper's do not."""
+    return nn.LayerNorm(config.d_model, eps=1e-5) if config.norm == "pre" else nn.Identity()
+
+
+class Transformer(nn.Module):
+    """Figure 1: encoder, decoder and the shared embedding. Targets are right-padded with PAD_ID."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = Embedding(config)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.encoder_norm = final_norm(config)
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.decoder_norm = final_norm(config)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform matrices, zero biases; embeddings N(0, 1 / d_model), so that scaled they have unit variance."""
+        for name, parameter in self.named_parameters():
+            if name.startswith("embedding."):
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """Ids (batch, source_length) -> memory (batch, source_length, d_model)."""
+        x = self.embedding(source)
+        for layer in self.encoder:
+            x = layer(x, source_mask)
+        memory: Tensor = self.encoder_norm(x)
+        return memory
+
+    def decode(self, target: Tensor, memory: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """Ids (batch, target_length), shifted right, and memory -> (batch, target_length, d_model).
+
+        Position t sees targets up to t. Padding lies to the right, so the causal mask also hides it.
+        """
+        x = self.embedding(target)
+        for layer in self.decoder:
+            x = layer(x, memory, source_mask)
+        decoded: Tensor = self.decoder_norm(x)
+        return decoded
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits (batch, target_length, vocab_size) of the subword after each target position."""
+        mask = source_padding(source)
+        return self.embedding.project(self.decode(target, self.encode(source, mask), mask))
+
+    def cross_attention_weights(self, source: Tensor, target: Tensor) -> Tensor:
+        """Every decoder layer's weights: (num_decoder_layers, batch, num_heads, target_length, source_length)."""
+        mask = source_padding(source)
+        memory, x, weights = self.encode(source, mask), self.embedding(target), []
+        for layer in self.decoder:
+            x, layer_weights = layer.cross_weights(x, memory, mask)
+            weights.append(layer_weights)
+        return torch.stack(weights)
+
+
+def source_padding(source: Tensor) -> Tensor | None:
+    """`padding_mask`, or None where nothing is padded, which keeps the fused kernel on its fastest path."""
+    mask = padding_mask(source)
+    return None if bool(mask.all()) else mask
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Trained parameters, the shared embedding counted once."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
