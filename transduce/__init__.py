@@ -1,0 +1,1 @@
+"""The user's side: the `transduce` command and the HTTP client."""

@@ -1,0 +1,35 @@
+"""`transduce serve`: hands what the command line says to the server, which reads the environment itself."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the few settings that are worth an option; docs/configuration.md lists all of them."""
+    parser.add_argument("--host", help="address to listen on (TRANSDUCE_HOST; default 127.0.0.1)")
+    parser.add_argument("--port", type=port_number, help="port to listen on (TRANSDUCE_PORT; default 8000)")
+
+
+def run_serve(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C and return the exit code.
+
+    Raises:
+        app.errors.SettingsError, app.errors.BundleError: the server cannot start.
+        OSError: the port is taken.
+    """
+    from app.main import serve
+
+    given = {"host": args.host, "port": args.port}
+    return serve({name: value for name, value in given.items() if value is not None})
+
+
+def port_number(text: str) -> int:
+    """A TCP port; 0 lets the system choose one.
+
+    Raises:
+        argparse.ArgumentTypeError: not a whole number from 0 to 65535.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
