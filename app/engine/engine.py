@@ -1,0 +1,221 @@
+"""The engine as the event loop sees it: submit a sentence, await its future.
+
+The event loop owns the futures, one engine thread owns everything else. Two crossings only:
+`inbox.put()` in, `call_soon_threadsafe()` out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+
+import numpy as np
+
+from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.admission import Admission, Reservation
+from app.engine.core import Cancel, EngineCore, Report, Stop, Submit
+from app.engine.limits import EngineLimits, check_limits, check_sentence
+from app.engine.sequence import Sequence, SequenceResult
+from app.engine.stats import Health, StepStats
+from app.errors import DeadlineExceeded, NotReady, RequestCancelled, ServiceError
+from app.runtime.interface import Limits, Runner
+
+logger = logging.getLogger(__name__)
+
+# A step that is under way when the engine closes gets this long to end before its thread is left behind.
+LAST_STEP_TIMEOUT_S = 1.0
+
+
+class Engine:
+    """One model's engine. Every method is called from the event loop's thread, after start().
+
+    on_steps: is given the facts of each step, several at a time, on the event loop.
+    on_death: is called once, on the event loop, when the engine thread has died of an error.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        settings: EngineLimits,
+        on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
+        on_death: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Raises SettingsError where the settings contradict one another or the runner's limits."""
+        check_limits(settings, runner.limits)
+        self._settings = settings
+        self._limits = runner.limits
+        self._on_steps = on_steps
+        self._on_death = on_death
+        self._admission = Admission(settings)
+        self._core = EngineCore(runner, settings, report=self._cross_back)
+        self._pending: dict[Sequence, asyncio.Future[SequenceResult]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._exited = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._is_accepting = False
+
+    @property
+    def limits(self) -> Limits:
+        """What the model can hold."""
+        return self._limits
+
+    def start(self) -> None:
+        """Start the engine thread. Called once, inside the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._is_accepting = True
+        self._thread.start()
+
+    async def close(self, drain_timeout_s: float) -> None:
+        """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
+
+        Returns within drain_timeout_s and one second more, even when a step never returns.
+        """
+        self._is_accepting = False
+        if self._pending and self.health().is_alive:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), drain_timeout_s)
+        self._fail_all("the server is shutting down")
+        if self._thread is not None and not self._exited.is_set():
+            self._core.inbox.put(Stop())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
+
+    def reserve(self, num_sentences: int, num_tokens: int) -> Reservation:
+        """A place in the queue, to be held with `with` around the whole of a request's work.
+
+        num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
+        `Reservation.resize` puts right. Entering raises NotReady, or Overloaded when sentences or tokens
+        accepted and not yet answered would pass their bounds; a request that finds the engine empty always enters.
+        """
+        self._check_accepting()
+        return Reservation(self._admission, num_sentences, num_tokens)
+
+    def submit(
+        self, source_ids: Ids[int], options: DecodingOptions, *, request_id: str, caller: str, deadline: float
+    ) -> asyncio.Future[SequenceResult]:
+        """Have one sentence translated, in any company.
+
+        source_ids: with the end token last. request_id: sentences of one request are served in the order
+        of their submission, requests of a caller in turn, and callers in turn. deadline: seconds of
+        time.monotonic.
+        The future fails with DeadlineExceeded, EngineFailure or NotReady; cancelling it frees its rows at the
+        next step. Raises InvalidRequest where the sentence does not fit the model, and NotReady.
+        """
+        self._check_accepting()
+        assert self._loop is not None
+        ids = np.asarray(source_ids, dtype=np.int32)
+        check_sentence(ids, options, self._limits)
+        future: asyncio.Future[SequenceResult] = self._loop.create_future()
+        now = time.monotonic()
+        if deadline <= now:
+            future.set_exception(DeadlineExceeded("the request's time ran out before it started"))
+            return future
+        search = new_search(options, eos_id=self._limits.eos_id, bos_id=self._limits.bos_id)
+        sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
+        self._pending[sequence] = future
+        timer = self._loop.call_later(deadline - now, self._expire, sequence)
+        future.add_done_callback(lambda done: self._on_done(sequence, done, timer))
+        self._core.inbox.put(Submit(sequence))
+        return future
+
+    def cancel(self, request_id: str) -> int:
+        """Drop every sentence of a request; their futures fail with RequestCancelled. Returns how many there were."""
+        sequences = [sequence for sequence in self._pending if sequence.request_id == request_id]
+        for sequence in sequences:
+            self._pending[sequence].set_exception(RequestCancelled("the request was cancelled"))
+        return len(sequences)
+
+    def health(self) -> Health:
+        """The truth about the engine thread, from another one: nothing waits for a step that hangs."""
+        started_at = self._core.step_started_at
+        step_age_s = 0.0 if started_at is None else max(0.0, time.monotonic() - started_at)
+        return Health(
+            is_alive=self._thread is not None and self._thread.is_alive(),
+            is_stalled=step_age_s > self._settings.stall_limit_s,
+            step_age_s=step_age_s,
+            num_pending_sentences=self._admission.num_sentences,
+            num_pending_tokens=self._admission.num_tokens,
+        )
+
+    # ---- the event loop's side of the crossing
+
+    def _check_accepting(self) -> None:
+        if not self._is_accepting:
+            raise NotReady("the engine takes no work: it has not started, is shutting down, or has died")
+
+    def _expire(self, sequence: Sequence) -> None:
+        """The deadline holds even while a step hangs: its timer is the event loop's."""
+        future = self._pending.get(sequence)
+        if future is not None and not future.done():
+            future.set_exception(DeadlineExceeded("the request's time ran out"))
+
+    def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult], timer: asyncio.TimerHandle) -> None:
+        """Tell the engine thread where a future ended for another reason than its report."""
+        timer.cancel()
+        if not future.cancelled():
+            future.exception()  # marks it as seen: a caller that left does not read it
+        del self._pending[sequence]
+        if sequence.outcome is None:
+            self._core.inbox.put(Cancel(sequence))
+        if not self._pending:
+            self._emptied.set()
+
+    def _on_report(self, report: Report) -> None:
+        """Hand out what the engine thread reports."""
+        for sequence in report.ended:
+            future = self._pending.get(sequence)
+            if future is None or future.done():
+                continue
+            if isinstance(sequence.outcome, SequenceResult):
+                future.set_result(sequence.outcome)
+            elif sequence.outcome is not None:
+                future.set_exception(sequence.outcome)
+        self._admission.measure(report)
+        self._on_steps(report.steps)
+
+    def _fail_all(self, reason: str) -> None:
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(NotReady(reason))
+
+    def _on_exit(self, has_died: bool) -> None:
+        self._is_accepting = False
+        self._exited.set()
+        self._fail_all("the engine has died" if has_died else "the server is shutting down")
+        if has_died:
+            self._on_death()
+
+    # ---- the engine thread's side
+
+    def _run(self) -> None:
+        """The engine thread: steps until it is told to stop. Whatever ends it, nobody is left waiting."""
+        has_died = True
+        try:
+            self._core.run()
+            has_died = False
+        except BaseException:
+            logger.exception("the engine thread has died")
+        finally:
+            self._call_loop(lambda: self._on_exit(has_died))
+
+    def _cross_back(self, report: Report) -> None:
+        self._call_loop(lambda: self._on_report(report))
+
+    def _call_loop(self, callback: Callable[[], None]) -> None:
+        """Run a callback on the event loop; a loop that has closed has nobody left to tell."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
+
+
+__all__ = ["Engine", "Health", "Reservation", "ServiceError", "StepStats"]

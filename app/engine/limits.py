@@ -1,0 +1,73 @@
+"""What the engine lets in: bounds on its queue, and the check of one sentence against the model's limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from app.decoding.options import MAX_BEAM_SIZE, DecodingOptions
+from app.errors import InvalidRequest, SettingsError
+from app.runtime.interface import Int32s, Limits
+
+MAX_ALPHA = 10.0
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """Bounds of the engine, each a setting; none is unlimited.
+
+    max_pending_sentences, max_pending_tokens: sentences and source subwords (end tokens counted)
+        accepted and not yet answered. Sources of equal length are encoded together, without padding,
+        so what is counted is what is computed.
+    max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
+        Rows that are being decoded never wait longer for newcomers, in one step, than this encoding takes.
+    stall_limit_s: a step that takes longer is a stall, and the engine is no longer healthy.
+    max_consecutive_failures: forwards in a row that were of use to no sentence at all, after which the
+        engine stops; those that are retried in halves do not count.
+    """
+
+    max_pending_sentences: int = 2048
+    max_pending_tokens: int = 65536
+    max_encode_tokens: int = 512
+    stall_limit_s: float = 10.0
+    max_consecutive_failures: int = 8
+
+
+def check_limits(settings: EngineLimits, limits: Limits) -> None:
+    """Raise SettingsError that lists every bound which contradicts another or the model."""
+    problems = [
+        f"{name} must be more than 0, and is {value}"
+        for name, value in vars(settings).items()
+        if not (value > 0 and math.isfinite(value))
+    ]
+    if settings.max_encode_tokens < limits.max_source_length:
+        problems.append(
+            f"max_encode_tokens ({settings.max_encode_tokens}) is less than the model's max_source_length "
+            f"({limits.max_source_length}): the longest sentence could never start; raise max_encode_tokens"
+        )
+    if settings.max_pending_tokens < limits.max_source_length:
+        problems.append(
+            f"max_pending_tokens ({settings.max_pending_tokens}) is less than the model's max_source_length "
+            f"({limits.max_source_length}); raise max_pending_tokens"
+        )
+    if problems:
+        raise SettingsError(problems)
+
+
+def check_sentence(source_ids: Int32s, options: DecodingOptions, limits: Limits) -> None:
+    """Raise InvalidRequest, which names the field, its limit and its value, where a sentence could not run to its end."""
+    max_beam_size = min(MAX_BEAM_SIZE, limits.num_rows)
+    _check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
+    _check_range("source", int(source_ids.min()), (0, limits.vocab_size - 1), unit=" as an id")
+    _check_range("source", int(source_ids.max()), (0, limits.vocab_size - 1), unit=" as an id")
+    _check_range("beam_size", options.beam_size, (1, max_beam_size))
+    _check_range("num_hypotheses", options.num_hypotheses, (1, options.beam_size))
+    _check_range("max_target_length", options.max_target_length, (1, limits.max_target_length - 1), unit=" subwords")
+    _check_range("alpha", options.alpha, (0.0, MAX_ALPHA))
+
+
+def _check_range(field: str, value: float, allowed: tuple[float, float], *, unit: str = "") -> None:
+    """Inclusive at both ends; NaN is outside."""
+    low, high = allowed
+    if not low <= value <= high:
+        raise InvalidRequest(f"{field} must be {low} to {high}{unit}, and is {value}", field=field)

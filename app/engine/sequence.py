@@ -1,0 +1,74 @@
+"""One sentence on its way through the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from app.decoding.options import DecodingOptions, Hypothesis
+from app.decoding.search import Search
+from app.errors import ServiceError
+from app.runtime.interface import Int32s
+
+
+@dataclass(frozen=True)
+class SequenceResult:
+    """A sentence's answer.
+
+    hypotheses: best first, num_hypotheses of them (fewer only where the search found fewer).
+    queue_time_s: from submission to the first encoding; encode_time_s: the encoder's run that it shared;
+    decode_time_s: from there to its end. num_steps: decoder steps that it took part in.
+    """
+
+    hypotheses: list[Hypothesis]
+    queue_time_s: float
+    encode_time_s: float
+    decode_time_s: float
+    num_steps: int
+
+
+class Status(Enum):
+    """Where a sentence stands: waiting for rows, holding rows, or answered (or dropped)."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    ENDED = auto()
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One sentence being decoded. Above the line: written once by whoever submits it. Below: the engine thread's own.
+
+    deadline, submitted_at: seconds of time.monotonic.
+    rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
+    length: columns that each of its rows' self-attention cache holds.
+    outcome: set when it ENDED by its own doing; None where the caller has gone.
+    """
+
+    source_ids: Int32s
+    options: DecodingOptions
+    request_id: str
+    caller: str
+    deadline: float
+    submitted_at: float
+    # ----
+    search: Search
+    status: Status = Status.WAITING
+    rows: list[int] = field(default_factory=list)
+    length: int = 0
+    num_steps: int = 0
+    admitted_at: float = 0.0
+    encode_time_s: float = 0.0
+    outcome: SequenceResult | ServiceError | None = None
+
+    @property
+    def num_reserved_rows(self) -> int:
+        """Rows that are kept for it from admission to its end, so that it can always finish."""
+        return self.options.beam_size
+
+    def restart(self) -> None:
+        """Forget all progress: its rows are gone. It waits, and starts from its source again."""
+        self.search = self.search.fresh()
+        self.status = Status.WAITING
+        self.rows = []
+        self.length = 0

@@ -1,0 +1,56 @@
+"""Facts of the engine's work, handed to whoever records them. The engine itself records no metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class StepStats(NamedTuple):
+    """What one step did (a tuple: one is made a step, and steps are short).
+
+    num_rows: rows decoded; 0 where nothing ran.
+    num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
+    num_wasted_rows: rows decoded whose sentence was cancelled while the forward ran.
+    num_waiting: sentences still waiting after the step.
+    num_admitted: sentences that were encoded, of num_encode_tokens subwords; no padding is computed.
+    num_finished, num_failed, num_expired: sentences that ended so in this step.
+    num_retried: sentences that start again because a forward failed that they shared.
+    encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
+    """
+
+    num_rows: int
+    num_idle_rows: int
+    num_wasted_rows: int
+    num_waiting: int
+    num_admitted: int
+    num_encode_tokens: int
+    num_finished: int
+    num_failed: int
+    num_expired: int
+    num_retried: int
+    encode_time_s: float
+    decode_time_s: float
+    step_time_s: float
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the engine can be trusted with work.
+
+    is_alive: the engine thread runs.
+    is_stalled: the step under way takes longer than the limit. An idle engine is never stalled.
+    step_age_s: for how long the step under way has run; 0 when idle.
+    num_pending_sentences, num_pending_tokens: accepted and not yet answered.
+    """
+
+    is_alive: bool
+    is_stalled: bool
+    step_age_s: float
+    num_pending_sentences: int
+    num_pending_tokens: int
+
+    @property
+    def is_healthy(self) -> bool:
+        """Alive and not stalled."""
+        return self.is_alive and not self.is_stalled
