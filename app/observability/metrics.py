@@ -1,0 +1,206 @@
+"""Every metric of the server and its buckets. Other rooms report facts; only here are they counted.
+
+Names begin with `transduce_`, units are base units, counters count when a thing has ended. No label takes a
+value that a caller can choose: routes are templates, methods and reasons are fixed words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
+METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
+
+
+class StepFacts(Protocol):
+    """What the engine tells of one step; `app.engine.stats.StepStats` says what each field means."""
+
+    @property
+    def num_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_idle_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_wasted_rows(self) -> int: ...  # noqa: D102
+    @property
+    def num_waiting(self) -> int: ...  # noqa: D102
+    @property
+    def num_encode_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def num_finished(self) -> int: ...  # noqa: D102
+    @property
+    def num_failed(self) -> int: ...  # noqa: D102
+    @property
+    def num_expired(self) -> int: ...  # noqa: D102
+    @property
+    def num_retried(self) -> int: ...  # noqa: D102
+    @property
+    def encode_time_s(self) -> float: ...  # noqa: D102
+    @property
+    def decode_time_s(self) -> float: ...  # noqa: D102
+
+
+class Metrics:
+    """The metrics of one server, on a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._define_http()
+        self._define_translation()
+        self._define_engine()
+
+    def _define_http(self) -> None:
+        labels = ("route", "method")
+        self.requests = Counter(
+            "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
+        )
+        self.request_seconds = Histogram(
+            "transduce_http_request_duration_seconds",
+            "From the request's headers to the end of its answer",
+            labels,
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.inflight = Gauge(
+            "transduce_inflight_requests", "Translation requests at work", registry=self.registry
+        )
+        self.read_timeouts = Counter(
+            "transduce_http_request_read_timeouts",
+            "Connections closed because a request did not arrive in time",
+            registry=self.registry,
+        )
+        self.connections_refused = Counter(
+            "transduce_http_connections_refused",
+            "Connections beyond the limit",
+            registry=self.registry,
+        )
+        self.rejected = Counter(
+            "transduce_rejected",
+            "Translation requests that were not answered with a translation",
+            ("reason",),
+            registry=self.registry,
+        )
+
+    def _define_translation(self) -> None:
+        self.phase_seconds = Histogram(
+            "transduce_phase_duration_seconds",
+            "Time of a translated request by phase: tokenise, queue, encode, decode, detokenise",
+            ("phase",),
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.sentences = Counter("transduce_sentences", "Sentences translated", registry=self.registry)
+        self.source_tokens = Counter(
+            "transduce_source_tokens", "Source subwords translated", registry=self.registry
+        )
+        self.target_tokens = Counter(
+            "transduce_target_tokens", "Target subwords returned", registry=self.registry
+        )
+        self.sentence_tokens = Histogram(
+            "transduce_sentence_source_tokens",
+            "Source subwords of a sentence",
+            buckets=LENGTHS,
+            registry=self.registry,
+        )
+
+    def _define_engine(self) -> None:
+        registry = self.registry
+        self.model_info = Gauge(
+            "transduce_model_info",
+            "1 for the model that is served",
+            ("model", "version", "precision"),
+            registry=registry,
+        )
+        self.model_load_seconds = Gauge(
+            "transduce_model_load_seconds", "From start to ready", registry=registry
+        )
+        self.ready = Gauge("transduce_ready", "1 while requests are taken", registry=registry)
+        self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
+        self.step_seconds = Histogram(
+            "transduce_decode_step_seconds", "Decoder step", buckets=STEP_SECONDS, registry=registry
+        )
+        self.encode_seconds = Histogram(
+            "transduce_encode_seconds", "Encoder pass of newcomers", buckets=STEP_SECONDS, registry=registry
+        )
+        self.batch_rows = Histogram("transduce_batch_size", "Rows in a step", buckets=ROWS, registry=registry)
+        self.rows = Counter(
+            "transduce_rows",
+            "Cache rows by use: decoded, idle (kept for a beam), wasted",
+            ("use",),
+            registry=registry,
+        )
+        self.encoded_tokens = Counter(
+            "transduce_encoded_tokens", "Source subwords encoded", registry=registry
+        )
+        self.waiting = Gauge("transduce_waiting_sentences", "Sentences without rows", registry=registry)
+        self.ended = Counter(
+            "transduce_engine_sentences",
+            "Sentences that left the engine, by outcome",
+            ("outcome",),
+            registry=registry,
+        )
+        self.last_step = Gauge("transduce_last_step_timestamp_seconds", "Unix time of it", registry=registry)
+
+    def record_steps(self, steps: Iterable[StepFacts]) -> None:
+        """Count what the engine did."""
+        for step in steps:
+            if step.num_rows:
+                self.steps.inc()
+                self.step_seconds.observe(step.decode_time_s)
+                self.batch_rows.observe(step.num_rows)
+            if step.num_encode_tokens:
+                self.encode_seconds.observe(step.encode_time_s)
+                self.encoded_tokens.inc(step.num_encode_tokens)
+            for use, count in (
+                ("decoded", step.num_rows),
+                ("idle", step.num_idle_rows),
+                ("wasted", step.num_wasted_rows),
+            ):
+                self.rows.labels(use).inc(count)
+            for outcome, count in (
+                ("finished", step.num_finished),
+                ("failed", step.num_failed),
+                ("expired", step.num_expired),
+                ("retried", step.num_retried),
+            ):
+                self.ended.labels(outcome).inc(count)
+            self.waiting.set(step.num_waiting)
+            self.last_step.set_to_current_time()
+
+    def follow_queue(self, sentences: Callable[[], int], tokens: Callable[[], int]) -> None:
+        """Read the queue's depth whenever the metrics are read. Call once."""
+        for name, help_text, read in (
+            ("transduce_queue_depth", "Sentences admitted and not finished", sentences),
+            ("transduce_queue_tokens", "Source subwords admitted and not finished", tokens),
+        ):
+            gauge = Gauge(name, help_text, registry=self.registry)
+            gauge.set_function(lambda read=read: float(read()))  # type: ignore[misc]  # bound per round
+
+    def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
+        """Count one answered request. `code` 499: the caller left before the answer."""
+        method = method if method in METHODS else "other"
+        self.requests.labels(route, method, str(code)).inc()
+        self.request_seconds.labels(route, method).observe(max(seconds, 0.0))
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

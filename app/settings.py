@@ -1,0 +1,217 @@
+"""Every setting of the server: environment variables and command-line overrides, checked together, then frozen.
+
+Only `app.main` reads them; the rooms below get what they need as plain values. docs/configuration.md is
+checked against this file by a test.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.errors import SettingsError
+
+PREFIX = "TRANSDUCE_"
+DEFAULT_BUNDLE = "en-de"
+# Variables of the `transduce` command line that share the prefix and may stand in the same environment.
+CLIENT_VARIABLES = frozenset({"TRANSDUCE_API_KEY", "TRANSDUCE_URL"})
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Settings(BaseSettings):
+    """What an operator may choose. An empty variable counts as unset."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
+
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 lets the system choose")
+    max_connections: int = Field(1000, ge=1, description="open connections; one more is answered 503")
+    keep_alive_s: float = Field(75.0, gt=0, description="seconds that an idle connection stays open")
+    read_timeout_s: float = Field(
+        10.0, gt=0, description="seconds in which a request has to arrive whole, header and body"
+    )
+    max_header_bytes: int = Field(16_384, ge=1024, description="bytes of a request's line and headers")
+    max_body_bytes: int = Field(1_000_000, ge=1024, description="bytes of a request's body")
+    drain_delay_s: float = Field(
+        0.0, ge=0, description="seconds after SIGTERM in which work is still accepted while /readyz says 503"
+    )
+    drain_timeout_s: float = Field(
+        25.0, ge=0, description="seconds after that in which running work may end before it is answered 503"
+    )
+
+    bundle: Path | None = Field(
+        None, description="folder of the bundle; unset: `bundles/en-de` beside the package, see below"
+    )
+    precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
+        "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where the model runs; auto: the GPU where there is one"
+    )
+    num_threads: int = Field(0, ge=0, le=256, description="threads of ONNX Runtime; 0: one a usable core")
+    num_rows: int = Field(64, ge=1, le=4096, description="hypotheses that run at once, over all requests")
+    golden_min_share: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of the bundle's golden sentences that must come out exactly at start",
+    )
+    stall_limit_s: float = Field(
+        10.0, gt=0, description="seconds that one decoding step may take before /livez says 503"
+    )
+    max_encode_tokens: int = Field(
+        512, ge=1, description="source subwords encoded in one step, at least the longest source of the model"
+    )
+    max_consecutive_failures: int = Field(
+        8, ge=1, description="failed forward passes in a row after which the engine stops and /livez says 503"
+    )
+
+    max_items: int = Field(128, ge=1, description="texts in one request")
+    max_item_characters: int = Field(5_000, ge=1, description="Unicode code points in one text")
+    max_request_characters: int = Field(50_000, ge=1, description="Unicode code points in one request")
+    max_request_sentences: int = Field(1_024, ge=1, description="sentences in one request, after splitting")
+    max_beam_size: int = Field(16, ge=1, le=16, description="largest `beam_size` of a request")
+    max_num_hypotheses: int = Field(16, ge=1, le=16, description="largest `num_hypotheses` of a request")
+    default_timeout_s: float = Field(30.0, gt=0, description="deadline of a request without `timeout_ms`")
+    max_timeout_s: float = Field(60.0, gt=0, description="largest deadline that a request may ask for")
+    max_pending_sentences: int = Field(
+        2_048, ge=1, description="sentences accepted and not yet answered; beyond it 429"
+    )
+    max_pending_tokens: int = Field(
+        65_536, ge=1, description="source subwords accepted and not yet answered; beyond it 429"
+    )
+    num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
+
+    api_keys: Annotated[frozenset[str], NoDecode] = Field(
+        frozenset(),
+        description="SHA-256 of each API key in hexadecimal, parted by commas; none: no key needed",
+    )
+    api_keys_file: Path | None = Field(
+        None, description="file with one such hash a line; `#` begins a comment"
+    )
+    docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_keys(cls, values: dict[str, object]) -> dict[str, object]:
+        keys = values.get("api_keys")
+        if isinstance(keys, str):
+            values = {**values, "api_keys": [part for part in re.split(r"[,\s]+", keys) if part]}
+        return values
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        """Raises ValueError that names both settings of a contradiction, all of them at once."""
+        pairs = (
+            ("max_item_characters", "max_request_characters"),
+            ("max_request_sentences", "max_pending_sentences"),
+            ("default_timeout_s", "max_timeout_s"),
+            ("max_num_hypotheses", "max_beam_size"),
+            ("max_beam_size", "num_rows"),
+            ("max_items", "max_request_sentences"),
+        )
+        problems = [
+            f"{PREFIX}{small.upper()} ({getattr(self, small)}) is above {PREFIX}{large.upper()} "
+            f"({getattr(self, large)}): lower the first or raise the second"
+            for small, large in pairs
+            if getattr(self, small) > getattr(self, large)
+        ]
+        if any(not _HASH.fullmatch(key) for key in self.api_keys):
+            problems.append(f"{PREFIX}API_KEYS holds something that is no SHA-256 in lower-case hexadecimal")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read the process's environment, then the overrides, which win.
+
+    Raises SettingsError with one line a problem: an unknown variable with our prefix, a wrong value, a
+    contradiction. No line repeats a value of the API keys.
+    """
+    problems = unknown_variables(os.environ)
+    try:
+        settings = Settings(**dict(overrides or {}))  # type: ignore[arg-type]  # pydantic checks each value
+    except ValidationError as error:
+        problems += _lines_of(error)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """One line for each variable with our prefix that is no setting, with the nearest one that is."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    problems = []
+    for variable in sorted(environment):
+        upper = variable.upper()
+        if upper.startswith(PREFIX) and upper not in known | CLIENT_VARIABLES:
+            near = difflib.get_close_matches(upper, sorted(known), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            problems.append(f"{variable} is not a setting{hint}")
+    return problems
+
+
+def _lines_of(error: ValidationError) -> list[str]:
+    """Pydantic's findings with the names of our variables, without the values."""
+    lines: list[str] = []
+    for finding in error.errors(include_input=False, include_url=False):
+        message = finding["msg"].removeprefix("Value error, ")
+        if finding["loc"]:
+            message = f"{PREFIX}{str(finding['loc'][0]).upper()}: {message}"
+        lines += message.splitlines()
+    return lines
+
+
+def read_api_keys(settings: Settings) -> frozenset[str]:
+    """The hashes of every API key, from the variable and the file. Raises SettingsError for a bad file."""
+    if settings.api_keys_file is None:
+        return settings.api_keys
+    name = f"{PREFIX}API_KEYS_FILE"
+    try:
+        lines = settings.api_keys_file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError([f"{name}: the file cannot be read ({type(error).__name__})"]) from error
+    entries = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
+    problems = [
+        f"{name}: line {number} is no SHA-256 in lower-case hexadecimal"
+        for number, entry in entries
+        if entry and not _HASH.fullmatch(entry)
+    ]
+    keys = settings.api_keys | {entry for _, entry in entries if entry}
+    if not keys:
+        problems.append(f"{name}: the file holds no key, which would leave the server open")
+    if problems:
+        raise SettingsError(problems)
+    return keys
+
+
+def find_bundle(settings: Settings) -> Path:
+    """The bundle's folder: the setting, else `bundles/en-de` in the repository, in the package or at the root.
+
+    Raises SettingsError where there is none.
+    """
+    if settings.bundle is not None:
+        return settings.bundle
+    package = Path(__file__).resolve().parent
+    places = [folder / "bundles" / DEFAULT_BUNDLE for folder in (package.parent, package, Path.cwd())]
+    for place in places:
+        if (place / "manifest.json").is_file():
+            return place
+    looked = ", ".join(str(place) for place in dict.fromkeys(places))
+    raise SettingsError([f"no bundle found (looked in {looked}); set {PREFIX}BUNDLE to its folder"])

@@ -1,0 +1,161 @@
+"""Text to the spans that are translated, and back, so that everything else stays as it stood.
+
+A text is cut into lines (at every line break and tab), lines into sentences by `sentencex`, sentences that the
+model cannot take at once at their best place. What lies between two spans (line breaks, indentation, runs of
+spaces, marks without a letter or digit) is never touched: a span replaced by itself gives the very text.
+
+Every step is linear in the text, or n log n for an over-long sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import sentencex
+
+# Unicode's line breaks (the set of `str.splitlines`), and the tab, which parts cells.
+_LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# What is left outside a span's ends: white space, control characters, and format characters that have no
+# width. Joiners (U+200C, U+200D) and tags are not among them: they belong to the character beside them.
+_EDGE = (
+    "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x7f"
+    "\u00ad\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
+    "\u2066\u2067\u2068\u2069\ufeff"
+)
+_ATTACHED = frozenset({"Mn", "Mc", "Me", "Cf"})  # Unicode's categories of marks and format characters
+_SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
+_FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
+_ZERO_WIDTH_JOINER = "\u200d"
+_CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """Code points start..end-1 of a text; never empty."""
+
+    start: int
+    end: int
+
+    def of(self, text: str) -> str:
+        """The part of `text` that this span covers."""
+        return text[self.start : self.end]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A text made of translated spans. `spans`: where each translation stands in it, in code points."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+
+def sentence_spans(text: str, language: str) -> Iterator[Span]:
+    """The sentences of a text, in order, without the white space around them.
+
+    language: ISO 639-1 code, which chooses the abbreviations that do not end a sentence.
+    """
+    for line in _LINE.finditer(text):
+        start = line.start()
+        for sentence in _sentences(line.group(), language):
+            span = trimmed(text, start, start + len(sentence))
+            start += len(sentence)
+            if span is not None:
+                yield span
+
+
+def _sentences(line: str, language: str) -> list[str]:
+    """The sentences of one line; they join to the line, or the line is one sentence."""
+    sentences: list[str] = sentencex.segment(language, line)
+    return sentences if "".join(sentences) == line else [line]
+
+
+def trimmed(text: str, start: int, end: int) -> Span | None:
+    """The span start..end-1 without its edges, or None where it holds no letter or digit."""
+    while start < end and _is_edge(text[start]):
+        start += 1
+    while start < end and _is_edge(text[end - 1]):
+        end -= 1
+    if any(character.isalnum() for character in text[start:end]):
+        return Span(start, end)
+    return None
+
+
+def _is_edge(character: str) -> bool:
+    return character.isspace() or character in _EDGE
+
+
+def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterator[Span]:
+    """Cut a span until every part fits: between clauses, else words, else characters, near the middle.
+
+    fits: whether the model takes this string at once. A single character is taken to fit.
+    """
+    pending = [span]
+    while pending:
+        part = pending.pop()
+        if part.end - part.start <= 1 or fits(part.of(text)):
+            yield part
+            continue
+        cut = best_cut(text, part)
+        halves = (trimmed(text, cut, part.end), trimmed(text, part.start, cut))
+        pending.extend(half for half in halves if half is not None)
+
+
+def best_cut(text: str, span: Span) -> int:
+    """Where to cut a span in two: start < cut < end.
+
+    The clause end in the middle half that is nearest to the middle; else the nearest space anywhere; else the
+    nearest place that does not part a letter from its combining marks; else the middle.
+    """
+    middle = (span.start + span.end) // 2
+    quarter = (span.end - span.start) // 4
+
+    def nearest(is_cut: Callable[[int], bool], reach: int) -> int | None:
+        for distance in range(reach + 1):
+            for place in (middle - distance, middle + distance):
+                if span.start < place < span.end and is_cut(place):
+                    return place
+        return None
+
+    for is_cut, reach in (
+        (lambda place: text[place].isspace() and text[place - 1] in _CLAUSE_END, quarter),
+        (lambda place: text[place].isspace(), 2 * quarter + 1),
+        (lambda place: not _is_attached(text, place), quarter),
+    ):
+        cut = nearest(is_cut, reach)
+        if cut is not None:
+            return cut
+    return middle
+
+
+def _is_attached(text: str, place: int) -> bool:
+    """Whether the character at `place` belongs to the one before it: a mark, a joiner, a skin tone, half a flag."""
+    before, character = text[place - 1], text[place]
+    return (
+        unicodedata.category(character) in _ATTACHED
+        or character in _SKIN_TONES
+        or before == _ZERO_WIDTH_JOINER
+        or (before in _FLAG_LETTERS and character in _FLAG_LETTERS)
+    )
+
+
+def join(text: str, spans: Sequence[Span], translations: Sequence[str]) -> Joined:
+    """Put translations in the place of their spans.
+
+    spans: in order and apart; translations: as many. Raises ValueError where the counts differ.
+    """
+    parts: list[str] = []
+    placed: list[tuple[int, int]] = []
+    length = 0
+    done = 0
+    for span, translation in zip(spans, translations, strict=True):
+        gap = text[done : span.start]
+        start = length + len(gap)
+        length = start + len(translation)
+        parts += (gap, translation)
+        placed.append((start, length))
+        done = span.end
+    parts.append(text[done:])
+    return Joined("".join(parts), tuple(placed))
