@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import PAD_ID, ModelConfig
+from model.dropout import Dropout
 
 # --- 3.1 Encoder and decoder stacks: what masks are made of ---
 
@@ -58,23 +59,29 @@ class MultiHeadAttention(nn.Module):
         self.w_v = nn.Linear(d_model, d_model)
         self.w_o = nn.Linear(d_model, d_model)
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(batch, length, d_model) -> (batch, num_heads, length, head_dim)."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def project_heads(self, queries: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q W^Q, K W^K, V W^V, each (batch, length, d_model) -> (batch, num_heads, length, head_dim)."""
+        projected = (self.w_q(queries), self.w_k(memory), self.w_v(memory))
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in projected)
+        return q, k, v
 
     def forward(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """Attend from `queries` (batch, queries, d_model) to `memory` (batch, keys, d_model), fused.
 
         `causal` is the mask of `causal_mask` without building it; it excludes `mask`.
         """
-        q, k, v = (self.split_heads(w(x)) for w, x in ((self.w_q, queries), (self.w_k, memory), (self.w_v, memory)))
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        q, k, v = self.project_heads(queries, memory)
+        dtype = q.dtype
+        with torch.autocast(q.device.type, enabled=q.device.type != "cpu"):
+            if q.device.type == "cpu":  # the backward pass of the CPU's bf16 kernel takes six times as long
+                q, k, v = q.float(), k.float(), v.float()
+            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).to(dtype)
         joined: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))
         return joined
 
     def attend_explicitly(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As `forward`, by equation (1): also returns the weights (batch, num_heads, queries, keys)."""
-        q, k, v = (self.split_heads(w(x)) for w, x in ((self.w_q, queries), (self.w_k, memory), (self.w_v, memory)))
+        q, k, v = self.project_heads(queries, memory)
         heads, weights = scaled_dot_product_attention(q, k, v, mask)
         return self.w_o(heads.transpose(1, 2).flatten(-2)), weights
 
@@ -120,7 +127,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.scale = math.sqrt(config.d_model)
         self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
         else:
@@ -130,7 +137,10 @@ class Embedding(nn.Module):
         """Ids (batch, length) -> (batch, length, d_model). Raises ValueError past max_length."""
         if ids.size(1) > self.positions.size(0):
             raise ValueError(f"{ids.size(1)} subwords, where positions end at {self.positions.size(0)}")
-        embedded: Tensor = self.dropout(F.embedding(ids, self.weight) * self.scale + self.positions[: ids.size(1)])
+        x = F.embedding(ids, self.weight) * self.scale + self.positions[: ids.size(1)]
+        if torch.is_autocast_enabled(x.device.type):  # residual sums of mixed types are slow on a CPU
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        embedded: Tensor = self.dropout(x)
         return embedded
 
     def project(self, x: Tensor) -> Tensor:
@@ -147,7 +157,7 @@ class Residual(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model, eps=1e-5)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.is_pre_norm = config.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ holds as user-defined symbols; the same characters in a user's text are themselv
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,11 +68,44 @@ class Tokenizer:
             raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")
         self._known = frozenset(known - set(PLACEHOLDERS) - {SPACE} | {" "})
 
+    def num_carried(self, text: str) -> int:
+        """How many runs `encode` would carry; it takes at most len(PLACEHOLDERS)."""
+        return sum(is_unknown for is_unknown, _ in self._runs(unicodedata.normalize("NFC", text)))
+
     def encode(self, text: str) -> Encoded:
-        """Encode one sentence. An eighth and further distinct run share bytes, by SentencePiece's fallback."""
-        masked, carried = self._mask(unicodedata.normalize("NFC", text))
-        ids = self._processor.encode(masked)
-        return Encoded(ids=(*ids, self.eos_id), carried=carried)
+        """Encode a source sentence. Raises TokenizerError for more runs than there are placeholders."""
+        parts: list[str] = []
+        carried: list[str] = []
+        for is_unknown, run in self._runs(unicodedata.normalize("NFC", text)):
+            if is_unknown:
+                if len(carried) == len(PLACEHOLDERS):
+                    raise TokenizerError(
+                        f"more than {len(PLACEHOLDERS)} runs of unknown characters in one sentence"
+                    )
+                parts.append(PLACEHOLDERS[len(carried)])
+                carried.append(run)
+            else:
+                parts.append(run)
+        return Encoded(ids=(*self._processor.encode("".join(parts)), self.eos_id), carried=tuple(carried))
+
+    def encode_target(self, text: str, carried: Sequence[str] = ()) -> tuple[int, ...]:
+        """Encode the translation of a source that carried those runs, the end token last.
+
+        A run that was carried becomes its placeholder, any other is spelled in bytes. Raises
+        TokenizerError where that other run is itself a placeholder's character, which bytes cannot spell.
+        """
+        waiting = list(enumerate(carried))
+        parts: list[str] = []
+        for is_unknown, run in self._runs(unicodedata.normalize("NFC", text)):
+            match = next((entry for entry in waiting if is_unknown and entry[1] == run), None)
+            if match is not None:
+                waiting.remove(match)
+                parts.append(PLACEHOLDERS[match[0]])
+            elif not set(PLACEHOLDERS).isdisjoint(run):
+                raise TokenizerError("the target has placeholder characters that the source does not have")
+            else:
+                parts.append(run)
+        return (*self._processor.encode("".join(parts)), self.eos_id)
 
     def decode(self, ids: Sequence[int], carried: Sequence[str] = ()) -> Decoded:
         """Decode subwords, without start and end tokens, and put the carried runs back.
@@ -93,27 +127,9 @@ class Tokenizer:
             decoded = " ".join([decoded.rstrip(), *missing.values()]).lstrip()
         return Decoded(text=decoded, num_mended=len(missing))
 
-    def _mask(self, text: str) -> tuple[str, tuple[str, ...]]:
-        """Replace each run of unknown characters by a placeholder, equal runs by different ones."""
+    def _runs(self, text: str) -> Iterator[tuple[bool, str]]:
+        """The text in pieces, each wholly unknown (True) or wholly known to the vocabulary."""
         if self._known.issuperset(text):
-            return text, ()
-        parts: list[str] = []
-        carried: list[str] = []
-        run: list[str] = []
-
-        def close() -> None:
-            if run:
-                is_room_left = len(carried) < len(PLACEHOLDERS)
-                parts.append(PLACEHOLDERS[len(carried)] if is_room_left else "".join(run))
-                if is_room_left:
-                    carried.append("".join(run))
-                run.clear()
-
-        for character in text:
-            if character in self._known:
-                close()
-                parts.append(character)
-            else:
-                run.append(character)
-        close()
-        return "".join(parts), tuple(carried)
+            return iter(((False, text),))
+        groups = itertools.groupby(text, key=lambda character: character not in self._known)
+        return ((is_unknown, "".join(run)) for is_unknown, run in groups)

@@ -1,0 +1,114 @@
+"""Batches of like lengths, up to a budget of subwords, in an order that a seed decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.config import BOS_ID, PAD_ID
+from model.corpus import Corpus
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """source (rows, source_length), target and labels (rows, target_length), right-padded.
+
+    target begins with the start token, labels are target shifted left and end with the end token.
+    """
+
+    source: Tensor
+    target: Tensor
+    labels: Tensor
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Labels that are not padding."""
+        return int((self.labels != PAD_ID).sum())
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where in the data training stands: `batch` of `epoch` comes next."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Batches:
+    """Endless batches of one corpus. The batches of an epoch depend on the seed and the epoch alone."""
+
+    def __init__(
+        self, corpus: Corpus, *, max_tokens: int, seed: int, weights: Mapping[str, float] | None = None
+    ) -> None:
+        """max_tokens: most subwords of a batch's longer side, padding counted.
+
+        weights: how often an epoch holds each pair of a domain, on average; 1 where none is given.
+        Raises ValueError for a domain that the corpus does not have.
+        """
+        weights = weights or {}
+        if unknown := sorted(set(weights) - set(corpus.domain_names)):
+            raise ValueError(f"no pair has the domain {', '.join(unknown)}: there are {', '.join(corpus.domain_names)}")
+        self.corpus = corpus
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self._weights = np.array([weights.get(name, 1.0) for name in corpus.domain_names])
+        self._lengths = corpus.lengths()
+
+    def epoch(self, epoch: int) -> list[Int64s]:
+        """The indices of each batch of one epoch."""
+        generator = np.random.default_rng((self.seed, epoch))
+        wanted = self._weights[self.corpus.domains]
+        copies = np.floor(wanted + generator.random(len(wanted))).astype(np.int64)
+        chosen = np.repeat(np.arange(len(wanted)), copies)
+        generator.shuffle(chosen)
+        sources, targets = self._lengths
+        # Equal source lengths side by side: hardly any source is padded, and attention needs no mask.
+        order = chosen[np.lexsort((targets[chosen], sources[chosen]))]
+        batches = self._cut(order)
+        generator.shuffle(batches)  # type: ignore[arg-type]
+        return batches
+
+    def _cut(self, order: Int64s) -> list[Int64s]:
+        """Cut a sorted order into batches of at most max_tokens, padding counted, and one row at least."""
+        longest = np.maximum(*self._lengths)[order]
+        batches, start, widest = [], 0, 0
+        for index, length in enumerate(longest.tolist()):
+            widest_with = max(widest, length)
+            if index > start and widest_with * (index - start + 1) > self.max_tokens:
+                batches.append(order[start:index])
+                start, widest_with = index, length
+            widest = widest_with
+        batches.append(order[start:])
+        return batches
+
+    def collate(self, indices: Int64s) -> Batch:
+        """The padded tensors of one batch."""
+        sources = [self.corpus.source(index) for index in indices]
+        labels = [self.corpus.target(index) for index in indices]
+        source = np.full((len(indices), max(map(len, sources))), PAD_ID, np.int64)
+        label = np.full((len(indices), max(map(len, labels))), PAD_ID, np.int64)
+        for row, (one, other) in enumerate(zip(sources, labels, strict=True)):
+            source[row, : len(one)] = one
+            label[row, : len(other)] = other
+        target = np.concatenate([np.full((len(indices), 1), BOS_ID), label[:, :-1]], axis=1)
+        target[label == PAD_ID] = PAD_ID
+        return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(label))
+
+    def since(self, position: Position) -> Iterator[tuple[Batch, Position]]:
+        """Batches from a position on, each with the position that follows it."""
+        epoch = position.epoch
+        skip = position.batch
+        while True:
+            batches = self.epoch(epoch)
+            for number in range(skip, len(batches)):
+                is_last = number + 1 == len(batches)
+                following = Position(epoch + 1, 0) if is_last else Position(epoch, number + 1)
+                yield self.collate(batches[number]), following
+            epoch, skip = epoch + 1, 0

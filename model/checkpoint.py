@@ -1,0 +1,148 @@
+"""Checkpoints: folders of safetensors and JSON, written whole or not at all. No pickle anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.config import ConfigError, ModelConfig
+from model.transformer import Transformer
+
+WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "config.json",
+    "state.json",
+    "tokenizer.spm",
+)
+
+
+class CheckpointError(Exception):
+    """A folder that is not a checkpoint, or not one of this model."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds.
+
+    model: state dict. config: sizes and whatever else describes the model, as JSON.
+    optimizer and state: what training needs to go on; empty in one that is only to be used.
+    """
+
+    model: Mapping[str, Tensor]
+    config: Mapping[str, Any]
+    optimizer: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | Path]) -> None:
+    """Write a folder under a temporary name, flush it to the disk, then rename it to `path`.
+
+    files: bytes to write, tensors to store as safetensors, or a file to copy, by file name. A folder
+    that is there already is replaced.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for name, content in files.items():
+        target = temporary / name
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        elif isinstance(content, Path):
+            shutil.copyfile(content, target)
+        else:
+            save_file({key: tensor.contiguous() for key, tensor in content.items()}, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+    if path.exists():
+        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        os.replace(path, old)
+        os.replace(temporary, path)
+        shutil.rmtree(old)
+    else:
+        os.replace(temporary, path)
+
+
+def save(path: Path, saved: Saved, tokenizer: Path) -> None:
+    """Write a checkpoint with a copy of its tokenizer."""
+    files: dict[str, bytes | Mapping[str, Tensor] | Path] = {
+        WEIGHTS: saved.model,
+        CONFIG: json.dumps(saved.config, indent=1).encode(),
+        TOKENIZER: tokenizer,
+    }
+    if saved.state:
+        files |= {OPTIMIZER: saved.optimizer, STATE: json.dumps(saved.state).encode()}
+    write_folder(path, files)
+
+
+def load(path: Path) -> Saved:
+    """Read a checkpoint. Raises CheckpointError that names what is missing or broken."""
+    try:
+        config = json.loads((path / CONFIG).read_text("utf-8"))
+        model = load_file(path / WEIGHTS)
+        has_state = (path / STATE).exists()
+        state = json.loads((path / STATE).read_text("utf-8")) if has_state else {}
+        optimizer = load_file(path / OPTIMIZER) if has_state else {}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint: {error}") from error
+    return Saved(model, config, optimizer, state)
+
+
+def build_model(saved: Saved) -> Transformer:
+    """The model of a checkpoint, in fp32 and in evaluation mode. Raises CheckpointError where it does not fit."""
+    try:
+        model = Transformer(ModelConfig.from_json(saved.config["model"]))
+        model.load_state_dict({name: tensor.float() for name, tensor in saved.model.items()})
+    except (ConfigError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"the checkpoint's weights and sizes do not agree: {error}") from error
+    return model.eval()
+
+
+def load_model(path: Path) -> Transformer:
+    """Read a checkpoint's model, in fp32 and in evaluation mode. Raises CheckpointError."""
+    return build_model(load(path))
+
+
+def step_folders(run: Path) -> list[Path]:
+    """The checkpoints of a run, in the order of their steps."""
+    folders = [path for path in run.glob("step-*") if path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def remove(path: Path) -> None:
+    """Delete a checkpoint; a reader sees it whole or not at all."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.old")
+    os.replace(path, hidden)
+    shutil.rmtree(hidden)
+
+
+def average(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights (section 6.1), added up in fp64. Raises CheckpointError."""
+    if not paths:
+        raise CheckpointError("there is no checkpoint to average")
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, tensor in load(path).model.items():
+            if name in total and total[name].shape != tensor.shape:
+                raise CheckpointError(f"{path}: {name} has another shape")
+            total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + tensor.double()
+    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
+
+
+def best_folders(run: Path, count: int) -> list[Path]:
+    """The `count` checkpoints of a run with the lowest dev loss."""
+
+    def dev_loss(path: Path) -> float:
+        return float(json.loads((path / STATE).read_text("utf-8"))["dev_loss"])
+
+    return sorted(step_folders(run), key=dev_loss)[:count]

@@ -1,0 +1,195 @@
+"""Parallel text: reading it, filtering it, and turning it into subwords once."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from app.text.tokenizer import Tokenizer, TokenizerError
+
+Int32s = NDArray[np.int32]
+
+
+class CorpusError(ValueError):
+    """A file that is not the parallel text it should be."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence, its translation and the domain that it comes from."""
+
+    source: str
+    target: str
+    domain: str
+
+
+def open_text(path: Path) -> TextIO:
+    """Open UTF-8 text, plain, .gz or .xz; only a newline ends a line. Raises CorpusError where there is none."""
+    if not path.is_file():
+        raise CorpusError(f"{path} does not exist")
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt", encoding="utf-8", newline="\n")
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="\n")
+    return path.open(encoding="utf-8", newline="\n")
+
+
+def read_tsv(path: Path) -> Iterator[Pair]:
+    """Pairs of a TSV: domain, source, target; or source, target, whose domain is the file's name.
+
+    Raises CorpusError that names the line with another number of columns.
+    """
+    domain = path.name.split(".")[0]
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            columns = line.rstrip("\n").split("\t")
+            if len(columns) not in (2, 3):
+                raise CorpusError(f"{path}, line {number}: {len(columns)} columns, where 2 or 3 are needed")
+            yield Pair(columns[-2], columns[-1], columns[0] if len(columns) == 3 else domain)
+
+
+def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
+    """Pairs of two files, line by line. Raises CorpusError where one is longer."""
+    domain = source.name.split(".")[0]
+    with open_text(source) as sources, open_text(target) as targets:
+        for number, (one, other) in enumerate(zip_longest(sources, targets), 1):
+            if one is None or other is None:
+                raise CorpusError(f"{source if one is None else target} ends before line {number} of the other file")
+            yield Pair(one.rstrip("\n"), other.rstrip("\n"), domain)
+
+
+def read_data(specification: str) -> Iterator[Pair]:
+    """Pairs of `FILE.tsv[.gz|.xz]`, or of two parallel files written `SOURCE:TARGET`."""
+    source, separator, target = specification.partition(":")
+    return read_parallel(Path(source), Path(target)) if separator else read_tsv(Path(source))
+
+
+@dataclass
+class Corpus:
+    """Encoded pairs, end tokens included.
+
+    ids: every subword, sources and targets in turn; starts: (2 * pairs + 1,) where each begins.
+    domains: (pairs,) index into domain_names. dropped: how many pairs were left out, by reason.
+    """
+
+    ids: Int32s
+    starts: NDArray[np.int64]
+    domains: NDArray[np.int16]
+    domain_names: tuple[str, ...]
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def source(self, index: int) -> Int32s:
+        """Subwords of one source, the end token last."""
+        return self.ids[self.starts[2 * index] : self.starts[2 * index + 1]]
+
+    def target(self, index: int) -> Int32s:
+        """Subwords of one target, the end token last."""
+        return self.ids[self.starts[2 * index + 1] : self.starts[2 * index + 2]]
+
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Lengths of sources and of targets, each (pairs,), end tokens counted."""
+        lengths = np.diff(self.starts)
+        return lengths[0::2], lengths[1::2]
+
+
+def placeholder_words(source: str, target: str) -> list[str]:
+    """Words that stand once in both sentences, letter for letter: names and numbers."""
+    there = Counter(target.split())
+    return [word for word, count in Counter(source.split()).items() if count == 1 and there[word] == 1]
+
+
+# Characters that no vocabulary has: the tokenizer carries them, which is what is to be learnt.
+STRANGE = tuple(chr(0xE100 + index) for index in range(3))
+
+
+def with_strange_characters(pair: Pair, random_numbers: random.Random) -> Pair:
+    """The pair with one to three unknown characters on both sides, so that the model learns to carry them.
+
+    They replace words that both sentences share, or are added to both at the start or at the end, as
+    an emoji would be.
+    """
+    shared = placeholder_words(pair.source, pair.target)
+    if shared and random_numbers.random() < 0.6:
+        chosen = random_numbers.sample(shared, min(len(shared), random_numbers.randint(1, len(STRANGE))))
+        marks = dict(zip(chosen, STRANGE, strict=False))
+        source = " ".join(marks.get(word, word) for word in pair.source.split(" "))
+        target = " ".join(marks.get(word, word) for word in pair.target.split(" "))
+        return Pair(source, target, pair.domain)
+    glue = random_numbers.choice((" ", " ", ""))
+    mark = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
+    if random_numbers.random() < 0.25:
+        return Pair(f"{mark} {pair.source}", f"{mark} {pair.target}", pair.domain)
+    return Pair(pair.source + glue + mark, pair.target + glue + mark, pair.domain)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which pairs are kept.
+
+    max_length: most subwords of either side, the end token counted.
+    max_ratio: longest against shortest side, in subwords; short sentences get a slack of 8.
+    strange_share: share of pairs that are given unknown characters to carry, 0-1.
+    excluded: domains that are left out.
+    """
+
+    max_length: int = 128
+    max_ratio: float = 2.5
+    strange_share: float = 0.06
+    excluded: frozenset[str] = frozenset()
+
+    def reason_against(self, source: Sequence[int], target: Sequence[int]) -> str | None:
+        """Why an encoded pair is left out, or None."""
+        shortest, longest = sorted((len(source), len(target)))
+        if longest > self.max_length:
+            return "too long"
+        if longest > self.max_ratio * shortest + 8:
+            return "lengths differ too much"
+        return None
+
+
+def encode_corpus(pairs: Iterable[Pair], tokenizer: Tokenizer, *, keep: Filter, seed: int = 1) -> Corpus:
+    """Filter and encode pairs; the same seed gives the same corpus. Raises CorpusError if none is left."""
+    random_numbers = random.Random(seed)
+    ids: list[Int32s] = []
+    domains: list[int] = []
+    names: dict[str, int] = {}
+    dropped: Counter[str] = Counter()
+    for pair in tqdm(pairs, desc="encode", unit=" pairs", disable=None):
+        if pair.domain in keep.excluded:
+            dropped["excluded domain"] += 1
+            continue
+        if not pair.source.strip() or not pair.target.strip():
+            dropped["empty"] += 1
+            continue
+        if random_numbers.random() < keep.strange_share:
+            pair = with_strange_characters(pair, random_numbers)
+        try:
+            encoded = tokenizer.encode(pair.source)
+            source, target = encoded.ids, tokenizer.encode_target(pair.target, encoded.carried)
+        except TokenizerError:
+            dropped["too many unknown characters"] += 1
+            continue
+        if reason := keep.reason_against(source, target):
+            dropped[reason] += 1
+            continue
+        ids += [np.array(source, np.int32), np.array(target, np.int32)]
+        domains.append(names.setdefault(pair.domain, len(names)))
+    if not ids:
+        raise CorpusError("no pair is left to train on")
+    starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])
+    return Corpus(np.concatenate(ids), starts, np.array(domains, np.int16), tuple(names), dropped)
+

@@ -1,0 +1,72 @@
+"""Scores: BLEU and chrF by sacreBLEU, with its signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from app.text.tokenizer import Tokenizer
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.corpus import Pair
+from model.search import pad
+from model.transformer import Transformer, padding_mask
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Corpus BLEU and chrF, 0-100, with the signatures that make them comparable."""
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
+    """Score translations against one reference each, both detokenised."""
+    bleu, chrf = BLEU(), CHRF()
+    bleu_score = bleu.corpus_score(translations, [references]).score
+    chrf_score = chrf.corpus_score(translations, [references]).score
+    return Scores(bleu_score, chrf_score, str(bleu.get_signature()), str(chrf.get_signature()))
+
+
+@torch.no_grad()
+def greedy_batch(model: Transformer, sources: Sequence[Sequence[int]], *, max_target_length: int) -> list[list[int]]:
+    """Greedy search, without a cache, of many sentences at once; ids without start and end tokens."""
+    device = model.embedding.weight.device
+    source = pad(sources, device)
+    mask = padding_mask(source)
+    memory = model.encode(source, mask)
+    target = torch.full((len(sources), 1), BOS_ID, device=device)
+    is_done = torch.zeros(len(sources), dtype=torch.bool, device=device)
+    while target.size(1) <= max_target_length and not bool(is_done.all()):
+        logits = model.embedding.project(model.decode(target, memory, mask)[:, -1])
+        following = logits.argmax(-1).masked_fill(is_done, PAD_ID)
+        target = torch.cat((target, following[:, None]), dim=1)
+        is_done |= following == EOS_ID
+    return [[token for token in row[1:] if token not in (EOS_ID, PAD_ID)] for row in target.tolist()]
+
+
+def translate_greedily(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+    """Greedy translations in the order of the texts, decoded in batches of like lengths."""
+    encoded = [tokenizer.encode(text) for text in texts]
+    order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
+    translations = [""] * len(texts)
+    for start in range(0, len(order), 64):
+        chosen = order[start : start + 64]
+        longest = max(len(encoded[index].ids) for index in chosen)
+        limit = min(model.config.max_length - 1, longest + 50)
+        found = greedy_batch(model, [encoded[index].ids for index in chosen], max_target_length=limit)
+        for index, ids in zip(chosen, found, strict=True):
+            translations[index] = tokenizer.decode(ids, encoded[index].carried).text
+    return translations
+
+
+def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> float:
+    """BLEU of greedy translations."""
+    translations = translate_greedily(model, tokenizer, [pair.source for pair in pairs])
+    return score(translations, [pair.target for pair in pairs]).bleu

@@ -1,0 +1,34 @@
+"""How to train: no PyTorch here, so that a command line can show the defaults without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train; the defaults are the paper's where it has one.
+
+    max_steps: updates of the weights. max_time_s: stop after so long, whichever is first; 0 is off.
+    accumulate: batches an update. max_gradient_norm: clipping; 0 is off.
+    label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
+    precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
+    evaluate_every, save_every: in updates. keep: most checkpoints kept, the newest; 0 keeps all.
+    patience: evaluations without a better dev loss (or BLEU) before it stops; 0 is off.
+    """
+
+    max_steps: int = 100_000
+    max_time_s: float = 0.0
+    accumulate: int = 1
+    max_gradient_norm: float = 1.0
+    label_smoothing: float = 0.1
+    warmup_steps: int = 4000
+    learning_rate_factor: float = 1.0
+    precision: Literal["bf16", "fp32"] = "bf16"
+    evaluate_every: int = 500
+    save_every: int = 500
+    keep: int = 10
+    patience: int = 0
+    patience_on: Literal["loss", "bleu"] = "loss"
+    seed: int = 1

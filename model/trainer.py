@@ -1,0 +1,238 @@
+"""The training loop of section 5, resumable to the very batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from model import checkpoint
+from model.batches import Batch, Batches, Position
+from model.checkpoint import CheckpointError, Saved
+from model.config import PAD_ID
+from model.loss import label_smoothed_loss
+from model.options import TrainingOptions
+from model.schedule import learning_rate
+from model.training_log import TrainingLog, draw, drop_rows_after
+from model.transformer import Transformer, source_padding
+
+Bleu = Callable[[Transformer], float]
+
+
+class Trainer:
+    """One run: model, optimiser, data position and log, in a folder."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        batches: Batches,
+        *,
+        run: Path,
+        tokenizer: Path,
+        options: TrainingOptions,
+        description: dict[str, Any] | None = None,
+    ) -> None:
+        """description: JSON kept in each checkpoint's config beside the model's sizes."""
+        self.model = model
+        self.batches = batches
+        self.run = run
+        self.tokenizer = tokenizer
+        self.options = options
+        self.config = {"model": model.config.to_json(), **(description or {})}
+        self.device = model.embedding.weight.device
+        # Section 5.3. Weights stay fp32; autocast makes bfloat16 copies for the matrix products.
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.step = 0
+        self.position = Position()
+        self.best = math.inf
+        self.num_worse = 0
+        self.elapsed_s = 0.0
+
+    # --- the loop ---
+
+    def train(self, dev: Batches, bleu: Bleu | None = None) -> None:
+        """Train until a limit of the options is reached; saves at the end. `bleu` scores the model on dev text."""
+        started = time.monotonic() - self.elapsed_s
+        stream = self.batches.since(self.position)
+        with TrainingLog(self.run) as log, tqdm(total=self.options.max_steps, initial=self.step, unit=" steps", disable=None) as bar:
+            window = Window()
+            while self.step < self.options.max_steps:
+                self._update(stream, window)
+                self.elapsed_s = time.monotonic() - started
+                bar.update()
+                is_out_of_time = 0 < self.options.max_time_s <= self.elapsed_s
+                is_last = self.step == self.options.max_steps or is_out_of_time
+                if is_last or self.step % self.options.evaluate_every == 0:
+                    row = self._evaluate(dev, bleu, window)
+                    log.write(row)
+                    bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
+                    window = Window()
+                    draw(log.path, self.run / "curve.png")
+                    is_last = is_last or 0 < self.options.patience <= self.num_worse
+                if is_last or self.step % self.options.save_every == 0:
+                    self.save()
+                if is_last:
+                    break
+
+    def _update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
+        """One update from `accumulate` batches, their loss divided by the subwords of all."""
+        self.model.train()
+        parts = [next(stream) for _ in range(self.options.accumulate)]
+        num_tokens = sum(batch.num_target_tokens for batch, _ in parts)
+        for batch, _ in parts:
+            loss, plain = self.loss(batch)
+            (loss / num_tokens).backward()  # type: ignore[no-untyped-call]
+            window.plain_loss += plain
+        if self.options.max_gradient_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_gradient_norm)
+        rate = learning_rate(
+            self.step + 1,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.options.warmup_steps,
+            factor=self.options.learning_rate_factor,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.position = parts[-1][1]
+        window.num_tokens += num_tokens
+
+    def loss(self, batch: Batch) -> tuple[Tensor, float]:
+        """Summed label-smoothed loss of a batch, and the sum of -log p(label) without smoothing, in nats."""
+        source, target, labels = (x.to(self.device) for x in (batch.source, batch.target, batch.labels))
+        is_bf16 = self.options.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16) if is_bf16 else nullcontext():
+            mask = source_padding(source)
+            decoded = self.model.decode(target, self.model.encode(source, mask), mask)
+        real = labels != PAD_ID
+        return label_smoothed_loss(
+            decoded[real], self.model.embedding.weight, labels[real], self.options.label_smoothing
+        )
+
+    # --- evaluation ---
+
+    @torch.no_grad()
+    def dev_loss(self, dev: Batches) -> float:
+        """Mean -log p(label) in nats a subword over epoch 0 of the dev batches, without dropout."""
+        self.model.eval()
+        total, num_tokens = 0.0, 0
+        for indices in dev.epoch(0):
+            batch = dev.collate(indices)
+            total += self.loss(batch)[1]
+            num_tokens += batch.num_target_tokens
+        return total / num_tokens
+
+    def _evaluate(self, dev: Batches, bleu: Bleu | None, window: Window) -> dict[str, float]:
+        """Measure, and count how often in a row it was not better."""
+        row = {
+            "step": float(self.step),
+            "epoch": float(self.position.epoch),
+            "train_loss": window.plain_loss / window.num_tokens,
+            "dev_loss": self.dev_loss(dev),
+            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "target_tokens_per_s": window.num_tokens / (time.monotonic() - window.started),
+            "elapsed_s": round(self.elapsed_s, 1),
+        }
+        if bleu is not None:
+            self.model.eval()
+            row["dev_bleu"] = bleu(self.model)
+        watched = -row["dev_bleu"] if self.options.patience_on == "bleu" else row["dev_loss"]
+        self.num_worse = 0 if watched < self.best else self.num_worse + 1
+        self.best = min(self.best, watched)
+        self.last_dev_loss = row["dev_loss"]
+        return row
+
+    # --- checkpoints ---
+
+    last_dev_loss = math.inf
+
+    def save(self) -> Path:
+        """Write step-N, then drop the oldest beyond `keep`. Returns its folder."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        optimizer = {
+            f"{names[id(parameter)]}/{key}": value
+            for parameter, values in self.optimizer.state.items()
+            for key, value in values.items()
+        }
+        optimizer["rng"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            optimizer["cuda_rng"] = torch.cuda.get_rng_state()
+        state = {
+            "step": self.step,
+            "position": dataclasses.asdict(self.position),
+            "best": self.best if math.isfinite(self.best) else None,
+            "num_worse": self.num_worse,
+            "dev_loss": self.last_dev_loss if math.isfinite(self.last_dev_loss) else None,
+            "elapsed_s": self.elapsed_s,
+            "seed": self.batches.seed,
+            "max_tokens": self.batches.max_tokens,
+        }
+        path = self.run / f"step-{self.step}"
+        checkpoint.save(path, Saved(self.model.state_dict(), self.config, optimizer, state), self.tokenizer)
+        if self.options.keep:
+            for old in checkpoint.step_folders(self.run)[: -self.options.keep]:
+                checkpoint.remove(old)
+        return path
+
+    def resume(self) -> bool:
+        """Go on from the newest checkpoint of the run, exactly; False where there is none.
+
+        Raises CheckpointError where it was made with other data or another batch size, which would
+        make "the next batch" another one.
+        """
+        folders = checkpoint.step_folders(self.run)
+        if not folders:
+            return False
+        saved = checkpoint.load(folders[-1])
+        if not saved.state:
+            raise CheckpointError(f"{folders[-1]} has no training state")
+        for name, value in (("seed", self.batches.seed), ("max_tokens", self.batches.max_tokens)):
+            if saved.state[name] != value:
+                raise CheckpointError(f"{name} is {value}, the run was made with {saved.state[name]}")
+        self._restore(saved)
+        drop_rows_after(self.run / "train.csv", self.step)
+        return True
+
+    def _restore(self, saved: Saved) -> None:
+        """Put weights, optimiser, random numbers and position back."""
+        self.model.load_state_dict(dict(saved.model))
+        for name, parameter in self.model.named_parameters():
+            prefix = f"{name}/"
+            values = {k.removeprefix(prefix): v for k, v in saved.optimizer.items() if k.startswith(prefix)}
+            if values:
+                self.optimizer.state[parameter] = {
+                    key: value if key == "step" else value.to(self.device) for key, value in values.items()
+                }
+        torch.set_rng_state(saved.optimizer["rng"])
+        if "cuda_rng" in saved.optimizer and self.device.type == "cuda":
+            torch.cuda.set_rng_state(saved.optimizer["cuda_rng"])
+        state = saved.state
+        self.step, self.position = state["step"], Position(**state["position"])
+        self.best = math.inf if state["best"] is None else state["best"]
+        self.last_dev_loss = math.inf if state["dev_loss"] is None else state["dev_loss"]
+        self.num_worse, self.elapsed_s = state["num_worse"], state["elapsed_s"]
+
+
+class Window:
+    """Sums since the last row of the log."""
+
+    def __init__(self) -> None:
+        self.plain_loss = 0.0
+        self.num_tokens = 0
+        self.started = time.monotonic()
+
+
+def set_num_threads(num_threads: int) -> None:
+    """Use so many threads; 0 takes the processors that this process may run on."""
+    torch.set_num_threads(num_threads or len(os.sched_getaffinity(0)))

@@ -1,0 +1,81 @@
+"""What training writes down: a CSV, TensorBoard events, and a learning curve as a picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from types import TracebackType
+
+FIELDS = ("step", "epoch", "train_loss", "dev_loss", "dev_bleu", "learning_rate", "target_tokens_per_s", "elapsed_s")
+
+
+class TrainingLog:
+    """Appends to train.csv and to TensorBoard's events; `draw` makes curve.png of the whole CSV."""
+
+    def __init__(self, run: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        run.mkdir(parents=True, exist_ok=True)
+        self.path = run / "train.csv"
+        is_new = not self.path.exists()
+        self._file = self.path.open("a", newline="", encoding="utf-8")
+        self._writer = csv.DictWriter(self._file, FIELDS)
+        if is_new:
+            self._writer.writeheader()
+        self._events = SummaryWriter(str(run / "tensorboard"))  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> TrainingLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._events.close()  # type: ignore[no-untyped-call]
+
+    def write(self, row: dict[str, float]) -> None:
+        """Write one row: `step` and any others of FIELDS; losses in nats a subword."""
+        self._writer.writerow(row)
+        self._file.flush()
+        for name, value in row.items():
+            if name != "step":
+                self._events.add_scalar(name, value, int(row["step"]))  # type: ignore[no-untyped-call]
+
+
+def drop_rows_after(path: Path, step: int) -> None:
+    """Remove the rows past a step, which a run that was killed will write again."""
+    if not path.exists():
+        return
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if int(float(row["step"])) <= step]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw(csv_path: Path, picture: Path) -> None:
+    """Draw training and dev loss, and dev BLEU where it was measured, over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with csv_path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    figure, losses = plt.subplots(figsize=(8, 4.5))
+    for name in ("train_loss", "dev_loss"):
+        points = [(float(row["step"]), float(row[name])) for row in rows if row[name]]
+        losses.plot(*zip(*points, strict=True), label=name.replace("_", " ")) if points else None
+    losses.set_xlabel("step")
+    losses.set_ylabel("nats a subword")
+    losses.legend(loc="upper right")
+    losses.grid(alpha=0.3)
+    points = [(float(row["step"]), float(row["dev_bleu"])) for row in rows if row["dev_bleu"]]
+    if points:
+        scores = losses.twinx()
+        scores.plot(*zip(*points, strict=True), color="tab:green", marker=".")
+        scores.set_ylabel("dev BLEU", color="tab:green")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
