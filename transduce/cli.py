@@ -7,7 +7,8 @@ So `transduce --help` needs no extra, and a subcommand whose extra is missing sa
 from __future__ import annotations
 
 import argparse
-import importlib
+import functools
+import importlib.util
 import os
 import sys
 import traceback
@@ -31,7 +32,7 @@ class Subcommand:
         summary: one line for the list of subcommands.
         module: holds `add_<suffix>_arguments(parser)` and `run_<suffix>(args) -> int`.
         suffix: the ending of those two names.
-        extra: the extra that brings what it imports; empty when the base install has all of it.
+        extra: the extra that brings what it imports beyond the base install; empty when there is nothing.
     """
 
     summary: str
@@ -41,16 +42,21 @@ class Subcommand:
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
-    "serve": Subcommand("answer translation requests over HTTP", "transduce.serve", "serve", "cpu"),
+    "serve": Subcommand("answer translation requests over HTTP", "transduce.serve", "serve"),
     "translate": Subcommand(
         "translate a text file or stdin on a running server", "transduce.translate", "translate"
     ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "train": Subcommand("train a model on parallel text", "model.cli", "train", "train"),
     "evaluate": Subcommand("score a checkpoint with BLEU and chrF", "model.cli", "evaluate", "train"),
-    "export": Subcommand("turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"),
+    "export": Subcommand(
+        "turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"
+    ),
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }
+
+# onnxruntime comes with either of two extras, whatever the subcommand.
+RUNTIME_MODULE = "onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_debug:
             traceback.print_exc()
         failure = explain(error, name=name, is_debug=is_debug)
-        print(f"transduce{f' {name}' if name else ''}: {failure.message}", file=sys.stderr)
+        print(failure.message, file=sys.stderr)
         return failure.exit_code
 
 
@@ -115,8 +121,10 @@ def load_subcommand(name: str) -> LoadedSubcommand:
 
 def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argparse.ArgumentParser:
     """The parser of the whole command, where only the `selected` subcommand has its own arguments."""
+    wide = functools.partial(argparse.HelpFormatter, max_help_position=28)
     parser = argparse.ArgumentParser(
         prog="transduce",
+        formatter_class=wide,
         description="Train the Transformer of the paper, export it to ONNX, serve translation over HTTP.",
         epilog=EXIT_CODES_HELP,
     )
@@ -130,6 +138,7 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
             help=subcommand.summary,
             description=f"{subcommand.summary[0].upper()}{subcommand.summary[1:]}.",
             epilog=EXIT_CODES_HELP,
+            formatter_class=wide,
         )
         # SUPPRESS: without it this default would overwrite a --debug given before the subcommand.
         child.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug_help)
@@ -143,20 +152,31 @@ def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandErr
 
     What a user can mend is told in the words of the error itself; what is our bug is named as one.
     """
+    command = f"transduce {name}" if name else "transduce"
     if isinstance(error, CommandError):
-        return error
-    extra = SUBCOMMANDS[name].extra if name else ""
-    if isinstance(error, ModuleNotFoundError) and extra:
-        return CommandError(
-            f"needs the '{extra}' extra (no module named {error.name}): pip install 'transduce[{extra}]'",
-            exit_code=ExitCode.CONFIGURATION,
-        )
+        return CommandError(f"{command}: {error.message}", exit_code=error.exit_code)
+    if isinstance(error, ModuleNotFoundError) and (needed := missing_extra(error, name)):
+        return CommandError(f"{command} needs {needed}", exit_code=ExitCode.CONFIGURATION)
     if is_configuration_error(error):
-        return CommandError(one_line(error), exit_code=ExitCode.CONFIGURATION)
+        return CommandError(f"{command}: {one_line(error)}", exit_code=ExitCode.CONFIGURATION)
     if isinstance(error, OSError | ValueError):
-        return CommandError(one_line(error))
+        return CommandError(f"{command}: {one_line(error)}")
     hint = "" if is_debug else "; --debug shows where"
-    return CommandError(f"unexpected {type(error).__name__}: {one_line(error)}{hint}")
+    return CommandError(f"{command}: unexpected {type(error).__name__}: {one_line(error)}{hint}")
+
+
+def missing_extra(error: ModuleNotFoundError, name: str | None) -> str | None:
+    """Which extra would bring the module that `error` misses, and how to install it; None when it is our bug.
+
+    It is our bug when a module is missing inside a package that is there.
+    """
+    package = (error.name or "").partition(".")[0]
+    if not package or importlib.util.find_spec(package) is not None:
+        return None
+    if package == RUNTIME_MODULE:
+        return "the 'cpu' or the 'gpu' extra: pip install 'transduce[cpu]'"
+    extra = SUBCOMMANDS[name].extra if name else ""
+    return f"the '{extra}' extra: pip install 'transduce[{extra}]'" if extra else None
 
 
 def is_configuration_error(error: Exception) -> bool:

@@ -1,0 +1,58 @@
+# Two images from one recipe:
+#   docker build --target cpu -t transduce:cpu .
+#   docker build --target gpu -t transduce:gpu .    (needs a driver for CUDA 13 and the NVIDIA container toolkit)
+# Neither holds pip, a compiler, PyTorch, model/ or export/. Name the base by digest to build the same image twice:
+#   docker build --build-arg BASE=python:3.12-slim@sha256:...
+ARG BASE=python:3.12-slim
+
+FROM ${BASE} AS builder
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+COPY requirements/build.txt requirements/
+RUN ["python", "-m", "pip", "install", "--require-hashes", "-r", "requirements/build.txt"]
+RUN ["python", "-m", "venv", "--without-pip", "/opt/venv"]
+
+# The project's wheel holds what .dockerignore lets through: app and transduce.
+FROM builder AS wheel
+COPY pyproject.toml README.md LICENSE ./
+COPY app app
+COPY transduce transduce
+RUN ["python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
+
+# The slow, seldom changing layer first, the project last, then the check that nothing else came along.
+FROM builder AS venv-cpu
+COPY requirements/cpu.txt requirements/
+RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/cpu.txt"]
+COPY --from=wheel /build/dist dist
+RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
+RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
+
+FROM builder AS venv-gpu
+COPY requirements/gpu.txt requirements/
+RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--require-hashes", "-r", "requirements/gpu.txt"]
+COPY --from=wheel /build/dist dist
+RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
+RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
+
+# What both images share. Everything is owned by root and only read; /tmp is the one place that may be written.
+FROM ${BASE} AS runtime
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    TRANSDUCE_HOST=0.0.0.0
+WORKDIR /srv/transduce
+COPY bundles bundles
+USER 65532:65532
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["/opt/venv/bin/python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ.get('TRANSDUCE_PORT', '8000')), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
+ENTRYPOINT ["/opt/venv/bin/transduce", "serve"]
+
+FROM runtime AS gpu
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=venv-gpu /opt/venv /opt/venv
+
+# The last stage is the one that a build without --target takes.
+FROM runtime AS cpu
+COPY --from=venv-cpu /opt/venv /opt/venv

@@ -1,0 +1,35 @@
+"""What every test starts from: one thread a library, no settings from the environment, GPU tests only with a GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+# Before numpy, torch or onnxruntime is imported: tests share the cores with one another.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+PREFIX = "TRANSDUCE_"
+
+
+def has_gpu() -> bool:
+    """Whether this machine has an NVIDIA driver, by the rule that the Makefile follows."""
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    if has_gpu():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA driver"))
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(variable)

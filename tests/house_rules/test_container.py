@@ -1,0 +1,158 @@
+"""The container recipe, read as text: what a build would do is known before any engine runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.house_rules.project import ROOT
+
+SERVICES = ("transduce", "transduce-gpu")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile as (INSTRUCTION, rest), comments dropped and continued lines joined."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def stages() -> dict[str, tuple[str, list[tuple[str, str]]]]:
+    """Stage name -> (what it is built from, its instructions)."""
+    found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    name = ""
+    for instruction, rest in instructions():
+        if instruction == "FROM":
+            base, _, name = rest.split()
+            found[name] = (base, [])
+        elif name:
+            found[name][1].append((instruction, rest))
+    return found
+
+
+def inherited(stage: str) -> list[tuple[str, str]]:
+    """The instructions of `stage` and of every stage that it is built from, base first."""
+    base, own = stages()[stage]
+    return (inherited(base) if base in stages() else []) + own
+
+
+def last(stage: str, instruction: str) -> str:
+    return [rest for name, rest in inherited(stage) if name == instruction][-1]
+
+
+@pytest.mark.parametrize("stage", ["cpu", "gpu"])
+class TestImage:
+    def test_runs_as_an_unprivileged_user(self, stage: str) -> None:
+        user, _, group = last(stage, "USER").partition(":")
+        assert (user, group) == ("65532", "65532")
+
+    def test_the_server_is_process_one(self, stage: str) -> None:
+        """Exec form: a shell in between would keep SIGTERM from the server."""
+        entry = json.loads(last(stage, "ENTRYPOINT"))
+        assert entry[0].startswith("/")
+        assert entry[-1] == "serve"
+        assert last(stage, "STOPSIGNAL") == "SIGTERM"
+        assert "CMD" not in {name for name, _ in inherited(stage)}
+
+    def test_is_healthy_when_it_is_ready(self, stage: str) -> None:
+        options, _, command = last(stage, "HEALTHCHECK").partition("CMD ")
+        program = json.loads(command)
+        assert program[:2] == ["/opt/venv/bin/python", "-c"]
+        assert "/readyz" in program[2]
+        compile(program[2], "healthcheck", "exec")
+        assert "--timeout=" in options
+        assert "--start-period=" in options
+
+    def test_expects_a_read_only_root(self, stage: str) -> None:
+        environment = " ".join(rest for name, rest in inherited(stage) if name == "ENV")
+        assert "PYTHONDONTWRITEBYTECODE=1" in environment
+        assert "HOME=/tmp" in environment
+        assert "TRANSDUCE_HOST=0.0.0.0" in environment
+
+    def test_takes_the_environment_of_its_own_lock(self, stage: str) -> None:
+        assert f"--from=venv-{stage} /opt/venv /opt/venv" in [
+            rest for name, rest in stages()[stage][1] if name == "COPY"
+        ]
+        commands = [json.loads(rest) for name, rest in stages()[f"venv-{stage}"][1] if name == "RUN"]
+        installs = [command for command in commands if "install" in command]
+        assert [*installs[0][-3:]] == ["--require-hashes", "-r", f"requirements/{stage}.txt"]
+        assert "--no-deps" in installs[1]
+
+    def test_the_build_looks_for_what_must_not_be_there(self, stage: str) -> None:
+        check = [json.loads(rest) for name, rest in stages()[f"venv-{stage}"][1] if name == "RUN"][-1]
+        assert check[0] == "/opt/venv/bin/python"
+        assert all(repr(module) in check[2] for module in ("torch", "onnx", "model", "export"))
+
+    def test_only_the_environment_and_the_bundles_are_copied(self, stage: str) -> None:
+        copies = sorted(rest for name, rest in inherited(stage) if name == "COPY")
+        assert copies == [f"--from=venv-{stage} /opt/venv /opt/venv", "bundles bundles"]
+
+
+def test_every_stage_starts_from_the_one_base() -> None:
+    assert ("ARG", "BASE=python:3.12-slim") in instructions()
+    assert {base for base, _ in stages().values() if base not in stages()} == {"${BASE}"}
+    assert all("torch" not in rest for name, rest in instructions() if name == "COPY")
+
+
+def test_nothing_is_copied_that_the_build_context_leaves_out() -> None:
+    lines = (ROOT / ".dockerignore").read_text("utf-8").split("\n")
+    assert lines[[line.startswith("#") for line in lines].index(False)] == "*"
+    allowed = {line[1:].rstrip("/") for line in lines if line.startswith("!")}
+    assert {"model", "export", "tests"} & allowed == set()
+    copied = {
+        source
+        for name, rest in instructions()
+        if name == "COPY" and not rest.startswith("--from=")
+        for source in rest.split()[:-1]
+    }
+    assert copied == allowed
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    return document
+
+
+@pytest.mark.parametrize("name", SERVICES)
+class TestService:
+    def test_has_no_rights_that_it_does_not_need(self, name: str) -> None:
+        service = compose()["services"][name]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert [entry.split(":")[0] for entry in service["tmpfs"]] == ["/tmp"]
+        assert service["user"] == "65532:65532"
+        assert "privileged" not in service
+        assert "volumes" not in service
+
+    def test_is_reached_from_this_machine_only(self, name: str) -> None:
+        ports = compose()["services"][name]["ports"]
+        assert ports
+        assert all(port.startswith("127.0.0.1:") for port in ports)
+
+    def test_is_bounded(self, name: str) -> None:
+        service = compose()["services"][name]
+        assert service["stop_grace_period"].endswith("s")
+        assert {"pids_limit", "mem_limit"} <= service.keys()
+
+    def test_builds_a_target_that_exists(self, name: str) -> None:
+        target = compose()["services"][name]["build"]["target"]
+        assert target in stages()
+        assert target == ("gpu" if name == "transduce-gpu" else "cpu")
+
+
+def test_the_services_are_these() -> None:
+    assert tuple(compose()["services"]) == SERVICES
+
+
+def test_the_gpu_service_waits_for_its_profile_and_asks_for_a_gpu() -> None:
+    services = compose()["services"]
+    assert "profiles" not in services["transduce"]
+    assert services["transduce-gpu"]["profiles"] == ["gpu"]
+    (device,) = services["transduce-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])

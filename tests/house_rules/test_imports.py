@@ -1,0 +1,104 @@
+"""Who may import what, beyond the import contracts in pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from tests.house_rules.project import ROOT, python_files
+
+NOT_IN_THE_SERVER = {
+    "torch",
+    "onnx",
+    "safetensors",
+    "sacrebleu",
+    "model",
+    "export",
+    "transduce",
+    "matplotlib",
+}
+
+
+def modules_after(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after `statement`."""
+    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.partition('.')[0] for m in sys.modules}})))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_server_pulls_in_no_training_code() -> None:
+    modules = modules_after("import app.main")
+    assert "app" in modules
+    assert modules & NOT_IN_THE_SERVER == set()
+
+
+def test_the_command_alone_pulls_in_no_room() -> None:
+    modules = modules_after("import transduce.cli, transduce.translate")
+    assert modules & (NOT_IN_THE_SERVER | {"app", "onnxruntime", "numpy", "fastapi"}) == {"transduce"}
+
+
+def test_exactly_one_onnxruntime_is_installed() -> None:
+    names = {(distribution.name or "").lower().replace("_", "-") for distribution in distributions()}
+    assert len(names & {"onnxruntime", "onnxruntime-gpu"}) == 1
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that the file at `path` imports, wherever the statement stands."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def modules_below(folder: str) -> list[Path]:
+    """The Python files below `folder`, such as app/decoding."""
+    return [path for path in python_files("app") if path.as_posix().startswith(f"{folder}/")]
+
+
+def test_search_needs_numpy_only() -> None:
+    files = modules_below("app/decoding")
+    assert files
+    allowed = sys.stdlib_module_names | {"numpy"}
+    foreign = {
+        f"{path}: {name}"
+        for path in files
+        for name in imported(path)
+        if name.partition(".")[0] not in allowed and not name.startswith(("app.decoding", "app.errors"))
+    }
+    assert foreign == set()
+
+
+@pytest.mark.parametrize("folder", ["app/engine", "app/decoding", "app/api", "app/text"])
+def test_only_the_runtime_imports_onnxruntime(folder: str) -> None:
+    files = modules_below(folder)
+    assert files
+    assert [
+        str(path) for path in files if any(name.partition(".")[0] == "onnxruntime" for name in imported(path))
+    ] == []
+
+
+def test_no_middleware_that_hides_disconnects() -> None:
+    """Starlette's BaseHTTPMiddleware, also as @app.middleware("http"), keeps a handler from seeing its caller leave."""
+    used = [
+        str(path)
+        for path in python_files("app")
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
+        if (isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("BaseHTTPMiddleware"))
+        or (
+            isinstance(node, ast.ImportFrom)
+            and any(alias.name == "BaseHTTPMiddleware" for alias in node.names)
+        )
+        or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".middleware"))
+    ]
+    assert used == []

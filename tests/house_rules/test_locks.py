@@ -1,0 +1,121 @@
+"""The lock files: complete, pinned, and free of this machine's surroundings."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.house_rules.project import ROOT
+
+SERVING = ("cpu", "gpu")
+OTHERS = ("train", "export", "bench", "dev")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return table
+
+
+def locked(name: str) -> list[tuple[Requirement, list[str]]]:
+    """Every requirement in requirements/<name>.txt with its hashes."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        (Requirement(line.split(" --hash=")[0]), re.findall(r"--hash=sha256:[0-9a-f]{64}", line))
+        for line in lines
+    ]
+
+
+def pins(name: str, python: str) -> dict[str, str]:
+    """Distribution -> pin in requirements/<name>.txt, as pip sees it on Linux with `python`."""
+    environment = {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": "linux"}
+    return {
+        canonicalize_name(requirement.name): str(requirement.specifier)
+        for requirement, _ in locked(name)
+        if requirement.marker is None or requirement.marker.evaluate(environment)
+    }
+
+
+def direct(*extras: str) -> list[Requirement]:
+    """What pyproject.toml asks for itself."""
+    table = project()
+    named = [
+        *table["dependencies"],
+        *(line for extra in extras for line in table["optional-dependencies"][extra]),
+    ]
+    return [Requirement(line) for line in named]
+
+
+def test_every_extra_has_its_lock() -> None:
+    assert {*SERVING, *OTHERS} == set(project()["optional-dependencies"])
+    assert all(locked(name) for name in (*SERVING, *OTHERS, "build"))
+
+
+@pytest.mark.parametrize("name", [*SERVING, *OTHERS, "build"])
+def test_a_lock_names_distributions_and_nothing_else(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    assert re.search(r"://|--(?:extra-)?index|--find-links|file:|@ ", text) is None
+    for requirement, _ in locked(name):
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", requirement
+        assert Version(specifier.version).local is None, requirement
+        assert "*" not in specifier.version, requirement
+
+
+@pytest.mark.parametrize("name", [*SERVING, "build"])
+def test_what_serves_is_locked_by_hash(name: str) -> None:
+    assert [str(requirement) for requirement, hashes in locked(name) if not hashes] == []
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_what_serves_holds_no_training_code(name: str) -> None:
+    names = {canonicalize_name(requirement.name) for requirement, _ in locked(name)}
+    assert (
+        names & {"torch", "onnx", "safetensors", "sacrebleu", "tensorboard", "matplotlib", "pytest"} == set()
+    )
+    assert len(names & {"onnxruntime", "onnxruntime-gpu"}) == 1
+    assert ("onnxruntime-gpu" in names) == (name == "gpu")
+
+
+def test_the_gpu_lock_brings_the_cuda_13_libraries() -> None:
+    names = pins("gpu", "3.12")
+    assert {
+        "nvidia-cuda-runtime",
+        "nvidia-cublas",
+        "nvidia-cudnn-cu13",
+        "nvidia-cufft",
+        "nvidia-curand",
+    } <= names.keys()
+    assert names["nvidia-cuda-runtime"].startswith("==13.")
+
+
+@pytest.mark.parametrize("name", ["train", "export", "dev"])
+def test_torch_is_pinned_and_open_to_any_build(name: str) -> None:
+    ((requirement, hashes),) = [pair for pair in locked(name) if pair[0].name == "torch"]
+    assert (str(requirement), hashes) == ("torch==2.13.0", [])
+    assert [str(other) for other, _ in locked(name) if other.name.startswith(("nvidia", "triton"))] == []
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("name", [*SERVING, *OTHERS])
+def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
+    extras = ("cpu", *OTHERS) if name == "dev" else (name,)
+    found = pins(name, python)
+    for requirement in direct(*extras):
+        pin = found[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(pin.removeprefix("==")), (requirement, pin)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench"])
+def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
+    reference = pins("dev", python)
+    found = pins(name, python)
+    assert {key: pin for key, pin in found.items() if reference.get(key, pin) != pin} == {}

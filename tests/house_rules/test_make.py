@@ -1,0 +1,140 @@
+"""How `make` finds its Python, and that its targets are what the documentation says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house_rules.project import ROOT
+
+FIND_PYTHON = str(ROOT / ".ci" / "find-python")
+
+
+def find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run .ci/find-python with nothing on the PATH but `path` and the system's plain tools."""
+    tools = path / "tools"
+    tools.mkdir(exist_ok=True)
+    if not (tools / "tail").exists():
+        (tools / "tail").symlink_to("/usr/bin/tail")
+    return subprocess.run(
+        ["/bin/sh", FIND_PYTHON],
+        check=False,
+        env={"PATH": f"{path}:{tools}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def put(path: Path, name: str, *, program: str = f'exec {sys.executable} "$@"') -> None:
+    """Put an executable `name` into the folder `path`."""
+    file = path / name
+    file.write_text(f"#!/bin/sh\n{program}\n")
+    file.chmod(0o755)
+
+
+def announcing(name: str) -> str:
+    """A Python that works, and calls itself by `name`."""
+    return f'[ "$1" = -c ] && echo {name} || exec {sys.executable} "$@"'
+
+
+def test_the_newest_is_taken(tmp_path: Path) -> None:
+    for name in ("python3.11", "python3.13", "python3.12", "python3"):
+        put(tmp_path, name, program=announcing(name))
+    assert find_python(tmp_path).stdout == "python3.13\n"
+
+
+def test_one_that_cannot_build_an_environment_is_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "python3.14", program="exit 1")
+    put(tmp_path, "python3.11", program=announcing("python3.11"))
+    assert find_python(tmp_path).stdout == "python3.11\n"
+
+
+def test_the_executable_itself_is_named_not_a_shim(tmp_path: Path) -> None:
+    put(tmp_path, "python3.12")
+    assert find_python(tmp_path).stdout == f"{sys.executable}\n"
+
+
+def test_the_callers_choice_comes_first(tmp_path: Path) -> None:
+    put(tmp_path, "python3.13", program=announcing("python3.13"))
+    put(tmp_path, "mine", program=announcing("mine"))
+    assert find_python(tmp_path, PYTHON=str(tmp_path / "mine")).stdout == "mine\n"
+
+
+def test_an_old_python_is_named_with_what_is_needed(tmp_path: Path) -> None:
+    old = '[ "$1" = -c ] && exit 1; echo Python 3.9.2'
+    put(tmp_path, "python3", program=old)
+    done = find_python(tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"{tmp_path}/python3: Python 3.9.2" in done.stderr
+    assert "3.11 to 3.14" in done.stderr
+
+
+def test_none_at_all(tmp_path: Path) -> None:
+    done = find_python(tmp_path)
+    assert done.returncode == 1
+    assert "None of these is on the PATH" in done.stderr
+
+
+def make(*arguments: str, **environment: str) -> str:
+    """What `make -n` would run."""
+    done = subprocess.run(
+        ["make", "--dry-run", *arguments],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("runtime", ["cpu", "gpu"])
+def test_serve_installs_one_runtime_by_hash(runtime: str) -> None:
+    commands = make("serve", f"RUNTIME={runtime}", "--always-make")
+    assert f"--require-hashes -r requirements/{runtime}.txt" in commands
+    assert ({"cpu": "gpu", "gpu": "cpu"}[runtime] + ".txt") not in commands
+    assert "rm -rf .venv;" in commands, "an environment with the other runtime would leave both in it"
+
+
+def test_serve_listens_on_loopback_unless_told(tmp_path: Path) -> None:
+    """HOST is a common variable of shells: only make's own command line sets it here."""
+    assert "exec .venv/bin/transduce serve --host 127.0.0.1 --port 8000" in make(
+        "serve", HOST="0.0.0.0", PORT="1"
+    )
+    assert "--host 0.0.0.0 --port 9" in make("serve", "HOST=0.0.0.0", "PORT=9")
+
+
+def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
+    """With a make that fails `check` and prints a summary for `test`: both run, the summary is last, it fails."""
+    put(
+        tmp_path,
+        "make",
+        program='echo "$1" >>"$LOG"; [ "$1" = test ] && { echo "1 passed"; exit 0; }; exit 2',
+    )
+    log = tmp_path / "log"
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+    command = [str(ROOT / ".ci" / "run")]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+    assert log.read_text() == "check\ntest\n"
+    assert done.stdout.endswith("1 passed\n")
+    assert done.returncode == 1
+
+
+def test_ci_fails_when_a_test_does(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "make",
+        program='[ "$1" = check ] && exit 0; echo "1 failed"; echo "make: *** [Makefile:1: test] Error 1" >&2; exit 2',
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [str(ROOT / ".ci" / "run")]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("1 failed\n")
+    assert done.returncode == 1

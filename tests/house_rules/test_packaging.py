@@ -1,0 +1,62 @@
+"""What travels in the wheel, and what the build environment is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.house_rules.project import PACKAGES, ROOT, project_files
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The files in a wheel built from a copy of the project, with the build tools that are installed."""
+    tree = tmp_path_factory.mktemp("tree")
+    for path in project_files():
+        if path.parts[0] in {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}:
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / path, tree / path)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
+    subprocess.run([*command, "--wheel-dir", "dist", "."], cwd=tree, check=True, timeout=120)
+    (wheel,) = (tree / "dist").glob("*.whl")
+    return set(ZipFile(wheel).namelist())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package: str) -> None:
+    """Pages and markers as well as code: nothing of a package is left behind."""
+    expected = {path.as_posix() for path in project_files() if path.parts[0] == package}
+    assert f"{package}/py.typed" in expected
+    assert expected - wheel_names == set()
+
+
+def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
+    tops = {Path(name).parts[0] for name in wheel_names}
+    (metadata,) = {top for top in tops if top.endswith(".dist-info")}
+    assert tops == {*PACKAGES, metadata}
+    assert f"{metadata}/licenses/LICENSE" in wheel_names
+
+
+def test_extras_and_pythons() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["requires-python"] == ">=3.11,<3.15"
+    assert project["scripts"] == {"transduce": "transduce.cli:main"}
+    extras = project["optional-dependencies"]
+    both = [name for name, lines in extras.items() if any(line.startswith("onnxruntime") for line in lines)]
+    assert both == ["cpu", "gpu"], "onnxruntime comes with exactly one of two extras"
+    assert [line for line in project["dependencies"] if line.startswith(("torch", "onnx"))] == []

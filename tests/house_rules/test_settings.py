@@ -1,0 +1,51 @@
+"""Every setting of the server stands in docs/configuration.md, and nothing there is a setting that is gone."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from app.settings import Settings
+from tests.house_rules.project import ROOT, project_files
+
+PREFIX = "TRANSDUCE_"
+VARIABLE = re.compile(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b")
+
+
+def settings_by_variable() -> dict[str, str]:
+    """Environment variable -> field of Settings."""
+    assert Settings.model_config["env_prefix"] == PREFIX
+    return {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+
+
+def documented() -> set[str]:
+    return set(VARIABLE.findall((ROOT / "docs" / "configuration.md").read_text("utf-8")))
+
+
+def test_every_setting_is_documented() -> None:
+    variables = settings_by_variable()
+    assert variables
+    assert variables.keys() - documented() == set()
+
+
+def test_the_documentation_names_no_setting_that_is_gone() -> None:
+    assert documented() - settings_by_variable().keys() == set()
+
+
+def test_the_container_sets_only_what_exists() -> None:
+    """A misspelled variable stops the server, so one in a recipe would stop every container."""
+    recipes = [
+        path for path in project_files() if path.name in {"Dockerfile", "docker-compose.yml", "Makefile"}
+    ]
+    named = {variable for path in recipes for variable in VARIABLE.findall((ROOT / path).read_text("utf-8"))}
+    assert named
+    assert named - settings_by_variable().keys() == set()
+
+
+def test_compose_gives_the_server_longer_than_its_own_drain() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]
+    drain_s = Settings.model_fields["drain_timeout_s"].default
+    assert all(
+        float(service["stop_grace_period"].removesuffix("s")) > drain_s for service in services.values()
+    )
