@@ -28,7 +28,9 @@ class Admission:
     def enter(self, num_sentences: int, num_tokens: int) -> None:
         """Count them in. Raises Overloaded, unless nothing else is there: who is alone always enters."""
         sentences, tokens = self.num_sentences + num_sentences, self.num_tokens + num_tokens
-        is_full = sentences > self._settings.max_pending_sentences or tokens > self._settings.max_pending_tokens
+        is_full = (
+            sentences > self._settings.max_pending_sentences or tokens > self._settings.max_pending_tokens
+        )
         if is_full and self.num_sentences > 0:
             raise Overloaded("too much work is waiting; come back later", retry_after_s=self.retry_after_s())
         self.add(num_sentences, num_tokens)

@@ -23,7 +23,7 @@ from app.engine.core import Cancel, EngineCore, Report, Stop, Submit
 from app.engine.limits import EngineLimits, check_limits, check_sentence
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
-from app.errors import DeadlineExceeded, NotReady, RequestCancelled, ServiceError
+from app.errors import DeadlineExceeded, NotReady, RequestCancelled
 from app.runtime.interface import Limits, Runner
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,9 @@ class Engine:
         if future is not None and not future.done():
             future.set_exception(DeadlineExceeded("the request's time ran out"))
 
-    def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult], timer: asyncio.TimerHandle) -> None:
+    def _on_done(
+        self, sequence: Sequence, future: asyncio.Future[SequenceResult], timer: asyncio.TimerHandle
+    ) -> None:
         """Tell the engine thread where a future ended for another reason than its report."""
         timer.cancel()
         if not future.cancelled():
@@ -216,6 +218,3 @@ class Engine:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
-
-
-__all__ = ["Engine", "Health", "Reservation", "ServiceError", "StepStats"]

@@ -55,14 +55,16 @@ def check_limits(settings: EngineLimits, limits: Limits) -> None:
 
 
 def check_sentence(source_ids: Int32s, options: DecodingOptions, limits: Limits) -> None:
-    """Raise InvalidRequest, which names the field, its limit and its value, where a sentence could not run to its end."""
+    """Raise InvalidRequest, with the field, its limit and its value, where a sentence could not run to its end."""
     max_beam_size = min(MAX_BEAM_SIZE, limits.num_rows)
-    _check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
+    _check_range("source", source_ids.size, (1, limits.max_source_length), unit=" subwords")
     _check_range("source", int(source_ids.min()), (0, limits.vocab_size - 1), unit=" as an id")
     _check_range("source", int(source_ids.max()), (0, limits.vocab_size - 1), unit=" as an id")
     _check_range("beam_size", options.beam_size, (1, max_beam_size))
     _check_range("num_hypotheses", options.num_hypotheses, (1, options.beam_size))
-    _check_range("max_target_length", options.max_target_length, (1, limits.max_target_length - 1), unit=" subwords")
+    _check_range(
+        "max_target_length", options.max_target_length, (1, limits.max_target_length - 1), unit=" subwords"
+    )
     _check_range("alpha", options.alpha, (0.0, MAX_ALPHA))
 
 

@@ -42,6 +42,7 @@ class Sequence:
     deadline, submitted_at: seconds of time.monotonic.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     length: columns that each of its rows' self-attention cache holds.
+    admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -57,7 +58,7 @@ class Sequence:
     rows: list[int] = field(default_factory=list)
     length: int = 0
     num_steps: int = 0
-    admitted_at: float = 0.0
+    admitted_at: float | None = None
     encode_time_s: float = 0.0
     outcome: SequenceResult | ServiceError | None = None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
-class StepStats(NamedTuple):
-    """What one step did (a tuple: one is made a step, and steps are short).
+@dataclass(slots=True)
+class StepStats:
+    """What one step did. The engine thread fills it in; once reported, nobody changes it.
 
     num_rows: rows decoded; 0 where nothing ran.
     num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
@@ -19,19 +19,19 @@ class StepStats(NamedTuple):
     encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
     """
 
-    num_rows: int
-    num_idle_rows: int
-    num_wasted_rows: int
-    num_waiting: int
-    num_admitted: int
-    num_encode_tokens: int
-    num_finished: int
-    num_failed: int
-    num_expired: int
-    num_retried: int
-    encode_time_s: float
-    decode_time_s: float
-    step_time_s: float
+    num_rows: int = 0
+    num_idle_rows: int = 0
+    num_wasted_rows: int = 0
+    num_waiting: int = 0
+    num_admitted: int = 0
+    num_encode_tokens: int = 0
+    num_finished: int = 0
+    num_failed: int = 0
+    num_expired: int = 0
+    num_retried: int = 0
+    encode_time_s: float = 0.0
+    decode_time_s: float = 0.0
+    step_time_s: float = 0.0
 
 
 @dataclass(frozen=True)

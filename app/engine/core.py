@@ -1,0 +1,282 @@
+"""The engine thread: step(), again and again. Read this one first.
+
+One thread owns the scheduler, the sentences and the runner: no locks. Messages come in through
+`inbox` and are read before scheduling and again after the forward, before its results are used. The
+thread blocks on an empty inbox when there is nothing to do; nothing polls.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+
+from app.decoding.scoring import rows_without_scores
+from app.decoding.search import advance
+from app.engine.limits import EngineLimits
+from app.engine.scheduler import Scheduler
+from app.engine.sequence import Sequence, SequenceResult
+from app.engine.slots import RowCopies
+from app.engine.stats import StepStats
+from app.errors import DeadlineExceeded, EngineFailure, ServiceError
+from app.runtime.interface import Runner, StepInput, StepOutput
+
+logger = logging.getLogger(__name__)
+
+# Steps whose facts are kept back at most, so that a step in which nobody ends does not wake the event loop.
+MAX_UNREPORTED_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Translate this sentence."""
+
+    sequence: Sequence
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Nobody waits for this sentence any more."""
+
+    sequence: Sequence
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Leave the loop, whatever is still running."""
+
+
+Message = Submit | Cancel | Stop
+
+
+@dataclass(frozen=True)
+class Report:
+    """What crosses back: sentences that ended, each with its outcome, and the steps since the last report."""
+
+    ended: list[Sequence]
+    steps: list[StepStats]
+
+
+class EngineCore:
+    """The engine's loop. Everything but `inbox` and `step_started_at` belongs to the thread that calls run().
+
+    report: called on that thread. clock: seconds, as time.monotonic.
+    step_started_at: when the step under way began; None when idle. Read by other threads.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        settings: EngineLimits,
+        *,
+        report: Callable[[Report], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.step_started_at: float | None = None
+        self.scheduler = Scheduler(runner.limits.num_rows, settings.max_encode_tokens)
+        self._runner = runner
+        self._settings = settings
+        self._report = report
+        self._clock = clock
+        self._is_stopped = False
+        self._num_failures = 0  # forwards in a row that were of use to nobody
+        self._ended: list[Sequence] = []
+        self._steps: list[StepStats] = []
+
+    def run(self) -> None:
+        """Step until a Stop arrives. Raises EngineFailure after too many useless forwards in a row."""
+        while not self._is_stopped:
+            if self.scheduler.has_work:
+                self.step()
+            else:
+                self.step_started_at = None
+                self._receive(self.inbox.get())
+
+    def step(self) -> None:
+        """One iteration: who runs, one subword for every row, what follows from it. Raises as run()."""
+        now = self.step_started_at = self._clock()
+        stats = StepStats()
+        self._drain_inbox()
+        self._expire(self.scheduler.expired(now), stats)
+        admitted, expired = self.scheduler.schedule(now)
+        self._expire(expired, stats)
+        if admitted:
+            self._encode(admitted, stats)
+        self._close_holes()
+        output = self._decode(stats) if self.scheduler.running else None
+        self._drain_inbox()
+        if output is not None:
+            self._use(output, stats)
+        self._close_step(stats)
+
+    def _drain_inbox(self) -> None:
+        while not self.inbox.empty():
+            self._receive(self.inbox.get())
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Submit):
+            self.scheduler.add(message.sequence)
+        elif isinstance(message, Cancel):
+            self.scheduler.end(message.sequence)
+        else:
+            self._is_stopped = True
+
+    def _expire(self, sequences: list[Sequence], stats: StepStats) -> None:
+        for sequence in sequences:
+            self._end(sequence, DeadlineExceeded("the request's time ran out"))
+        stats.num_expired += len(sequences)
+
+    def _encode(self, admitted: list[Sequence], stats: StepStats) -> None:
+        """Encode newcomers together; where that fails, one by one, so that only who fails alone is failed."""
+        started_at = self._clock()
+        for sequence in admitted:
+            if sequence.admitted_at is None:
+                sequence.admitted_at = started_at
+        try:
+            self._runner.encode([s.source_ids for s in admitted], [s.rows[0] for s in admitted])
+        except EngineFailure as error:
+            self._encode_alone(admitted, error, stats)
+        time_s = self._clock() - started_at
+        for sequence in admitted:
+            sequence.encode_time_s += time_s
+        stats.num_admitted = len(admitted)
+        stats.num_encode_tokens = sum(len(s.source_ids) for s in admitted)
+        stats.encode_time_s = time_s
+
+    def _encode_alone(self, admitted: list[Sequence], error: EngineFailure, stats: StepStats) -> None:
+        if len(admitted) == 1:
+            self._fail(admitted[0], error, stats)
+            self._count_useless_forward()
+            return
+        stats.num_retried += len(admitted)
+        for sequence in admitted:
+            try:
+                self._runner.encode([sequence.source_ids], [sequence.rows[0]])
+            except EngineFailure as own_error:
+                self._fail(sequence, own_error, stats)
+                self._count_useless_forward()
+
+    def _close_holes(self) -> None:
+        moves = self.scheduler.slots.compact()
+        if moves:
+            self._runner.copy_rows(*moves.arrays())
+
+    def _decode(self, stats: StepStats) -> StepOutput | None:
+        """One forward of every row; None where it failed."""
+        slots, running = self.scheduler.slots, self.scheduler.running
+        ids = [0] * slots.end
+        positions = [0] * slots.end
+        num_candidates = 1
+        for sequence in running:
+            search = sequence.search
+            num_candidates = max(num_candidates, search.num_candidates)
+            for row, token in zip(sequence.rows, search.last_ids, strict=True):
+                ids[row] = token
+                positions[row] = sequence.length
+        num_candidates = min(num_candidates, self._runner.limits.vocab_size)
+        step = StepInput(np.array(ids, dtype=np.int32), np.array(positions, dtype=np.int32), num_candidates)
+        stats.num_rows = slots.end
+        stats.num_idle_rows = slots.num_reserved - slots.end
+        started_at = self._clock()
+        output = None
+        try:
+            output = self._runner.decode(step)
+        except EngineFailure as error:
+            if len(running) > 1:
+                stats.num_retried += len(self.scheduler.halve_running())
+            else:
+                self._fail(next(iter(running)), error, stats)
+                self._count_useless_forward()
+        stats.decode_time_s = self._clock() - started_at
+        return output
+
+    def _use(self, output: StepOutput, stats: StepStats) -> None:
+        """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
+        running = list(self.scheduler.running)
+        stats.num_wasted_rows = stats.num_rows - sum(len(sequence.rows) for sequence in running)
+        broken = rows_without_scores(output.log_probabilities)
+        if broken:
+            running = self._fail_broken(running, broken, stats)
+        if running:
+            self._num_failures = 0
+        advance(
+            [sequence.search for sequence in running],
+            [sequence.rows for sequence in running],
+            log_probabilities=output.log_probabilities,
+            ids=output.ids,
+        )
+        alive: list[Sequence] = []
+        for sequence in running:
+            sequence.num_steps += 1
+            sequence.length += 1
+            if sequence.search.is_done:
+                self._finish(sequence, stats)
+            else:
+                alive.append(sequence)
+        self._move_rows(alive)
+
+    def _move_rows(self, alive: list[Sequence]) -> None:
+        """Each hypothesis' row gets its parent's cache; ended sentences' rows are free already."""
+        reorders, spreads = RowCopies(), RowCopies()
+        for sequence in alive:
+            self.scheduler.slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
+        if reorders:
+            self._runner.reorder(*reorders.arrays())
+        if spreads:
+            self._runner.copy_rows(*spreads.arrays())
+
+    def _fail_broken(
+        self, running: list[Sequence], broken: frozenset[int], stats: StepStats
+    ) -> list[Sequence]:
+        """Fail the sentences whose rows have no scores; returns the others."""
+        sound = [sequence for sequence in running if broken.isdisjoint(sequence.rows)]
+        for sequence in running:
+            if not broken.isdisjoint(sequence.rows):
+                self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
+        if running and not sound:
+            self._count_useless_forward()
+        return sound
+
+    def _finish(self, sequence: Sequence, stats: StepStats) -> None:
+        admitted_at = sequence.admitted_at
+        assert admitted_at is not None
+        result = SequenceResult(
+            hypotheses=sequence.search.hypotheses(),
+            queue_time_s=admitted_at - sequence.submitted_at,
+            encode_time_s=sequence.encode_time_s,
+            decode_time_s=self._clock() - admitted_at - sequence.encode_time_s,
+            num_steps=sequence.num_steps,
+        )
+        self._end(sequence, result)
+        stats.num_finished += 1
+
+    def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
+        logger.error("a sentence failed: %s", error.message, extra={"request_id": sequence.request_id})
+        self._end(sequence, error)
+        stats.num_failed += 1
+
+    def _end(self, sequence: Sequence, outcome: SequenceResult | ServiceError) -> None:
+        sequence.outcome = outcome
+        self.scheduler.end(sequence)
+        self._ended.append(sequence)
+
+    def _count_useless_forward(self) -> None:
+        self._num_failures += 1
+        if self._num_failures >= self._settings.max_consecutive_failures:
+            raise EngineFailure(f"{self._num_failures} forwards in a row failed for every sentence in them")
+
+    def _close_step(self, stats: StepStats) -> None:
+        """Report, if anybody waits for it: sentences that ended, or enough facts, or all there is before idling."""
+        assert self.step_started_at is not None
+        stats.num_waiting = self.scheduler.num_waiting
+        stats.step_time_s = self._clock() - self.step_started_at
+        self._steps.append(stats)
+        if self._ended or len(self._steps) >= MAX_UNREPORTED_STEPS or not self.scheduler.has_work:
+            report = Report(self._ended, self._steps)
+            self._ended, self._steps = [], []
+            self._report(report)

@@ -1,0 +1,63 @@
+"""Sentences that wait for rows, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from app.engine.sequence import Sequence
+
+# Ordered sets: OrderedDict takes from the front and removes from anywhere in constant time.
+Request = OrderedDict[Sequence, None]
+Caller = OrderedDict[str, Request]
+
+
+class FairQueue:
+    """Callers take turns, each caller's requests take turns, and a request's sentences come in their order.
+
+    So a request of 128 sentences never blocks one of a single line, whoever sent either. While a sentence
+    waits as the i-th of its request, with at most c callers waiting and at most r requests of its own caller, at
+    most i * r * c - 1 sentences are taken before it: who comes back, or comes new, goes to the end of the line.
+    """
+
+    def __init__(self) -> None:
+        self._callers: OrderedDict[str, Caller] = OrderedDict()
+        self._num_sequences = 0
+
+    def __len__(self) -> int:
+        return self._num_sequences
+
+    def push(self, sequence: Sequence) -> None:
+        """To the end of its request; a new request goes to the end of its caller's, a new caller to the end."""
+        caller = self._callers.setdefault(sequence.caller, OrderedDict())
+        caller.setdefault(sequence.request_id, OrderedDict())[sequence] = None
+        self._num_sequences += 1
+
+    def peek(self) -> Sequence | None:
+        """Whose turn it is; None when nobody waits."""
+        if not self._callers:
+            return None
+        caller = next(iter(self._callers.values()))
+        return next(iter(next(iter(caller.values()))))
+
+    def pop(self) -> Sequence:
+        """Take whose turn it is; its request and caller go to the end of their lines. Raises StopIteration when empty."""
+        caller_key, caller = next(iter(self._callers.items()))
+        request_id, request = next(iter(caller.items()))
+        sequence = next(iter(request))
+        caller.move_to_end(request_id)
+        self._callers.move_to_end(caller_key)
+        self.remove(sequence)
+        return sequence
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take one out of turn: it has no wish to be served any more. Does nothing where it does not wait here."""
+        caller = self._callers.get(sequence.caller, OrderedDict())
+        request = caller.get(sequence.request_id, OrderedDict())
+        if sequence not in request:
+            return
+        del request[sequence]
+        self._num_sequences -= 1
+        if not request:
+            del caller[sequence.request_id]
+        if not caller:
+            del self._callers[sequence.caller]

@@ -1,0 +1,110 @@
+"""A runner without a model: a language model made of hashes, whose cache rows are real arrays.
+
+What a row says next depends on its sentence and its prefix alone, and both are read from the cache that
+`copy_rows` and `reorder` move. A bookkeeping error of the engine changes the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+
+BOS, EOS = 2, 3
+STALE = -7  # what a column holds that was never written: no prefix contains it
+
+LIMITS = Limits(
+    num_rows=24, max_source_length=16, max_target_length=13, vocab_size=40, bos_id=BOS, eos_id=EOS
+)
+
+
+def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bonus: float = 1.0) -> Floats:
+    """(vocab_size,) of the subword after a prefix, which begins with the start token."""
+    seed = [*source.tolist(), 0xFFFF, *(prefix.astype(np.int64) + 100).tolist()]
+    state = np.uint64(14695981039346656037)
+    for value in seed:
+        state = np.uint64((int(state) ^ value) * 1099511628211 & 0xFFFFFFFFFFFFFFFF)
+    mixed = state + np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    logits = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 * 6.0
+    logits[EOS] += eos_bonus
+    shifted = logits - logits.max()
+    return (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+
+
+class FakeRunner:
+    """A Runner. calls: how often each method was called; batches: rows of each decode; encoded: every source."""
+
+    def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
+        self._limits = limits
+        self.eos_bonus = eos_bonus
+        self.sources: NDArray[np.int32] = np.full(
+            (limits.num_rows, limits.max_source_length), STALE, np.int32
+        )
+        self.source_lengths = np.zeros(limits.num_rows, np.int32)
+        self.cache: NDArray[np.int32] = np.full((limits.num_rows, limits.max_target_length), STALE, np.int32)
+        self.calls = {"encode": 0, "decode": 0, "copy_rows": 0, "reorder": 0}
+        self.batches: list[int] = []
+        self.encoded: list[tuple[int, ...]] = []
+        self.encode_batches: list[int] = []
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        self.calls["encode"] += 1
+        assert len(sources) == len(rows) == len(set(rows)) > 0
+        self.encode_batches.append(sum(len(source) for source in sources))
+        for source, row in zip(sources, rows, strict=True):
+            assert 1 <= len(source) <= self._limits.max_source_length
+            self.encoded.append(tuple(source.tolist()))
+            self.sources[row] = STALE
+            self.sources[row, : len(source)] = source
+            self.source_lengths[row] = len(source)
+            self.cache[row] = STALE
+
+    def decode(self, step: StepInput) -> StepOutput:
+        self.calls["decode"] += 1
+        num_rows = len(step.ids)
+        self.batches.append(num_rows)
+        assert 1 <= num_rows <= self._limits.num_rows
+        assert 1 <= step.num_candidates <= self._limits.vocab_size
+        assert step.ids.dtype == step.positions.dtype == np.int32
+        scores = np.empty((num_rows, self._limits.vocab_size), np.float32)
+        for row in range(num_rows):
+            position = step.positions[row]
+            self.cache[row, position] = step.ids[row]
+            self.cache[row, position + 1 :] = STALE
+            scores[row] = self.next_scores(self.source_of(row), self.cache[row, : position + 1])
+        order = np.argsort(-scores, axis=1, kind="stable")[:, : step.num_candidates]
+        return StepOutput(np.take_along_axis(scores, order, axis=1), order.astype(np.int64))
+
+    def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        self.calls["copy_rows"] += 1
+        self.sources[targets] = self.sources[sources]
+        self.source_lengths[targets] = self.source_lengths[sources]
+        self._copy_columns(sources, targets, lengths)
+
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        self.calls["reorder"] += 1
+        assert (self.sources[targets] == self.sources[sources]).all(), "reordered across sentences"
+        self._copy_columns(sources, targets, lengths)
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        return log_probabilities(source, prefix, vocab_size=self._limits.vocab_size, eos_bonus=self.eos_bonus)
+
+    def source_of(self, row: int) -> Int32s:
+        source: Int32s = self.sources[row, : self.source_lengths[row]]
+        return source
+
+    def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
+        before = self.cache.copy()
+        for source, target, length in zip(sources, targets, lengths, strict=True):
+            self.cache[target] = STALE
+            self.cache[target, :length] = before[source, :length]
