@@ -1,0 +1,67 @@
+"""The caches' memory: fixed pools of rows, copied by valid prefixes only. No decision is made here.
+
+A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity,
+head_dim), where planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one
+contiguous block, which a graph reads and writes where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from app.runtime.interface import Int32s
+
+
+@dataclass(frozen=True)
+class PoolShape:
+    """Sizes of a pool, in the order of its axes, and the type of its numbers (float32 or float16)."""
+
+    num_planes: int
+    num_rows: int
+    num_heads: int
+    capacity: int
+    head_dim: int
+    dtype: str
+
+
+class Pool(Protocol):
+    """What the runner asks of a pool, wherever its memory is."""
+
+    def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
+        """Bind rows 0..num_rows-1 of a plane as the input `name` and the output `present_<name>`."""
+
+    def write(self, values: Any, rows: list[int]) -> None:
+        """Write an OrtValue (planes, len(rows), num_heads, length, head_dim) to the first columns of rows."""
+
+    def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """Copy the first `lengths` columns of rows to rows, as if all at once."""
+
+
+class HostPool:
+    """A pool in the machine's own memory. Pages are taken when they are first written."""
+
+    def __init__(self, shape: PoolShape) -> None:
+        axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
+        self._values: NDArray[Any] = np.zeros(axes, shape.dtype)
+
+    def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
+        """As `Pool.bind`, without a copy."""
+        view = onnxruntime.OrtValue.ortvalue_from_numpy(self._values[plane, :num_rows])
+        binding.bind_ortvalue_input(name, view)
+        binding.bind_ortvalue_output(f"present_{name}", view)
+
+    def write(self, values: Any, rows: list[int]) -> None:
+        """As `Pool.write`."""
+        block = values.numpy()
+        self._values[:, rows, :, : block.shape[3]] = block
+
+    def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Pool.copy`: rows of like length move together, from a copy, so that cycles come out right."""
+        if len(sources):
+            longest = int(lengths.max())
+            self._values[:, targets, :, :longest] = self._values[:, sources, :, :longest]

@@ -1,0 +1,193 @@
+"""The Runner over ONNX Runtime: fixed pools, fixed input and output memory, nothing allocated on the usual step."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import onnxruntime
+
+from app.bundle import Bundle, Manifest, Precision, TensorSpec
+from app.errors import EngineFailure
+from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.cuda_pool import CudaPool
+from app.runtime.kv_cache import HostPool, Pool, PoolShape
+from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
+
+# Bindings kept, by number of rows, of candidates, and whether log-probabilities are asked for. Making one
+# anew costs a fraction of a millisecond.
+MAX_BINDINGS = 256
+
+
+def load_runner(
+    bundle: Bundle,
+    *,
+    precision: Precision | Literal["auto"],
+    device: Literal["auto", "cpu", "cuda"],
+    num_rows: int,
+    num_threads: int,
+) -> OrtRunner:
+    """Load one variant of a bundle with a cache of `num_rows` rows.
+
+    num_threads: threads of one operator, on the CPU. Raises BundleError for a device or variant that is
+    not there and for graphs that do not load or differ from the manifest.
+    """
+    chosen = choose_device(device)
+    variant = bundle.manifest.variants[choose_precision(bundle, chosen, precision)]
+    options = SessionOptions(device=chosen, num_threads=num_threads)
+    encoder = Session(bundle, variant.encoder, options)
+    decoder = Session(bundle, variant.decoder, options)
+    return OrtRunner(encoder, decoder, limits=_limits(bundle.manifest, num_rows))
+
+
+def _limits(manifest: Manifest, num_rows: int) -> Limits:
+    return Limits(
+        num_rows=num_rows,
+        max_source_length=manifest.max_source_length,
+        max_target_length=manifest.max_target_length,
+        vocab_size=manifest.dimensions.vocab_size,
+        bos_id=manifest.special_ids.bos,
+        eos_id=manifest.special_ids.eos,
+    )
+
+
+@dataclass(frozen=True)
+class StepBinding:
+    """Everything that a step of one shape reads and writes, bound once.
+
+    ids, positions, last_source_positions: OrtValues (rows,) on the decoder's device, filled anew for every step.
+    The arrays are where the results stand after it; log_probabilities only where they are asked for.
+    """
+
+    native: Any
+    ids: Any
+    positions: Any
+    last_source_positions: Any
+    top_log_probabilities: Floats
+    top_ids: Int64s
+    log_probabilities: Floats | None
+
+
+class OrtRunner:
+    """One model on one device. Called from one thread only."""
+
+    def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
+        """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
+        self._encoder = encoder
+        self._decoder = decoder
+        self._limits = limits
+        specs = {spec.name: spec for spec in decoder.spec.inputs}
+        self._num_layers = sum(name.startswith("self_key_") for name in specs)
+        self._self_pool = self._make_pool(specs["self_key_0"])
+        self._cross_pool = self._make_pool(specs["cross_key_0"])
+        self._last_source_positions = np.zeros(limits.num_rows, np.int32)
+        self._bindings: OrderedDict[tuple[int, int, bool], StepBinding] = OrderedDict()
+        self._log_probabilities: Floats | None = None
+
+    def _make_pool(self, spec: TensorSpec) -> Pool:
+        """A pool for one kind of attention, of the sizes that the graph says for a layer of it."""
+        _, num_heads, capacity, head_dim = spec.axes
+        shape = PoolShape(
+            num_planes=2 * self._num_layers,
+            num_rows=self._limits.num_rows,
+            num_heads=int(num_heads),
+            capacity=int(capacity),
+            head_dim=int(head_dim),
+            dtype=spec.dtype,
+        )
+        return CudaPool(shape) if self._decoder.device == "cuda" else HostPool(shape)
+
+    @property
+    def limits(self) -> Limits:
+        """What this runner can hold."""
+        return self._limits
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        """As `Runner.encode`. Sentences of the same length run together, others by themselves: no padding."""
+        by_length: defaultdict[int, list[int]] = defaultdict(list)
+        for index, source in enumerate(sources):
+            by_length[len(source)].append(index)
+        for length, indices in by_length.items():
+            binding = self._encoder.binding()
+            binding.bind_cpu_input("ids", np.stack([sources[index] for index in indices]).astype(np.int32))
+            binding.bind_output("cross_cache", self._encoder.device)
+            self._encoder.run(binding)
+            targets = [rows[index] for index in indices]
+            self._cross_pool.write(binding.get_outputs()[0], targets)
+            self._last_source_positions[targets] = length - 1
+
+    def decode(self, step: StepInput) -> StepOutput:
+        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape."""
+        binding = self._run(step, with_log_probabilities=False)
+        if not np.isfinite(binding.top_log_probabilities).all():
+            raise EngineFailure("the model's scores are not numbers")
+        return StepOutput(binding.top_log_probabilities, binding.top_ids)
+
+    def log_probabilities(self, step: StepInput) -> Floats:
+        """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
+        binding = self._run(step, with_log_probabilities=True)
+        assert binding.log_probabilities is not None
+        return binding.log_probabilities
+
+    def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.copy_rows`."""
+        self._self_pool.copy(sources, targets, lengths)
+        self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
+        self._last_source_positions[targets] = self._last_source_positions[sources]
+
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.reorder`."""
+        self._self_pool.copy(sources, targets, lengths)
+
+    def _run(self, step: StepInput, *, with_log_probabilities: bool) -> StepBinding:
+        """Run a step and return the binding that holds its results. Raises EngineFailure."""
+        num_rows = len(step.ids)
+        binding = self._binding((num_rows, step.num_candidates, with_log_probabilities))
+        binding.ids.update_inplace(step.ids)
+        binding.positions.update_inplace(step.positions)
+        binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])
+        self._decoder.run(binding.native)
+        return binding
+
+    def _binding(self, key: tuple[int, int, bool]) -> StepBinding:
+        """The binding of a step's shape: a kept one, or a new one in place of the one longest unused."""
+        found = self._bindings.pop(key, None)
+        if found is None:
+            if len(self._bindings) == MAX_BINDINGS:
+                self._bindings.popitem(last=False)
+            found = self._make_binding(*key)
+        self._bindings[key] = found
+        return found
+
+    def _make_binding(self, num_rows: int, num_candidates: int, with_log_probabilities: bool) -> StepBinding:
+        """Bind inputs, caches and results of steps of one shape."""
+        native, device = self._decoder.binding(), self._decoder.device
+        inputs = [
+            onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(num_rows, np.int32), device)
+            for _ in ("ids", "positions", "last_source_positions")
+        ]
+        for name, value in zip(("ids", "positions", "last_source_positions"), inputs, strict=True):
+            native.bind_ortvalue_input(name, value)
+        native.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
+        top_log_probabilities = np.zeros((num_rows, num_candidates), np.float32)
+        top_ids = np.zeros((num_rows, num_candidates), np.int64)
+        log_probabilities = self._all_log_probabilities()[:num_rows] if with_log_probabilities else None
+        results = {"top_log_probabilities": top_log_probabilities, "top_ids": top_ids}
+        if log_probabilities is not None:
+            results["log_probabilities"] = log_probabilities
+        for name, array in results.items():
+            native.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        for layer in range(self._num_layers):
+            for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
+                self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
+                self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
+        return StepBinding(native, *inputs, top_log_probabilities, top_ids, log_probabilities)
+
+    def _all_log_probabilities(self) -> Floats:
+        """(num_rows, vocab_size) for the steps that want whole distributions, made for the first of them."""
+        if self._log_probabilities is None:
+            self._log_probabilities = np.zeros((self._limits.num_rows, self._limits.vocab_size), np.float32)
+        return self._log_probabilities

@@ -1,0 +1,145 @@
+"""ONNX Runtime sessions: provider, threads and memory are chosen here, and its exceptions end here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from app.bundle import Bundle, GraphSpec, Precision, TensorSpec
+from app.errors import BundleError, EngineFailure
+
+logger = logging.getLogger(__name__)
+
+Device = Literal["cpu", "cuda"]
+PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
+# Read when a session is made. Row after row through the fused kernel is slower from a few rows on than one
+# matrix product a row and head, which `benchmarks/step.py` measures (`--fused-attention` takes it back).
+UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+
+# Each of ONNX Runtime's errors derives from Exception directly; its binding raises the other two.
+NATIVE_ERRORS: tuple[type[Exception], ...] = (
+    native.EPFail,
+    native.EngineError,
+    native.Fail,
+    native.InvalidArgument,
+    native.InvalidGraph,
+    native.InvalidProtobuf,
+    native.ModelLoaded,
+    native.NoModel,
+    native.NoSuchFile,
+    native.NotFound,
+    native.NotImplemented,
+    native.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How sessions run.
+
+    device: where the graphs run.
+    num_threads: threads that share the work of one operator; 1 is the calling thread alone.
+    """
+
+    device: Device
+    num_threads: int
+
+
+def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
+    """The device to run on: `auto` is a GPU where this installation of ONNX Runtime can use one.
+
+    Raises BundleError where a GPU is asked for and the installed package has no support for it.
+    """
+    has_cuda = PROVIDERS["cuda"] in onnxruntime.get_available_providers()
+    if wanted == "cuda" and not has_cuda:
+        raise BundleError("", ["device cuda was asked for, and the installed onnxruntime has no CUDA provider"])
+    device: Device = "cuda" if has_cuda and wanted != "cpu" else "cpu"
+    logger.info("running on %s (asked for: %s)", device, wanted)
+    return device
+
+
+def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
+    """The variant to load. Raises BundleError, naming those there are, where none fits."""
+    there_are = bundle.manifest.variants
+    candidates = PREFERRED[device] if wanted == "auto" else (wanted,)
+    for precision in candidates:
+        if precision in there_are:
+            return precision
+    names = " or ".join(candidates)
+    problem = f"no {names} variant for device {device}: the bundle has {', '.join(sorted(there_are))}"
+    raise BundleError(bundle.path.name, [problem])
+
+
+class Session:
+    """One graph, loaded and checked against the manifest."""
+
+    def __init__(self, bundle: Bundle, spec: GraphSpec, options: SessionOptions) -> None:
+        """Load a graph. Raises BundleError for one that does not load or is not what the manifest says."""
+        os.environ.setdefault(UNFUSED_ATTENTION, "1")
+        self.device: Device = options.device
+        self.spec = spec
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(bundle.file(spec.file)), _native_options(options), providers=[PROVIDERS[options.device]]
+            )
+        except NATIVE_ERRORS as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise BundleError(bundle.path.name, [f"{spec.file} does not load: {reason}"]) from error
+        if PROVIDERS[options.device] not in self._session.get_providers():
+            raise BundleError(bundle.path.name, [f"{spec.file} does not run on {options.device}"])
+        problems = [
+            *_signature_problems(spec.file, "input", spec.inputs, self._session.get_inputs()),
+            *_signature_problems(spec.file, "output", spec.outputs, self._session.get_outputs()),
+        ]
+        if problems:
+            raise BundleError(bundle.path.name, problems)
+
+    def binding(self) -> Any:
+        """A new set of bound inputs and outputs."""
+        return self._session.io_binding()
+
+    def run(self, binding: Any) -> None:
+        """Run the graph on what is bound. Raises EngineFailure."""
+        try:
+            self._session.run_with_iobinding(binding)
+        except NATIVE_ERRORS as error:
+            raise EngineFailure(f"the forward pass failed ({type(error).__name__})") from error
+
+
+def _native_options(options: SessionOptions) -> Any:
+    """No arena: it keeps the largest batch's memory for good, and steps are as fast without it."""
+    native_options = onnxruntime.SessionOptions()
+    native_options.intra_op_num_threads = options.num_threads
+    native_options.inter_op_num_threads = 1
+    native_options.enable_cpu_mem_arena = False
+    native_options.log_severity_level = 3
+    native_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if options.device == "cuda":
+        # A node that the GPU cannot take would copy its inputs back and forth at every step.
+        native_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return native_options
+
+
+def _signature_problems(file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]) -> list[str]:
+    """How a graph's inputs or outputs differ from the manifest's."""
+    types = {"float32": "tensor(float)", "float16": "tensor(float16)", "int32": "tensor(int32)", "int64": "tensor(int64)"}
+    actual = {value.name: value for value in found}
+    problems = [f"{file} has the unexpected {kind} {name}" for name in sorted(set(actual) - {s.name for s in expected})]
+    for spec in expected:
+        value = actual.get(spec.name)
+        if value is None:
+            problems.append(f"{file} has no {kind} {spec.name}")
+        elif types.get(spec.dtype) != value.type:
+            problems.append(f"{file}: {kind} {spec.name} is {value.type}, the manifest says {spec.dtype}")
+        elif tuple(value.shape) != spec.axes:
+            problems.append(f"{file}: {kind} {spec.name} has axes {value.shape}, the manifest says {list(spec.axes)}")
+    return problems

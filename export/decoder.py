@@ -1,0 +1,113 @@
+"""The decoder graph: one step of rows that stand at different positions of different sentences.
+
+Each row brings its last subword, gets a column appended to its self-attention cache and gives the most
+probable next subwords. A cache that is bound as input and as output at once is updated in place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.bundle import Precision, TensorSpec
+from export.blocks import Residuals, embed, feed_forward, project
+from export.graph import CONTRIB, Graph, GraphBuilder
+from export.weights import CrossAttention, SelfAttention, Weights
+
+
+def build_decoder(weights: Weights, precision: Precision) -> Graph:
+    """Build the graph.
+
+    Inputs, over `rows` rows: `ids` and `positions` (rows,) int32, the last subword and its position, which
+    is also the number of columns that the row's self-attention cache holds; `last_source_positions`
+    (rows,) int32, the length of the row's source minus 1; `num_candidates` (1,) int64; and for each layer i
+    `self_key_i`, `self_value_i` (rows, num_heads, max_length, head_dim) and `cross_key_i`, `cross_value_i`.
+    Outputs: `top_log_probabilities` and `top_ids` (rows, candidates), each row descending;
+    `log_probabilities` (rows, vocab_size); and each cache as `present_<its name>`.
+    """
+    config = weights.config
+    g = GraphBuilder(precision)
+    blocks = _Attention(g, weights)
+    x = embed(g, weights, ids="ids", positions="positions")
+    residuals = Residuals(g, weights.decoder)
+    flow = residuals.begin(x)
+    for index, layer in enumerate(weights.decoder.layers):
+        cross = layer.cross_attention
+        assert cross is not None
+        out = blocks.self_attention(flow.given, layer.self_attention, index)
+        flow = residuals.end(flow, out, layer.self_attention.out.bias)
+        out = blocks.cross_attention(flow.given, cross, index)
+        flow = residuals.end(flow, out, cross.out.bias)
+        out = feed_forward(g, flow.given, layer.feed_forward, config.activation)
+        flow = residuals.end(flow, out, layer.feed_forward.outer.bias)
+    log_probabilities = g.op("LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",))
+    g.op("TopK", log_probabilities, "num_candidates", axis=-1, outputs=("top_log_probabilities", "top_ids"))
+    inputs, outputs = _signature(weights, g.float_type)
+    return Graph(g.build("decoder", inputs=inputs, outputs=outputs), inputs, outputs)
+
+
+class _Attention:
+    """Attention over the caches, with what all layers share."""
+
+    def __init__(self, g: GraphBuilder, weights: Weights) -> None:
+        config = weights.config
+        self._g = g
+        self._d_model = config.d_model
+        self._attributes = {"num_heads": config.num_heads, "kv_num_heads": config.num_heads, "scale": 1.0}
+        # A constant, not the longest row's length: where it equals the number of queries, 1, the operator
+        # would take the step for a first one without a cache.
+        self._capacity = g.constant(np.array(config.max_length, np.int32))
+        self._no_keys = ""
+
+    def self_attention(self, x: str, attention: SelfAttention, layer: int) -> str:
+        """Append this position's key and value, attend to all of the row's: (rows, d_model), W^O's bias left out."""
+        g = self._g
+        qkv = g.reshape(g.linear(x, attention.qkv), -1, 1, 3 * self._d_model)
+        heads = self._grouped_query(qkv, "", "", cache=("self", layer), lengths="positions")
+        return g.product(heads, attention.out.weight)
+
+    def cross_attention(self, x: str, attention: CrossAttention, layer: int) -> str:
+        """Attend to the row's source: (rows, d_model), W^O's bias left out. Nothing is appended to the cache."""
+        g = self._g
+        q = g.reshape(g.linear(x, attention.q), -1, 1, self._d_model)
+        if not self._no_keys:
+            self._no_keys = g.op("Slice", q, g.integers(0), g.integers(0), g.integers(1))
+        heads = self._grouped_query(
+            q, self._no_keys, self._no_keys, cache=("cross", layer), lengths="last_source_positions"
+        )
+        return g.product(heads, attention.out.weight)
+
+    def _grouped_query(self, q: str, key: str, value: str, *, cache: tuple[str, int], lengths: str) -> str:
+        """GroupQueryAttention over one layer's cache; `lengths` (rows,): keys that a row has, minus 1."""
+        kind, layer = cache
+        names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
+        heads = self._g.op(
+            "GroupQueryAttention",
+            *(q, key, value, *names, lengths, self._capacity),
+            domain=CONTRIB,
+            outputs=(self._g.fresh("heads"), *(f"present_{name}" for name in names)),
+            **self._attributes,
+        )
+        return self._g.reshape(heads, -1, self._d_model)
+
+
+def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs, in the order of `build_decoder`."""
+    config = weights.config
+    axes = ("rows", config.num_heads, config.max_length, config.head_dim)
+    caches = [
+        TensorSpec(name=f"{kind}_{index}", dtype=float_type, axes=axes)
+        for index in range(config.num_decoder_layers)
+        for kind in ("self_key", "self_value", "cross_key", "cross_value")
+    ]
+    inputs = (
+        *(TensorSpec(name=name, dtype="int32", axes=("rows",)) for name in ("ids", "positions", "last_source_positions")),
+        TensorSpec(name="num_candidates", dtype="int64", axes=(1,)),
+        *caches,
+    )
+    outputs = (
+        TensorSpec(name="top_log_probabilities", dtype="float32", axes=("rows", "candidates")),
+        TensorSpec(name="top_ids", dtype="int64", axes=("rows", "candidates")),
+        TensorSpec(name="log_probabilities", dtype="float32", axes=("rows", config.vocab_size)),
+        *(spec.model_copy(update={"name": f"present_{spec.name}"}) for spec in caches),
+    )
+    return inputs, outputs

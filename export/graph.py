@@ -1,0 +1,184 @@
+"""An ONNX graph, operator by operator: what the blocks of `export.blocks` are written with.
+
+The precision decides how a product is computed and stored:
+
+- fp32, fp16: Gemm; activations in that type.
+- int8: every row of the activations gets its own scale (its largest magnitude / 127), every output of the
+  weights its own (`export.quantize`), and the products are summed as integers, exactly. So a row's result
+  is the same, bit for bit, whatever other rows stand beside it. Activations stay fp32 in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from app.bundle import GraphSpec, Precision, TensorSpec
+from export.quantize import LARGEST, quantize_columns, quantize_rows
+from export.weights import Floats, Linear, Norm
+
+OPSET = 21
+CONTRIB = "com.microsoft"
+# The file format that belongs to OPSET: an older reader refuses a newer one.
+IR_VERSION = 10
+NORM_EPSILON = 1e-5
+# The uint8 that stands for 0: activations are shifted, since the fast integer kernels take uint8 by int8.
+ZERO_POINT = 128
+LARGEST_UNSIGNED = 255
+
+ELEMENT_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+
+
+class GraphBuilder:
+    """Collects nodes and constants. A tensor is its name; `float_type` is the type of the activations."""
+
+    def __init__(self, precision: Precision) -> None:
+        self.precision = precision
+        self.float_type = "float16" if precision == "fp16" else "float32"
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
+
+    def constant(self, values: NDArray[Any]) -> str:
+        """A tensor of fixed values, stored once however often it is asked for."""
+        values = np.ascontiguousarray(values)
+        digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
+        name = f"c_{values.dtype.name}_{'x'.join(map(str, values.shape))}_{digest}"
+        if name not in self._constants:
+            self._constants[name] = numpy_helper.from_array(values, name)
+        return name
+
+    def floats(self, values: Floats) -> str:
+        """As `constant`, in the type of the activations."""
+        return self.constant(values.astype(self.float_type))
+
+    def integers(self, *values: int) -> str:
+        """A constant (n,) of int64: axes, shapes."""
+        return self.constant(np.array(values, np.int64))
+
+    def scalar(self, value: int) -> str:
+        """A constant of no axes, int64."""
+        return self.constant(np.array(value, np.int64))
+
+    def op(self, kind: str, *inputs: str, domain: str = "", outputs: Sequence[str] = (), **attributes: Any) -> str:
+        """Add a node and return its first output. `outputs` names all of them where there are several."""
+        name = f"{kind}_{len(self._nodes)}"
+        names = list(outputs) or [f"{name}_out"]
+        self._nodes.append(helper.make_node(kind, list(inputs), names, name=name, domain=domain, **attributes))
+        return names[0]
+
+    def fresh(self, name: str) -> str:
+        """A name that no tensor has yet, for one of several outputs."""
+        return f"{name}_{len(self._nodes)}"
+
+    # --- products ---
+
+    def linear(self, x: str, linear: Linear) -> str:
+        """x W + b of x (rows, inputs): (rows, outputs)."""
+        if self.precision != "int8":
+            return self.op("Gemm", x, self.floats(linear.weight), self.floats(linear.bias))
+        return self.op("Add", self.product(x, linear.weight), self.floats(linear.bias))
+
+    def product(self, x: str, weight: Floats, *, is_rectified: bool = False) -> str:
+        """x W of x (rows, inputs), or max(0, x) W where `is_rectified`: (rows, outputs)."""
+        if self.precision != "int8":
+            return self.op("Gemm", self.op("Relu", x) if is_rectified else x, self.floats(weight))
+        quantized, magnitude = self._quantize_rows(x, is_rectified)
+        columns, column_scales = quantize_columns(weight)
+        levels, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
+        return self.op(
+            "MatMulIntegerToFloat",
+            *(quantized, self.constant(columns), magnitude, self.constant(column_scales / np.float32(levels))),
+            self.constant(np.array(zero_point, np.uint8)),
+            domain=CONTRIB,
+        )
+
+    def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
+        """x (rows, columns) -> uint8 of the same shape and the rows' magnitudes (rows, 1), once for all uses of x.
+
+        A row is divided by its magnitude, then by one level for all. A rectified row uses all of 0..255 and
+        needs no ReLU: what is negative saturates at 0. A row of zeros is divided by 0, and whatever integers
+        come of that are multiplied by its magnitude, 0.
+        """
+        if (x, is_rectified) not in self._quantized:
+            values = x if is_rectified else self.op("Abs", x)
+            magnitude = self.op("ReduceMax", values, self.integers(-1), keepdims=1)
+            magnitude = self.op("Relu", magnitude) if is_rectified else magnitude
+            levels, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
+            level = self.constant(np.array(1 / levels, np.float32))
+            relative = self.op("Div", x, magnitude)
+            quantized = self.op("QuantizeLinear", relative, level, self.constant(np.array(zero_point, np.uint8)))
+            self._quantized[x, is_rectified] = quantized, magnitude
+        return self._quantized[x, is_rectified]
+
+    # --- the rest of a block ---
+
+    def layer_norm(self, x: str, norm: Norm) -> str:
+        """LayerNorm over the last axis; the same shape."""
+        gamma, beta = self.floats(norm.gamma), self.floats(norm.beta)
+        return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=NORM_EPSILON)
+
+    def add_and_norm(self, x: str, added: str, bias: Floats, norm: Norm) -> tuple[str, str]:
+        """x + added + bias, and its LayerNorm: (normalised, sum), both of x's shape (rows, d_model)."""
+        normalised, total = self.fresh("normalised"), self.fresh("sum")
+        self.op(
+            "SkipLayerNormalization",
+            *(added, x, self.floats(norm.gamma), self.floats(norm.beta), self.floats(bias)),
+            domain=CONTRIB,
+            outputs=(normalised, "", "", total),
+            epsilon=NORM_EPSILON,
+        )
+        return normalised, total
+
+    def table(self, values: Floats, ids: str) -> str:
+        """Rows of a table (entries, columns) by ids (rows,): (rows, columns). In int8, a scale an entry."""
+        if self.precision != "int8":
+            return self.op("Gather", self.floats(values), ids)
+        quantized, scales = quantize_rows(values)
+        chosen, scale = self.op("Gather", self.constant(quantized), ids), self.op("Gather", self.constant(scales), ids)
+        return self.op("DequantizeLinear", chosen, scale, axis=0)
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """Give x another shape; 0 keeps an axis, -1 follows from the others."""
+        return self.op("Reshape", x, self.integers(*shape))
+
+    # --- the whole ---
+
+    def build(self, name: str, *, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bytes:
+        """The graph as the bytes of an ONNX file, checked. Raises onnx.checker.ValidationError."""
+        graph = helper.make_graph(
+            self._nodes, name, [_value(spec) for spec in inputs], [_value(spec) for spec in outputs], [*self._constants.values()]
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="transduce")
+        onnx.checker.check_model(model)
+        return model.SerializeToString()
+
+
+def _value(spec: TensorSpec) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(spec.name, ELEMENT_TYPES[spec.dtype], list(spec.axes))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A finished graph: the bytes of its ONNX file and what it takes and gives."""
+
+    content: bytes
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def spec(self, file: str) -> GraphSpec:
+        """The manifest's entry, once the graph has a file in the bundle."""
+        return GraphSpec(file=file, inputs=self.inputs, outputs=self.outputs)

@@ -1,0 +1,180 @@
+"""The state dict as the graphs want it: products joined, the attention scale and two biases folded away.
+
+Three rewritings, each exact in real arithmetic:
+
+- Queries carry the 1 / sqrt(d_k) of equation (1) in their weights, so that attention runs with scale 1.
+- A key's bias adds q . b to every score of a query, and a softmax ignores what is added to all: it is dropped.
+- Attention weights sum to 1, so a value's bias passes through: b_o becomes b_o + b_v W^O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config import ModelConfig
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """x W + b: weight (inputs, outputs), bias (outputs,)."""
+
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm's scale and offset, both (d_model,)."""
+
+    gamma: Floats
+    beta: Floats
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """qkv: d_model to queries, keys and values in a row, 3 * d_model; out: back to d_model."""
+
+    qkv: Linear
+    out: Linear
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """q and out: d_model to d_model. key and value: (d_model, d_model) weights, applied by the encoder."""
+
+    q: Linear
+    key: Floats
+    value: Floats
+    out: Linear
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Equation (2): d_model to d_ff and back."""
+
+    inner: Linear
+    outer: Linear
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An encoder layer (no cross attention) or a decoder layer; one norm a sub-layer, in their order."""
+
+    self_attention: SelfAttention
+    cross_attention: CrossAttention | None
+    feed_forward: FeedForward
+    norms: tuple[Norm, ...]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack of layers. final_norm: pre-norm stacks only."""
+
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A whole model.
+
+    embedding: (vocab_size, d_model), as trained: inputs scale it by sqrt(d_model), the output does not.
+    positions: (max_length, d_model).
+    """
+
+    config: ModelConfig
+    embedding: Floats
+    positions: Floats
+    encoder: Stack
+    decoder: Stack
+
+    @property
+    def cross_projection(self) -> Floats:
+        """Every decoder layer's cross-attention keys and values in one product.
+
+        Weight (d_model, 2 * num_decoder_layers * d_model): key of layer 0, value of layer 0, key of layer 1...
+        """
+        blocks = []
+        for layer in self.decoder.layers:
+            if layer.cross_attention is not None:
+                blocks += [layer.cross_attention.key, layer.cross_attention.value]
+        return np.concatenate(blocks, axis=1)
+
+
+def read_weights(state: Mapping[str, Floats], config: ModelConfig, positions: Floats) -> Weights:
+    """Arrange a Transformer's state dict, fp32. Raises KeyError for a missing tensor.
+
+    positions: (max_length, d_model), computed or learned; a sinusoidal table is not in the state dict.
+    """
+    return Weights(
+        config=config,
+        embedding=state["embedding.weight"],
+        positions=positions,
+        encoder=_stack(state, config, "encoder"),
+        decoder=_stack(state, config, "decoder"),
+    )
+
+
+def _stack(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Stack:
+    """Read `encoder` or `decoder`."""
+    num_layers = config.num_encoder_layers if name == "encoder" else config.num_decoder_layers
+    layers = tuple(_layer(state, config, f"{name}.{index}") for index in range(num_layers))
+    return Stack(layers, _norm(state, f"{name}_norm") if config.norm == "pre" else None)
+
+
+def _layer(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Layer:
+    has_cross = f"{name}.cross_attention.w_q.weight" in state
+    return Layer(
+        self_attention=_self_attention(state, config, f"{name}.self_attention"),
+        cross_attention=_cross_attention(state, config, f"{name}.cross_attention") if has_cross else None,
+        feed_forward=FeedForward(
+            inner=_linear(state, f"{name}.feed_forward.w_1"), outer=_linear(state, f"{name}.feed_forward.w_2")
+        ),
+        norms=tuple(_norm(state, f"{name}.residuals.{index}.norm") for index in range(3 if has_cross else 2)),
+    )
+
+
+def _self_attention(state: Mapping[str, Floats], config: ModelConfig, name: str) -> SelfAttention:
+    q = _queries(state, config, name)
+    key, value = state[f"{name}.w_k.weight"].T, state[f"{name}.w_v.weight"].T
+    bias = np.zeros(3 * config.d_model, np.float32)
+    bias[: config.d_model] = q.bias
+    qkv = Linear(np.concatenate([q.weight, key, value], axis=1), bias)
+    return SelfAttention(qkv, _attention_output(state, name))
+
+
+def _cross_attention(state: Mapping[str, Floats], config: ModelConfig, name: str) -> CrossAttention:
+    return CrossAttention(
+        q=_queries(state, config, name),
+        key=state[f"{name}.w_k.weight"].T,
+        value=state[f"{name}.w_v.weight"].T,
+        out=_attention_output(state, name),
+    )
+
+
+def _queries(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Linear:
+    """W^Q with 1 / sqrt(d_k) in it."""
+    linear = _linear(state, f"{name}.w_q")
+    scale = np.float32(config.head_dim**-0.5)
+    return Linear(linear.weight * scale, linear.bias * scale)
+
+
+def _attention_output(state: Mapping[str, Floats], name: str) -> Linear:
+    """W^O with the values' bias folded into its own."""
+    out = _linear(state, f"{name}.w_o")
+    passed = state[f"{name}.w_v.bias"].astype(np.float64) @ out.weight.astype(np.float64)
+    return Linear(out.weight, (passed + out.bias).astype(np.float32))
+
+
+def _linear(state: Mapping[str, Floats], name: str) -> Linear:
+    return Linear(state[f"{name}.weight"].T, state[f"{name}.bias"])
+
+
+def _norm(state: Mapping[str, Floats], name: str) -> Norm:
+    return Norm(gamma=state[f"{name}.weight"], beta=state[f"{name}.bias"])
