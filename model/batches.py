@@ -54,7 +54,9 @@ class Batches:
         """
         weights = weights or {}
         if unknown := sorted(set(weights) - set(corpus.domain_names)):
-            raise ValueError(f"no pair has the domain {', '.join(unknown)}: there are {', '.join(corpus.domain_names)}")
+            raise ValueError(
+                f"no pair has the domain {', '.join(unknown)}: there are {', '.join(corpus.domain_names)}"
+            )
         self.corpus = corpus
         self.max_tokens = max_tokens
         self.seed = seed
@@ -72,7 +74,7 @@ class Batches:
         # Equal source lengths side by side: hardly any source is padded, and attention needs no mask.
         order = chosen[np.lexsort((targets[chosen], sources[chosen]))]
         batches = self._cut(order)
-        generator.shuffle(batches)  # type: ignore[arg-type]
+        generator.shuffle(batches)
         return batches
 
     def _cut(self, order: Int64s) -> list[Int64s]:

@@ -66,11 +66,11 @@ def write_folder(path: Path, files: Mapping[str, bytes | Mapping[str, Tensor] | 
             os.fsync(file.fileno())
     if path.exists():
         old = path.with_name(f".{path.name}.{os.getpid()}.old")
-        os.replace(path, old)
-        os.replace(temporary, path)
+        path.replace(old)
+        temporary.replace(path)
         shutil.rmtree(old)
     else:
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def save(path: Path, saved: Saved, tokenizer: Path) -> None:
@@ -122,7 +122,7 @@ def step_folders(run: Path) -> list[Path]:
 def remove(path: Path) -> None:
     """Delete a checkpoint; a reader sees it whole or not at all."""
     hidden = path.with_name(f".{path.name}.{os.getpid()}.old")
-    os.replace(path, hidden)
+    path.replace(hidden)
     shutil.rmtree(hidden)
 
 

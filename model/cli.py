@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from model.batches import Batches
     from model.config import ModelConfig
     from model.corpus import Pair
-    from model.trainer import TrainingOptions
+    from model.options import TrainingOptions
     from model.transformer import Transformer
 
-DATA_HELP = "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; or SOURCE:TARGET, two files"
+DATA_HELP = (
+    "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; or SOURCE:TARGET, two files"
+)
 
 
 def weights_argument(text: str) -> tuple[str, float]:
@@ -36,7 +38,11 @@ def data_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say which text is read and what is kept of it."""
     parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
     parser.add_argument(
-        "--domain", type=weights_argument, action="append", default=[], metavar="NAME=WEIGHT",
+        "--domain",
+        type=weights_argument,
+        action="append",
+        default=[],
+        metavar="NAME=WEIGHT",
         help="how often an epoch holds a pair of this domain; 0 leaves it out; 1 where not given",
     )
 
@@ -67,7 +73,9 @@ def run_tokenizer(args: argparse.Namespace) -> int:
     repeated = (
         pair
         for pair in pairs_of(args.data)
-        for _ in range(max(1, round(weights.get(pair.domain, 1.0))) if weights.get(pair.domain, 1.0) > 0 else 0)
+        for _ in range(
+            max(1, round(weights.get(pair.domain, 1.0))) if weights.get(pair.domain, 1.0) > 0 else 0
+        )
     )
     train_tokenizer(
         repeated, args.output, vocab_size=args.vocab_size, character_coverage=args.character_coverage
@@ -81,11 +89,19 @@ def run_tokenizer(args: argparse.Namespace) -> int:
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce train`."""
     data_arguments(parser)
-    parser.add_argument("--dev", required=True, action="append", metavar="FILES", help="held-out pairs, as --data")
+    parser.add_argument(
+        "--dev", required=True, action="append", metavar="FILES", help="held-out pairs, as --data"
+    )
     parser.add_argument("--tokenizer", required=True, type=Path, metavar="FILE.spm")
-    parser.add_argument("--run", required=True, type=Path, metavar="DIR", help="where checkpoints and logs go")
-    parser.add_argument("--resume", action="store_true", help="go on from the run's newest checkpoint, to the batch")
-    parser.add_argument("--start-from", type=Path, metavar="CHECKPOINT", help="weights to begin with, optimiser fresh")
+    parser.add_argument(
+        "--run", required=True, type=Path, metavar="DIR", help="where checkpoints and logs go"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the run's newest checkpoint, to the batch"
+    )
+    parser.add_argument(
+        "--start-from", type=Path, metavar="CHECKPOINT", help="weights to begin with, optimiser fresh"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, default=0, help="0: the processors that there are")
     model = parser.add_argument_group("model")
@@ -98,9 +114,13 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--positions", choices=("sinusoidal", "learned"))
     loop = parser.add_argument_group("training")
     loop.add_argument("--batch-tokens", type=int, default=4096, help="most subwords of a batch's longer side")
-    loop.add_argument("--strange-share", type=float, default=0.06, help="pairs given unknown characters to carry")
+    loop.add_argument(
+        "--strange-share", type=float, default=0.06, help="pairs given unknown characters to carry"
+    )
     _option_arguments(loop)
-    loop.add_argument("--bleu-sentences", type=int, default=0, help="dev sentences scored by BLEU at each evaluation")
+    loop.add_argument(
+        "--bleu-sentences", type=int, default=0, help="dev sentences scored by BLEU at each evaluation"
+    )
 
 
 def _option_arguments(group: Any) -> None:
@@ -119,9 +139,8 @@ def model_config(args: argparse.Namespace, vocab_size: int) -> ModelConfig:
     """The preset with what the arguments change. Raises ConfigError."""
     from model.config import preset
 
-    names = (
-        "d_model num_heads d_ff num_encoder_layers num_decoder_layers max_length dropout norm activation positions"
-    ).split()
+    sizes = ("d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers", "max_length")
+    names = (*sizes, "dropout", "norm", "activation", "positions")
     changes = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     return preset(args.preset, vocab_size, **changes)
 
@@ -132,7 +151,9 @@ def training_options(args: argparse.Namespace) -> TrainingOptions:
 
     from model.options import TrainingOptions
 
-    return TrainingOptions(**{field.name: getattr(args, field.name) for field in dataclasses.fields(TrainingOptions)})
+    return TrainingOptions(
+        **{field.name: getattr(args, field.name) for field in dataclasses.fields(TrainingOptions)}
+    )
 
 
 def run_train(args: argparse.Namespace) -> int:
@@ -150,11 +171,17 @@ def run_train(args: argparse.Namespace) -> int:
     tokenizer = Tokenizer(args.tokenizer)
     config = model_config(args, tokenizer.vocab_size)
     batches, dev = _batches(args, tokenizer, config)
-    device = "cuda" if args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available()) else "cpu"
+    device = (
+        "cuda" if args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available()) else "cpu"
+    )
     torch.manual_seed(args.seed)
     model = _model(args, config).to(device)
     trainer = Trainer(
-        model, batches, run=args.run, tokenizer=args.tokenizer, options=training_options(args),
+        model,
+        batches,
+        run=args.run,
+        tokenizer=args.tokenizer,
+        options=training_options(args),
         description={"data": {name: int(n) for name, n in _domain_counts(batches).items()}},
     )
     if args.resume and trainer.resume():
@@ -232,7 +259,9 @@ def run_average(args: argparse.Namespace) -> int:
     from model import checkpoint
 
     folders = (
-        checkpoint.step_folders(args.run)[-args.last :] if args.last else checkpoint.best_folders(args.run, args.best)
+        checkpoint.step_folders(args.run)[-args.last :]
+        if args.last
+        else checkpoint.best_folders(args.run, args.best)
     )
     weights = checkpoint.average(folders)
     newest = checkpoint.load(folders[-1])

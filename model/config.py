@@ -45,7 +45,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for sizes that cannot make a model."""
-        for name in ("vocab_size", "d_model", "num_heads", "d_ff", "num_encoder_layers", "num_decoder_layers"):
+        for name in (
+            "vocab_size",
+            "d_model",
+            "num_heads",
+            "d_ff",
+            "num_encoder_layers",
+            "num_decoder_layers",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.d_model % self.num_heads:

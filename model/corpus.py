@@ -65,7 +65,9 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
     with open_text(source) as sources, open_text(target) as targets:
         for number, (one, other) in enumerate(zip_longest(sources, targets), 1):
             if one is None or other is None:
-                raise CorpusError(f"{source if one is None else target} ends before line {number} of the other file")
+                raise CorpusError(
+                    f"{source if one is None else target} ends before line {number} of the other file"
+                )
             yield Pair(one.rstrip("\n"), other.rstrip("\n"), domain)
 
 
@@ -192,4 +194,3 @@ def encode_corpus(pairs: Iterable[Pair], tokenizer: Tokenizer, *, keep: Filter, 
         raise CorpusError("no pair is left to train on")
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])
     return Corpus(np.concatenate(ids), starts, np.array(domains, np.int16), tuple(names), dropped)
-

@@ -35,7 +35,9 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
 
 
 @torch.no_grad()
-def greedy_batch(model: Transformer, sources: Sequence[Sequence[int]], *, max_target_length: int) -> list[list[int]]:
+def greedy_batch(
+    model: Transformer, sources: Sequence[Sequence[int]], *, max_target_length: int
+) -> list[list[int]]:
     """Greedy search, without a cache, of many sentences at once; ids without start and end tokens."""
     device = model.embedding.weight.device
     source = pad(sources, device)

@@ -18,7 +18,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
         """x (rows, d_model), weight (vocab_size, d_model), labels (rows,) -> the sum, and the plain sum -log p(y)."""
         vocab_size = weight.size(0)
         matrix = weight.detach().to(x.dtype)
@@ -52,7 +54,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return grad_x * scale.to(grad_x.dtype), grad_weight * scale.to(grad_weight.dtype), None, None
 
 
-def label_smoothed_loss(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.1) -> tuple[Tensor, float]:
+def label_smoothed_loss(
+    x: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.1
+) -> tuple[Tensor, float]:
     """Summed loss to minimise, and the summed -log p(y) without smoothing, both in nats.
 
     x (rows, d_model): decoder outputs; weight (vocab_size, d_model): the shared embedding;

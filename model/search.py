@@ -41,7 +41,9 @@ def pad(sequences: Sequence[Sequence[int]], device: torch.device | None = None) 
 
 
 @torch.no_grad()
-def next_log_probabilities(model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]) -> Tensor:
+def next_log_probabilities(
+    model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
+) -> Tensor:
     """Log-probabilities (prefixes, vocab_size) of the subword after each of equally long prefixes."""
     device = model.embedding.weight.device
     memory = model.encode(torch.tensor([list(source)], device=device)).expand(len(prefixes), -1, -1)
@@ -81,7 +83,9 @@ def beam_search(
             if token == EOS_ID:
                 if rank < beam_size:
                     ended.add(parent)
-                    complete.append(Found(ids, total, total / length_penalty(length + 1, alpha, formula), True))
+                    complete.append(
+                        Found(ids, total, total / length_penalty(length + 1, alpha, formula), True)
+                    )
             elif len(survivors) < beam_size:
                 survivors.append(((*ids, token), total))
         if len(complete) >= beam_size or not survivors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.corpus import Pair
 
 
-def train_tokenizer(pairs: Iterable[Pair], output: Path, *, vocab_size: int, character_coverage: float = 0.99999) -> None:
+def train_tokenizer(
+    pairs: Iterable[Pair], output: Path, *, vocab_size: int, character_coverage: float = 0.99999
+) -> None:
     """Train one byte-pair vocabulary (section 5.1) over both sides and write it to `output`, whole or not at all.
 
     Identity normalisation keeps every character as it is; bytes stand in for what the vocabulary lacks;
@@ -44,4 +45,4 @@ def train_tokenizer(pairs: Iterable[Pair], output: Path, *, vocab_size: int, cha
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_suffix(".tmp")
     temporary.write_bytes(model.getvalue())
-    os.replace(temporary, output)
+    temporary.replace(output)

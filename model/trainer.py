@@ -63,7 +63,10 @@ class Trainer:
         """Train until a limit of the options is reached; saves at the end. `bleu` scores the model on dev text."""
         started = time.monotonic() - self.elapsed_s
         stream = self.batches.since(self.position)
-        with TrainingLog(self.run) as log, tqdm(total=self.options.max_steps, initial=self.step, unit=" steps", disable=None) as bar:
+        with (
+            TrainingLog(self.run) as log,
+            tqdm(total=self.options.max_steps, initial=self.step, unit=" steps", disable=None) as bar,
+        ):
             window = Window()
             while self.step < self.options.max_steps:
                 self._update(stream, window)

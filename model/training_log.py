@@ -6,7 +6,16 @@ import csv
 from pathlib import Path
 from types import TracebackType
 
-FIELDS = ("step", "epoch", "train_loss", "dev_loss", "dev_bleu", "learning_rate", "target_tokens_per_s", "elapsed_s")
+FIELDS = (
+    "step",
+    "epoch",
+    "train_loss",
+    "dev_loss",
+    "dev_bleu",
+    "learning_rate",
+    "target_tokens_per_s",
+    "elapsed_s",
+)
 
 
 class TrainingLog:
@@ -22,7 +31,7 @@ class TrainingLog:
         self._writer = csv.DictWriter(self._file, FIELDS)
         if is_new:
             self._writer.writeheader()
-        self._events = SummaryWriter(str(run / "tensorboard"))  # type: ignore[no-untyped-call]
+        self._events = SummaryWriter(str(run / "tensorboard"))
 
     def __enter__(self) -> TrainingLog:
         return self
@@ -31,7 +40,7 @@ class TrainingLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        self._events.close()  # type: ignore[no-untyped-call]
+        self._events.close()
 
     def write(self, row: dict[str, float]) -> None:
         """Write one row: `step` and any others of FIELDS; losses in nats a subword."""
@@ -39,7 +48,7 @@ class TrainingLog:
         self._file.flush()
         for name, value in row.items():
             if name != "step":
-                self._events.add_scalar(name, value, int(row["step"]))  # type: ignore[no-untyped-call]
+                self._events.add_scalar(name, value, int(row["step"]))
 
 
 def drop_rows_after(path: Path, step: int) -> None:

@@ -7,6 +7,8 @@ Masks are boolean, True where a query may look; `None` means that it may look ev
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +33,9 @@ def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
 # --- 3.2.1 Scaled dot-product attention ---
 
 
-def scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def scaled_dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1), step by step.
 
     q (batch, num_heads, queries, head_dim), k and v (batch, num_heads, keys, head_dim), mask
@@ -65,7 +69,9 @@ class MultiHeadAttention(nn.Module):
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in projected)
         return q, k, v
 
-    def forward(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    def forward(
+        self, queries: Tensor, memory: Tensor, mask: Tensor | None = None, *, causal: bool = False
+    ) -> Tensor:
         """Attend from `queries` (batch, queries, d_model) to `memory` (batch, keys, d_model), fused.
 
         `causal` is the mask of `causal_mask` without building it; it excludes `mask`.
@@ -79,7 +85,9 @@ class MultiHeadAttention(nn.Module):
         joined: Tensor = self.w_o(heads.transpose(1, 2).flatten(-2))
         return joined
 
-    def attend_explicitly(self, queries: Tensor, memory: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def attend_explicitly(
+        self, queries: Tensor, memory: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As `forward`, by equation (1): also returns the weights (batch, num_heads, queries, keys)."""
         q, k, v = self.project_heads(queries, memory)
         heads, weights = scaled_dot_product_attention(q, k, v, mask)
@@ -88,7 +96,7 @@ class MultiHeadAttention(nn.Module):
 
 # --- 3.3 Position-wise feed-forward networks ---
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class FeedForward(nn.Module):
@@ -131,7 +139,9 @@ class Embedding(nn.Module):
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.max_length, config.d_model))
         else:
-            self.register_buffer("positions", sinusoidal_positions(config.max_length, config.d_model), persistent=False)
+            self.register_buffer(
+                "positions", sinusoidal_positions(config.max_length, config.d_model), persistent=False
+            )
 
     def forward(self, ids: Tensor) -> Tensor:
         """Ids (batch, length) -> (batch, length, d_model). Raises ValueError past max_length."""
@@ -162,12 +172,15 @@ class Residual(nn.Module):
 
     def before(self, x: Tensor) -> Tensor:
         """What the sub-layer is given."""
-        return self.norm(x) if self.is_pre_norm else x
+        y: Tensor = self.norm(x) if self.is_pre_norm else x
+        return y
 
     def after(self, x: Tensor, sublayer: Tensor) -> Tensor:
         """What follows from the input and the sub-layer's output."""
         y: Tensor = x + self.dropout(sublayer)
-        return y if self.is_pre_norm else self.norm(y)
+        if not self.is_pre_norm:
+            y = self.norm(y)
+        return y
 
 
 class EncoderLayer(nn.Module):
@@ -181,7 +194,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, source_mask: Tensor | None) -> Tensor:
         """(batch, source_length, d_model) -> the same shape."""
-        attention, feed_forward = self.residuals
+        attention, feed_forward = cast(list[Residual], self.residuals)
         y = attention.before(x)
         x = attention.after(x, self.self_attention(y, y, source_mask))
         x = feed_forward.after(x, self.feed_forward(feed_forward.before(x)))
@@ -200,7 +213,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> Tensor:
         """x (batch, target_length, d_model), memory (batch, source_length, d_model) -> the shape of x."""
-        self_attention, cross_attention, feed_forward = self.residuals
+        self_attention, cross_attention, feed_forward = cast(list[Residual], self.residuals)
         y = self_attention.before(x)
         x = self_attention.after(x, self.self_attention(y, y, causal=True))
         x = cross_attention.after(x, self.cross_attention(cross_attention.before(x), memory, source_mask))
@@ -209,11 +222,13 @@ class DecoderLayer(nn.Module):
 
     def cross_weights(self, x: Tensor, memory: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """As `forward`, and the cross-attention's weights (batch, num_heads, target_length, source_length)."""
-        self_attention, cross_attention, feed_forward = self.residuals
+        self_attention, cross_attention, feed_forward = cast(list[Residual], self.residuals)
         y = self_attention.before(x)
         attended, _ = self.self_attention.attend_explicitly(y, y, causal_mask(x.size(1), x.device))
         x = self_attention.after(x, attended)
-        attended, weights = self.cross_attention.attend_explicitly(cross_attention.before(x), memory, source_mask)
+        attended, weights = self.cross_attention.attend_explicitly(
+            cross_attention.before(x), memory, source_mask
+        )
         x = cross_attention.after(x, attended)
         return feed_forward.after(x, self.feed_forward(feed_forward.before(x))), weights
 
@@ -237,7 +252,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform matrices, zero biases; embeddings N(0, 1 / d_model), so that scaled they have unit variance."""
+        """Glorot-uniform matrices, zero biases; embeddings N(0, 1 / d_model), of unit variance once scaled."""
         for name, parameter in self.named_parameters():
             if name.startswith("embedding."):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
@@ -274,7 +289,7 @@ class Transformer(nn.Module):
         """Every decoder layer's weights: (num_decoder_layers, batch, num_heads, target_length, source_length)."""
         mask = source_padding(source)
         memory, x, weights = self.encode(source, mask), self.embedding(target), []
-        for layer in self.decoder:
+        for layer in cast(list[DecoderLayer], self.decoder):
             x, layer_weights = layer.cross_weights(x, memory, mask)
             weights.append(layer_weights)
         return torch.stack(weights)

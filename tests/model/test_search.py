@@ -1,0 +1,78 @@
+"""The reference search: greedy is beam 1, and a wide beam finds what exhaustive search finds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from model.config import EOS_ID, preset
+from model.search import Penalty, beam_search, greedy_search, length_penalty, next_log_probabilities
+from model.transformer import Transformer
+
+SOURCE = (5, 4, 2)
+
+
+def random_model(vocab_size: int, seed: int) -> Transformer:
+    torch.manual_seed(seed)
+    model = Transformer(preset("tiny", vocab_size)).eval()
+    with torch.no_grad():
+        model.embedding.weight.mul_(4)  # sharper distributions, so that hypotheses differ clearly
+    return model
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_greedy_is_beam_one(seed: int) -> None:
+    model = random_model(30, seed)
+    greedy = greedy_search(model, SOURCE, max_target_length=12)
+    beam = beam_search(model, SOURCE, beam_size=1, max_target_length=12)
+    assert len(beam) == 1
+    assert (beam[0].ids, beam[0].is_complete) == (greedy.ids, greedy.is_complete)
+    assert beam[0].score == pytest.approx(greedy.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("formula", ["wu", "power"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Penalty) -> None:
+    vocab_size, longest = 6, 3
+    model = random_model(vocab_size, seed)
+    found = beam_search(model, SOURCE, beam_size=vocab_size**longest, max_target_length=longest, formula=formula)
+    words = [token for token in range(vocab_size) if token != EOS_ID]
+    every = [ids for length in range(longest + 1) for ids in product(words, repeat=length)]
+    # At the limit a hypothesis ends as it stands unless the very next token is the end token.
+    best = max(score_of(model, ids, formula, is_complete=True) for ids in every)
+    complete = [hypothesis for hypothesis in found if hypothesis.is_complete]
+    assert complete[0].score == pytest.approx(best, abs=1e-4)
+    for hypothesis in found:
+        expected = score_of(model, hypothesis.ids, formula, is_complete=hypothesis.is_complete)
+        assert hypothesis.score == pytest.approx(expected, abs=1e-4)
+        assert hypothesis.is_complete or len(hypothesis.ids) == longest
+
+
+def score_of(model: Transformer, ids: tuple[int, ...], formula: Penalty, *, is_complete: bool) -> float:
+    """Teacher-forced score of a hypothesis, its end token counted where it has one."""
+    total = 0.0
+    scored = (*ids, EOS_ID) if is_complete else ids
+    for position, token in enumerate(scored):
+        total += float(next_log_probabilities(model, SOURCE, [(1, *ids[:position])])[0, token])
+    return total / length_penalty(len(scored), 0.6, formula)
+
+
+def test_a_hypothesis_at_the_limit_is_scored_as_it_stands() -> None:
+    model = random_model(30, 1)
+    with torch.no_grad():
+        model.embedding.weight[EOS_ID] = 0
+    found = beam_search(model, SOURCE, beam_size=3, max_target_length=4)
+    assert [len(hypothesis.ids) for hypothesis in found] == [4, 4, 4]
+    assert not any(hypothesis.is_complete for hypothesis in found)
+    scores = [hypothesis.score for hypothesis in found]
+    assert scores == sorted(scores, reverse=True)
+    for hypothesis in found:
+        assert hypothesis.score == pytest.approx(hypothesis.log_probability / ((5 + 4) / 6) ** 0.6)
+
+
+def test_length_penalties_by_hand() -> None:
+    assert length_penalty(7, 0.6, "wu") == pytest.approx(2**0.6)
+    assert length_penalty(4, 0.5, "power") == pytest.approx(2.0)
+    assert length_penalty(9, 0.0, "wu") == length_penalty(9, 0.0, "power") == 1.0

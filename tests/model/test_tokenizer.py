@@ -1,0 +1,110 @@
+"""The tokenizer keeps what SentencePiece's default normalisation alters, and carries what training never saw."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerError
+
+ALTERED_BY_THE_DEFAULT = {
+    "zero-width space": "the\u200briver",
+    "control character": "the\x07river",
+    "superscript": "the river\u00b2",
+    "ligature": "the \ufb01sh",
+    "full-width letters": "\uff21nna",
+    "runs of spaces": "the  old   tree",
+    "no-break space": "42\u00a0cats",
+    "tab": "the\triver",
+    "literal U+2581": "the \u2581 river",
+    "soft hyphen": "gar\u00adden",
+}
+
+
+@pytest.mark.parametrize("text", ALTERED_BY_THE_DEFAULT.values(), ids=ALTERED_BY_THE_DEFAULT.keys())
+def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, text: str) -> None:
+    encoded = tokenizer.encode(text)
+    decoded = tokenizer.decode(encoded.ids[:-1], encoded.carried)
+    assert (decoded.text, decoded.num_mended) == (text, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Anna greets \U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467 in the garden", "\u65e5\u672c \u8a9e today", "\u05d0\u05d1 \ue000 \ue007"],
+)
+def test_unknown_characters_are_carried_whole(tokenizer: Tokenizer, text: str) -> None:
+    encoded = tokenizer.encode(text)
+    assert encoded.carried
+    assert tokenizer.decode(encoded.ids[:-1], encoded.carried).text == text
+
+
+def test_a_decomposed_letter_is_the_letter(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode("Ba\u0308cker") == tokenizer.encode("B\u00e4cker")
+
+
+def test_special_tokens_as_text_are_text(tokenizer: Tokenizer) -> None:
+    for text in ("</s>", "<s>", "<pad>", "<unk>", "<0x41>"):
+        ids = tokenizer.encode(text).ids
+        assert {tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id}.isdisjoint(ids)
+        assert ids.index(tokenizer.eos_id) == len(ids) - 1
+        assert tokenizer.decode(ids[:-1], tokenizer.encode(text).carried).text == text
+
+
+def test_what_the_model_forgets_is_put_at_the_end_once(tokenizer: Tokenizer) -> None:
+    encoded = tokenizer.encode("Anna \U0001f600 greets \U0001f680 today.")
+    first, second = (tokenizer.encode(mark).ids[:-1] for mark in ("\U0001f600", "\U0001f600"))
+    without = tokenizer.encode("Anna greets today.").ids[:-1]
+    decoded = tokenizer.decode(without, encoded.carried)
+    assert (decoded.text, decoded.num_mended) == ("Anna greets today. \U0001f600 \U0001f680", 2)
+    twice = tokenizer.decode((*first, *second), encoded.carried)
+    assert twice.text.count("\U0001f600") == 1
+    assert twice.text.count("\U0001f680") == 1
+
+
+def test_a_placeholder_that_was_not_in_the_source_is_dropped(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("Anna \U0001f600").ids[:-1]
+    assert tokenizer.decode(ids).text.strip() == "Anna"
+
+
+def test_a_target_takes_the_placeholder_of_the_equal_run(tokenizer: Tokenizer) -> None:
+    source = tokenizer.encode("\U0001f680 Anna \U0001f600")
+    target = tokenizer.encode_target("\U0001f600 Anna \U0001f680", source.carried)
+    assert tokenizer.decode(target[:-1], source.carried).text == "\U0001f600 Anna \U0001f680"
+    other = tokenizer.encode_target("Anna \U0001f525", source.carried)
+    assert tokenizer.decode(other[:-1]).text == "Anna \U0001f525"
+    with pytest.raises(TokenizerError, match="placeholder characters"):
+        tokenizer.encode_target("Anna " + PLACEHOLDERS[0], ())
+
+
+def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
+    text = " ".join("\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d")
+    assert tokenizer.num_carried(text) == 9
+    with pytest.raises(TokenizerError, match="more than 8 runs"):
+        tokenizer.encode(text)
+    assert len(tokenizer.encode(text[:-2]).carried) == len(PLACEHOLDERS)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.integers(0, 2**32))
+def test_any_text_with_few_unknown_runs_comes_back_composed(tokenizer: Tokenizer, text: str, seed: int) -> None:
+    import unicodedata
+
+    composed = unicodedata.normalize("NFC", text)
+    if tokenizer.num_carried(text) > len(PLACEHOLDERS):
+        return
+    encoded = tokenizer.encode(text)
+    assert tokenizer.decode(encoded.ids[:-1], encoded.carried).text == composed
+    shuffled = list(encoded.ids[:-1])
+    random.Random(seed).shuffle(shuffled)
+    scrambled = tokenizer.decode(shuffled, encoded.carried).text
+    assert all(scrambled.count(run) >= 1 for run in encoded.carried)
+
+
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broken.spm"
+    path.write_bytes(b"not a model")
+    with pytest.raises(TokenizerError, match=r"broken\.spm is not a SentencePiece model"):
+        Tokenizer(path)
