@@ -56,6 +56,15 @@ class StepFacts(Protocol):
     def decode_time_s(self) -> float: ...  # noqa: D102
 
 
+class QueueFacts(Protocol):
+    """What the engine tells of its queue; `app.engine.stats.Health`."""
+
+    @property
+    def num_pending_sentences(self) -> int: ...  # noqa: D102
+    @property
+    def num_pending_tokens(self) -> int: ...  # noqa: D102
+
+
 class Metrics:
     """The metrics of one server, on a registry of their own."""
 
@@ -186,14 +195,14 @@ class Metrics:
             self.waiting.set(step.num_waiting)
             self.last_step.set_to_current_time()
 
-    def follow_queue(self, sentences: Callable[[], int], tokens: Callable[[], int]) -> None:
+    def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
         """Read the queue's depth whenever the metrics are read. Call once."""
-        for name, help_text, read in (
-            ("transduce_queue_depth", "Sentences admitted and not finished", sentences),
-            ("transduce_queue_tokens", "Source subwords admitted and not finished", tokens),
-        ):
-            gauge = Gauge(name, help_text, registry=self.registry)
-            gauge.set_function(lambda read=read: float(read()))  # type: ignore[misc]  # bound per round
+        depth = Gauge(
+            "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
+        )
+        depth.set_function(lambda: health().num_pending_sentences)
+        tokens = Gauge("transduce_queue_tokens", "Source subwords of those", registry=self.registry)
+        tokens.set_function(lambda: health().num_pending_tokens)
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the caller left before the answer."""

@@ -68,6 +68,13 @@ class Tokenizer:
             raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")
         self._known = frozenset(known - set(PLACEHOLDERS) - {SPACE} | {" "})
 
+    def id_of(self, piece: str) -> int:
+        """The id of a piece, such as a manifest's source prefix. Raises TokenizerError where there is none."""
+        found = int(self._processor.piece_to_id(piece))
+        if found == self.unk_id:
+            raise TokenizerError(f"the vocabulary has no piece {piece!r}")
+        return found
+
     def num_carried(self, text: str) -> int:
         """How many runs `encode` would carry; it takes at most len(PLACEHOLDERS)."""
         return sum(is_unknown for is_unknown, _ in self._runs(unicodedata.normalize("NFC", text)))

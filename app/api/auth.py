@@ -1,0 +1,37 @@
+"""API keys: known only by their SHA-256, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Sequence
+
+from app.errors import Unauthorized
+
+# Everything else needs a key, as soon as one is set: a probe cannot hold one.
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+_SCHEME = b"bearer "
+
+
+class ApiKeys:
+    """The keys that are let in; with none, everyone is."""
+
+    def __init__(self, hashes: Collection[str]) -> None:
+        """hashes: SHA-256 of each key in hexadecimal."""
+        self._digests = tuple(bytes.fromhex(text) for text in sorted(hashes))
+
+    def caller(self, path: str, authorization: Sequence[bytes]) -> str:
+        """Who asks: a name that tells keys apart and reveals none, empty where no key is needed.
+
+        authorization: the values of that header. Raises Unauthorized.
+        """
+        if path in OPEN_PATHS or not self._digests:
+            return ""
+        if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEME):
+            raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_missing=True)
+        digest = hashlib.sha256(authorization[0][len(_SCHEME) :].strip()).digest()
+        # All of them are compared, so that the time tells nothing about which was near.
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        if not any(matches):
+            raise Unauthorized("this API key is not known here", is_missing=False)
+        return digest.hex()[:12]

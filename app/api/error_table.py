@@ -1,0 +1,103 @@
+"""The one table from errors to HTTP, and the body that they have on the native API.
+
+A body is at most MAX_BODY_BYTES and never repeats what a caller sent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import orjson
+from starlette.responses import Response
+
+from app.errors import (
+    DeadlineExceeded,
+    EngineFailure,
+    InvalidRequest,
+    MalformedRequest,
+    NotReady,
+    Overloaded,
+    PayloadTooLarge,
+    RequestCancelled,
+    RequestError,
+    ServiceError,
+    SourceTooLong,
+    Unauthorized,
+    UnsupportedLanguages,
+    UnsupportedMedia,
+)
+
+MAX_BODY_BYTES = 1024
+MAX_MESSAGE_CHARACTERS = 600
+MAX_FIELD_CHARACTERS = 100
+
+
+class Answer(NamedTuple):
+    """How an error is told. `code`: for programs. `reason`: label of transduce_rejected_total."""
+
+    status: int
+    code: str
+    reason: str
+
+
+ANSWERS: dict[type[ServiceError], Answer] = {
+    MalformedRequest: Answer(400, "malformed_request", "invalid"),
+    Unauthorized: Answer(401, "unauthorized", "unauthorized"),
+    PayloadTooLarge: Answer(413, "payload_too_large", "too_large"),
+    UnsupportedMedia: Answer(415, "unsupported_media", "invalid"),
+    InvalidRequest: Answer(422, "invalid_request", "invalid"),
+    UnsupportedLanguages: Answer(422, "unsupported_languages", "invalid"),
+    SourceTooLong: Answer(422, "source_too_long", "invalid"),
+    Overloaded: Answer(429, "overloaded", "queue_full"),
+    RequestCancelled: Answer(499, "cancelled", "cancelled"),
+    EngineFailure: Answer(500, "engine_failure", "engine"),
+    NotReady: Answer(503, "not_ready", "not_ready"),
+    DeadlineExceeded: Answer(504, "deadline_exceeded", "deadline"),
+}
+WRONG_KEY = Answer(403, "forbidden", "unauthorized")
+UNEXPECTED = Answer(500, "internal_error", "engine")
+# What the router itself refuses, and what fails before there is a request.
+HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 400: "malformed_http", 431: "headers_too_large"}
+
+
+class OrjsonResponse(Response):
+    """A JSON answer."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """The content as UTF-8."""
+        return orjson.dumps(content)
+
+
+def answer_to(error: ServiceError) -> Answer:
+    """The row of the table for an error."""
+    if isinstance(error, Unauthorized) and not error.is_missing:
+        return WRONG_KEY
+    return ANSWERS[type(error)]
+
+
+def error_body(code: str, message: str, request_id: str, field: str | None = None) -> bytes:
+    """`{"error": {...}}` in at most MAX_BODY_BYTES."""
+    error = {"code": code, "message": message[:MAX_MESSAGE_CHARACTERS], "request_id": request_id}
+    if field is not None:
+        error["field"] = field[:MAX_FIELD_CHARACTERS]
+    return orjson.dumps({"error": error})
+
+
+def error_response(error: ServiceError, request_id: str) -> Response:
+    """The answer to an error that was raised on purpose."""
+    answer = answer_to(error)
+    field = error.field if isinstance(error, RequestError) else None
+    headers = {}
+    if isinstance(error, Overloaded | NotReady):
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    return plain_error(answer.status, error_body(answer.code, error.message, request_id, field), headers)
+
+
+def plain_error(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
+    """An error's response from its finished body."""
+    return Response(body, status_code=status, headers=headers, media_type="application/json")

@@ -1,0 +1,141 @@
+"""What is done around every request, in pure ASGI: any other kind of middleware hides that a caller has left.
+
+`RequestScope` is the outermost: request id, answers to errors, headers, the log line and the metrics.
+`Gate` lies inside it: the declared size, then the API key.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.auth import ApiKeys
+from app.api.error_table import UNEXPECTED, answer_to, error_body, error_response, plain_error
+from app.api.json_body import too_large
+from app.errors import ServiceError
+from app.observability.logging import log_event
+from app.observability.metrics import Metrics
+
+logger = logging.getLogger("app.http")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+PROBES = frozenset({"/livez", "/readyz", "/metrics"})
+
+
+class RequestScope:
+    """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.monotonic()
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id_of(scope)
+        state["received_at"] = started
+        answer = _Answer(send, state["request_id"])
+        try:
+            await self._app(scope, receive, answer.send)
+        except ServiceError as error:
+            self._note(scope, error)
+            if not answer.status:
+                await error_response(error, state["request_id"])(scope, receive, answer.send)
+        except Exception as error:
+            log_event(
+                logger,
+                logging.ERROR,
+                "unexpected_error",
+                error=error,
+                fields={"request_id": state["request_id"]},
+            )
+            self._metrics.rejected.labels(UNEXPECTED.reason).inc()
+            if answer.status:
+                raise
+            body = error_body(UNEXPECTED.code, "something went wrong on our side", state["request_id"])
+            await plain_error(UNEXPECTED.status, body)(scope, receive, answer.send)
+        finally:
+            self._record(scope, answer.status, time.monotonic() - started)
+
+    def _note(self, scope: Scope, error: ServiceError) -> None:
+        answer = answer_to(error)
+        self._metrics.rejected.labels(answer.reason).inc()
+        if answer.status == UNEXPECTED.status:
+            fields = {"request_id": scope["state"]["request_id"], "code": answer.code}
+            log_event(logger, logging.ERROR, "request_failed", error=error, fields=fields)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.record_request(route=route, method=scope["method"], code=status, seconds=seconds)
+        log_event(
+            logger,
+            logging.DEBUG if route in PROBES else logging.INFO,
+            "request",
+            fields={
+                "request_id": scope["state"]["request_id"],
+                "route": route,
+                "method": scope["method"],
+                "status": status,
+                "duration_ms": round(seconds * 1000, 2),
+                "caller": scope["state"].get("caller") or None,
+                "sentences": scope["state"].get("num_sentences"),
+            },
+        )
+
+
+class _Answer:
+    """Puts our headers on an answer, and remembers its status; 0 until it has one."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._request_id
+            headers["x-content-type-options"] = "nosniff"
+            headers["cache-control"] = "no-store"
+        await self._send(message)
+
+
+class Gate:
+    """Refuses, before a byte of the body is read, what is declared too large, and who has no key."""
+
+    def __init__(self, app: ASGIApp, *, keys: ApiKeys, max_body_bytes: int) -> None:
+        self._app = app
+        self._keys = keys
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises PayloadTooLarge, Unauthorized."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            declared = headers.get("content-length", "0")
+            if not declared.isdecimal() or int(declared[:20]) > self._max_body_bytes:
+                raise too_large(self._max_body_bytes)
+            authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+            scope["state"]["caller"] = self._keys.caller(scope["path"], authorization)
+        await self._app(scope, receive, send)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The caller's X-Request-Id where it is a plain word, else a new one."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def requester_of(request: Request) -> tuple[str, str, float]:
+    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic)."""
+    return request.state.request_id, request.state.caller, request.state.received_at

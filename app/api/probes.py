@@ -1,0 +1,55 @@
+"""Routes for machines that watch: /livez, /readyz, /metrics, and the description of the API."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from app.api.error_table import OrjsonResponse
+from app.api.openapi import PROBE, docs_page
+from app.api.service import Service
+from app.observability.metrics import CONTENT_TYPE
+
+NOT_READY_STATUS = 503
+
+
+def probes_router(service: Service) -> APIRouter:
+    """Liveness, readiness and metrics of `service`."""
+    router = APIRouter()
+
+    @router.get("/livez", openapi_extra=PROBE, summary="503 once this process should be replaced")
+    async def livez() -> Response:
+        return _probe(service.why_not_live())
+
+    @router.get("/readyz", openapi_extra=PROBE, summary="503 while no traffic should come here")
+    async def readyz() -> Response:
+        return _probe(service.why_not_ready())
+
+    @router.get("/metrics", summary="Prometheus metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
+
+    return router
+
+
+def docs_router(document: dict[str, object]) -> APIRouter:
+    """The OpenAPI document, and the same as a page that loads nothing from anywhere."""
+    router = APIRouter()
+    page = docs_page(document)
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return OrjsonResponse(document)
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        policy = "default-src 'none'; style-src 'unsafe-inline'"
+        return Response(page, media_type="text/html", headers={"content-security-policy": policy})
+
+    return router
+
+
+def _probe(problem: str | None) -> Response:
+    if problem is None:
+        return OrjsonResponse({"status": "ok"})
+    return OrjsonResponse({"status": problem}, status_code=NOT_READY_STATUS)

@@ -1,0 +1,137 @@
+"""uvicorn, run by us: our protocol class, and a drain that never cuts an answer short and always ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from app.api.protocol import BoundedProtocol, ConnectionLimits
+from app.api.service import Service
+from app.observability.logging import log_event
+
+logger = logging.getLogger("app.server")
+BACKLOG = 2048
+# For connections to close once every answer is made, before they are cut.
+CLOSE_TIMEOUT_S = 2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Times in seconds. drain_delay_s: still taking work after the signal; drain_timeout_s: finishing it."""
+
+    connections: ConnectionLimits
+    keep_alive_s: float
+    drain_delay_s: float
+    drain_timeout_s: float
+
+
+class Server(uvicorn.Server):
+    """Ends on the first SIGTERM or SIGINT when the work is done, on the second at once.
+
+    exit_code: 0 after a drain, 128 + the signal after a second one, else what `stop` was given.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        service: Service,
+        options: ServeOptions,
+        *,
+        close_engine: Callable[[], Awaitable[None]],
+    ) -> None:
+        """close_engine: ends the engine's work now; requests still waiting for it are answered 503."""
+        protocol = functools.partial(BoundedProtocol, limits=options.connections, metrics=service.metrics)
+        config = uvicorn.Config(
+            app,
+            loop="uvloop",
+            http=protocol,  # type: ignore[arg-type]  # any callable that makes a protocol will do
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=options.keep_alive_s,  # type: ignore[arg-type]  # goes to call_later
+            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+        )
+        super().__init__(config)
+        self.exit_code = 0
+        self._service = service
+        self._options = options
+        self._close_engine = close_engine
+        self._hurry = asyncio.Event()
+
+    def stop(self, exit_code: int) -> None:
+        """End without waiting for work. Called on the event loop."""
+        self.exit_code = exit_code
+        self._hurry.set()
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals on the event loop: a handler between two bytecodes could not touch what requests use."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then close what is left."""
+        await self._drain()
+        await self._close_engine()
+        await super().shutdown(sockets)
+
+    def _on_signal(self, number: int) -> None:
+        if self.should_exit:
+            self.stop(128 + number)
+            self.force_exit = True
+            return
+        log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
+        self._service.start_draining(is_taking=self._options.drain_delay_s > 0)
+        self.should_exit = True
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._options.drain_delay_s)
+        self._service.start_draining(is_taking=False)
+        drained = asyncio.ensure_future(self._service.drained(self._options.drain_timeout_s))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        drained.cancel()
+        fields = {"aborted_requests": self._service.num_inflight, "exit_code": self.exit_code}
+        log_event(logger, logging.INFO, "drained", fields=dict(fields))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises OSError with a message that names host, port and reason."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listener

@@ -1,0 +1,102 @@
+"""What the routes see of the server: whether it takes work, the translator, and how work drains."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from enum import StrEnum
+
+from app.errors import NotReady
+from app.observability.metrics import Metrics
+from app.translator import Translator
+
+
+class Phase(StrEnum):
+    """The server's life, in order; FAILED is start-up's other end."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Service:
+    """The state shared by all requests. Every method is called on the event loop."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.phase = Phase.LOADING
+        self.precision = ""
+        self._translator: Translator | None = None
+        self.num_inflight = 0
+        self._is_taking = True
+        self._emptied = asyncio.Event()
+
+    @property
+    def translator(self) -> Translator | None:
+        """The translator, from the end of loading on."""
+        return self._translator
+
+    def become_ready(self, translator: Translator, *, precision: str) -> None:
+        """Loading, golden check and warm-up are done. Without effect once the server drains."""
+        self._translator = translator
+        self.precision = precision
+        if self.phase is Phase.LOADING:
+            self.phase = Phase.READY
+            self.metrics.ready.set(1)
+
+    def become_failed(self) -> None:
+        """The bundle cannot be served."""
+        self.phase = Phase.FAILED
+
+    def start_draining(self, *, is_taking: bool) -> None:
+        """Readiness falls at once. is_taking: whether new work is still accepted for now."""
+        self.phase = Phase.DRAINING
+        self._is_taking = is_taking
+        self.metrics.ready.set(0)
+
+    def check_open(self) -> Translator:
+        """The translator. Raises NotReady while no request is taken."""
+        is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._is_taking)
+        if self._translator is None or not is_open:
+            raise NotReady(f"the server takes no requests: {self.phase}")
+        return self._translator
+
+    def why_not_live(self) -> str | None:
+        """Why this process should be replaced; None while it should not. Queues and load are no reason."""
+        if self._translator is None:
+            return None
+        health = self._translator.engine.health()
+        if self.phase is not Phase.DRAINING and not health.is_alive:
+            return "the engine has died"
+        return "the engine has stalled" if health.is_stalled else None
+
+    def why_not_ready(self) -> str | None:
+        """Why no traffic should come here; None while it should."""
+        if self.phase is not Phase.READY:
+            return str(self.phase)
+        return self.why_not_live()
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[Translator]:
+        """The scope of one translation request, which a drain waits for. Raises NotReady."""
+        translator = self.check_open()
+        self.num_inflight += 1
+        self.metrics.inflight.inc()
+        try:
+            yield translator
+        finally:
+            self.num_inflight -= 1
+            self.metrics.inflight.dec()
+            if not self.num_inflight:
+                self._emptied.set()
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait until no request is at work. Returns False where timeout_s passed first."""
+        if not self.num_inflight:
+            return True
+        self._emptied.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._emptied.wait(), timeout_s)
+        return not self.num_inflight
