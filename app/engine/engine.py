@@ -89,6 +89,7 @@ class Engine:
             self._core.inbox.put(Stop())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
+                self._thread.join()  # its last act was to say so
 
     def reserve(self, num_sentences: int, num_tokens: int) -> Reservation:
         """A place in the queue, to be held with `with` around the whole of a request's work.
@@ -140,7 +141,7 @@ class Engine:
         started_at = self._core.step_started_at
         step_age_s = 0.0 if started_at is None else max(0.0, time.monotonic() - started_at)
         return Health(
-            is_alive=self._thread is not None and self._thread.is_alive(),
+            is_alive=self._thread is not None and self._thread.is_alive() and not self._exited.is_set(),
             is_stalled=step_age_s > self._settings.stall_limit_s,
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,

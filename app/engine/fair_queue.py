@@ -40,7 +40,7 @@ class FairQueue:
         return next(iter(next(iter(caller.values()))))
 
     def pop(self) -> Sequence:
-        """Take whose turn it is; its request and caller go to the end of their lines. Raises StopIteration when empty."""
+        """Take whose turn it is; its request and caller go to the end of their lines. There must be one."""
         caller_key, caller = next(iter(self._callers.items()))
         request_id, request = next(iter(caller.items()))
         sequence = next(iter(request))

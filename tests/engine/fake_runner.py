@@ -33,7 +33,8 @@ def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bo
     logits = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 * 6.0
     logits[EOS] += eos_bonus
     shifted = logits - logits.max()
-    return (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+    scores: Floats = (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+    return scores
 
 
 class FakeRunner:

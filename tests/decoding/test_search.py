@@ -1,0 +1,210 @@
+"""The search by itself: a sentence at a time, against searches that share no code with it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.decoding.beam import BeamSearch, advance_beams
+from app.decoding.greedy import GreedySearch
+from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
+from app.decoding.search import Search, advance, new_search
+from tests.decoding.plain_search import NextScores, every_translation, plain_search
+
+BOS, EOS = 0, 1
+Row = NDArray[np.float32]
+
+
+def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> NextScores:
+    """Scores drawn for each prefix when it is first asked for, from a generator seeded by it."""
+    known: dict[tuple[int, ...], list[float]] = {}
+
+    def next_scores(prefix: tuple[int, ...]) -> list[float]:
+        if prefix not in known:
+            logits = np.random.default_rng([seed, len(prefix), *prefix]).normal(size=vocab_size) * 2
+            logits[EOS] += eos_bonus
+            scores = logits - np.log(np.exp(logits).sum())
+            known[prefix] = scores.astype(np.float32).tolist()
+        return known[prefix]
+
+    return next_scores
+
+
+def drive(
+    searches: list[Search], languages: list[NextScores], *, num_candidates: int = 0
+) -> list[list[Hypothesis]]:
+    """Run searches side by side to their ends, with prefixes kept beside them instead of a cache."""
+    prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
+    while alive := [index for index, search in enumerate(searches) if not search.is_done]:
+        k = max(num_candidates, *(searches[index].num_candidates for index in alive), 1)
+        tables: list[Row] = []
+        rows: list[list[int]] = []
+        for index in alive:
+            rows.append(list(range(len(tables), len(tables) + len(prefixes[index]))))
+            tables += [np.array(languages[index](prefix), np.float32) for prefix in prefixes[index]]
+        table = np.stack(tables)
+        order = np.argsort(-table, axis=1, kind="stable")[:, :k]
+        advance(
+            [searches[index] for index in alive],
+            rows,
+            log_probabilities=np.take_along_axis(table, order, axis=1),
+            ids=order.astype(np.int64),
+        )
+        for index in alive:
+            search = searches[index]
+            if not search.is_done:
+                prefixes[index] = [
+                    (*prefixes[index][parent], token)
+                    for parent, token in zip(search.parents, search.last_ids, strict=True)
+                ]
+    return [search.hypotheses() for search in searches]
+
+
+def start(options: DecodingOptions) -> Search:
+    return new_search(options, bos_id=BOS, eos_id=EOS)
+
+
+def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
+    assert [(one.ids, one.finish_reason) for one in found] == [
+        (one.ids, one.finish_reason) for one in expected
+    ]
+    for one, other in zip(found, expected, strict=True):
+        assert math.isclose(one.log_probability, other.log_probability, abs_tol=1e-9)
+        assert math.isclose(one.score, other.score, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize("beam_size", range(1, 17))
+@pytest.mark.parametrize("formula", list(LengthPenalty))
+def test_equals_a_plain_search(beam_size: int, formula: LengthPenalty) -> None:
+    for seed in range(6):
+        language = random_language(seed, vocab_size=40, eos_bonus=seed - 1.0)
+        options = DecodingOptions(
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            length_penalty=formula,
+            alpha=seed * 0.3,
+            max_target_length=1 + 2 * seed,
+        )
+        assert_same(drive([start(options)], [language])[0], plain_search(language, options, eos_id=EOS))
+
+
+@pytest.mark.parametrize("vocab_size", [2, 3, 4, 7])
+def test_equals_a_plain_search_where_the_vocabulary_is_narrower_than_the_beam(vocab_size: int) -> None:
+    for seed in range(20):
+        language = random_language(seed, vocab_size=vocab_size)
+        options = DecodingOptions(beam_size=2 + seed % 8, num_hypotheses=2, max_target_length=1 + seed % 7)
+        assert_same(drive([start(options)], [language])[0], plain_search(language, options, eos_id=EOS))
+
+
+@pytest.mark.parametrize(("vocab_size", "max_target_length"), [(3, 2), (4, 1)])
+def test_a_beam_that_holds_every_prefix_finds_every_translation(
+    vocab_size: int, max_target_length: int
+) -> None:
+    for seed in range(30):
+        language = random_language(seed, vocab_size=vocab_size)
+        options = DecodingOptions(
+            beam_size=16, num_hypotheses=16, alpha=1.0, max_target_length=max_target_length
+        )
+        exhaustive = every_translation(language, options, eos_id=EOS)
+        assert len(exhaustive) in (4, 7)
+        assert_same(drive([start(options)], [language])[0], exhaustive)
+
+
+def test_neighbours_of_any_width_change_nothing() -> None:
+    rng = np.random.default_rng(1)
+    options = [
+        DecodingOptions(beam_size=size, num_hypotheses=size, max_target_length=int(rng.integers(1, 12)))
+        for size in [1, 1, 2, 4, 4, 4, 7, 16]
+    ]
+    languages = [random_language(seed, vocab_size=30) for seed in range(len(options))]
+    together = drive([start(one) for one in options], languages)
+    for found, one, language in zip(together, options, languages, strict=True):
+        assert found == drive([start(one)], [language])[0]
+
+
+def test_more_candidates_than_it_asked_for_change_nothing() -> None:
+    language = random_language(3, vocab_size=40)
+    options = DecodingOptions(beam_size=3, num_hypotheses=3, max_target_length=9)
+    assert drive([start(options)], [language]) == drive([start(options)], [language], num_candidates=32)
+
+
+def test_a_beam_of_one_is_greedy() -> None:
+    for seed in range(40):
+        options = DecodingOptions(beam_size=1, max_target_length=1 + seed % 9)
+        language = random_language(seed, vocab_size=12, eos_bonus=0.0)
+        beam: Search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
+        assert_same(drive([beam], [language])[0], drive([start(options)], [language])[0])
+
+
+def test_the_strategy_follows_from_the_beam() -> None:
+    assert isinstance(start(DecodingOptions(beam_size=1)), GreedySearch)
+    assert isinstance(start(DecodingOptions(beam_size=2)), BeamSearch)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_fresh_search_has_forgotten_everything(beam_size: int) -> None:
+    options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=6)
+    language = random_language(5, vocab_size=20)
+    search = start(options)
+    first = drive([search], [language])[0]
+    again = search.fresh()
+    assert not again.is_done
+    assert again.hypotheses() == []
+    assert drive([again], [language])[0] == first
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_only_the_very_next_token_may_end_a_target_of_full_length(beam_size: int) -> None:
+    def never(prefix: tuple[int, ...]) -> list[float]:
+        return [-math.inf if token == EOS else math.log(1 / 9) for token in range(10)]
+
+    def just_in_time(prefix: tuple[int, ...]) -> list[float]:
+        return [
+            (0.0 if len(prefix) == 4 else -50.0) if token == EOS else math.log(1 / 9) for token in range(10)
+        ]
+
+    options = DecodingOptions(beam_size=beam_size, num_hypotheses=1, max_target_length=4)
+    (cut,) = drive([start(options)], [never])[0]
+    (whole,) = drive([start(options)], [just_in_time])[0]
+    assert (len(cut.ids), cut.finish_reason) == (4, FinishReason.LENGTH)
+    assert (len(whole.ids), whole.finish_reason) == (4, FinishReason.STOP)
+    assert cut.score == pytest.approx(4 * math.log(1 / 9) / ((5 + 4) / 6) ** 0.6)
+    assert whole.score == pytest.approx(4 * math.log(1 / 9) / ((5 + 5) / 6) ** 0.6)
+
+
+def test_an_end_token_below_the_beams_width_does_not_end_it() -> None:
+    """Section 6.1's width is a promise: with two better continuations, a beam of two goes on."""
+    search = BeamSearch(DecodingOptions(beam_size=2, max_target_length=5), bos_id=BOS, eos_id=EOS)
+    advance_beams(
+        [search],
+        [[0]],
+        log_probabilities=np.array([[-0.5, -1.0, -1.5, -9.0]], np.float32),
+        ids=np.array([[5, 6, EOS, 7]]),
+    )
+    assert search.last_ids == [5, 6]
+    advance_beams(
+        [search],
+        [[0, 1]],
+        log_probabilities=np.array([[-0.1, -1.0, -2.0, -3.0], [-0.2, -1.0, -2.0, -3.0]], np.float32),
+        ids=np.array([[8, EOS, 9, 4], [8, EOS, 9, 4]]),
+    )
+    assert search.last_ids == [8, 8]
+    assert search.parents == [0, 1]
+    assert not search.is_done
+
+
+def test_sums_are_taken_in_double_precision() -> None:
+    """A thousand small scores in float32 drift apart from their sum in float64 by more than this allows."""
+    score = float(np.float32(-0.1))
+    options = DecodingOptions(beam_size=2, alpha=0.0, max_target_length=1000)
+    search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
+    scores = np.array([[score, -20.0, -21.0, -22.0]] * 2, np.float32)
+    ids = np.array([[4, 5, 6, 7]] * 2)
+    for step in range(1001):
+        rows = [list(range(1 if step == 0 else 2))]
+        advance_beams([search], rows, log_probabilities=scores, ids=ids)
+    assert search.is_done
+    assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)

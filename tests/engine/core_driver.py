@@ -1,0 +1,95 @@
+"""Drives the engine's core without a thread: time is what the test says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+
+import numpy as np
+
+from app.decoding.options import DecodingOptions, Hypothesis
+from app.decoding.search import new_search
+from app.engine.core import Cancel, EngineCore, Report, Submit
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, SequenceResult
+from app.runtime.interface import Runner
+from tests.decoding.plain_search import plain_search
+from tests.engine.fake_runner import EOS, FakeRunner, log_probabilities
+
+SETTINGS = EngineLimits(max_encode_tokens=64)
+
+
+class CoreDriver:
+    """An engine core with a clock that stands still, and everything that it reported."""
+
+    def __init__(self, runner: Runner, settings: EngineLimits = SETTINGS) -> None:
+        self.runner = runner
+        self.now = 0.0
+        self.reports: list[Report] = []
+        self.core = EngineCore(runner, settings, report=self.reports.append, clock=lambda: self.now)
+
+    def submit(
+        self,
+        source: Ids[int],
+        options: DecodingOptions,
+        *,
+        request_id: str = "request",
+        caller: str = "caller",
+        deadline: float = 1e9,
+    ) -> Sequence:
+        limits = self.runner.limits
+        search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id)
+        ids = np.array(source, dtype=np.int32)
+        sequence = Sequence(ids, options, request_id, caller, deadline, self.now, search)
+        self.core.inbox.put(Submit(sequence))
+        return sequence
+
+    def cancel(self, sequence: Sequence) -> None:
+        self.core.inbox.put(Cancel(sequence))
+
+    def step(self) -> None:
+        """A step, and the invariants that hold after each one."""
+        self.core.step()
+        scheduler, slots = self.core.scheduler, self.core.scheduler.slots
+        held = [row for sequence in scheduler.running for row in sequence.rows]
+        assert len(held) == len(set(held))
+        assert all(row < slots.end for row in held)
+        assert slots.num_reserved == sum(one.num_reserved_rows for one in scheduler.running)
+        assert slots.num_reserved <= slots.num_rows
+
+    def run(self) -> int:
+        """Step until there is nothing to do. Returns how many steps that took."""
+        steps = 0
+        while self.core.scheduler.has_work or not self.core.inbox.empty():
+            self.step()
+            steps += 1
+        return steps
+
+    @property
+    def ended(self) -> list[Sequence]:
+        return [sequence for report in self.reports for sequence in report.ended]
+
+
+def hypotheses_of(sequence: Sequence) -> list[Hypothesis]:
+    assert isinstance(sequence.outcome, SequenceResult), sequence.outcome
+    return sequence.outcome.hypotheses
+
+
+def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> list[Hypothesis]:
+    """What the plain search finds with the fake runner's language model."""
+
+    def next_scores(prefix: tuple[int, ...]) -> Ids[float]:
+        limits = runner.limits
+        row = np.array([limits.bos_id, *prefix], np.int32)
+        ids = np.array(source, np.int32)
+        bonus = runner.eos_bonus
+        scores: list[float] = log_probabilities(
+            ids, row, vocab_size=limits.vocab_size, eos_bonus=bonus
+        ).tolist()
+        return scores
+
+    return plain_search(next_scores, options, eos_id=EOS)
+
+
+def assert_same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:
+    assert [(one.ids, one.finish_reason) for one in found] == [(one.ids, one.finish_reason) for one in wanted]
+    np.testing.assert_allclose([one.score for one in found], [one.score for one in wanted], atol=1e-9)

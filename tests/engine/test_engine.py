@@ -1,0 +1,349 @@
+"""The engine as the event loop sees it, thread and all. No sleeps: the runner waits for the test's word."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.sequence import SequenceResult
+from app.engine.stats import StepStats
+from app.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    RequestCancelled,
+    SettingsError,
+)
+from app.runtime.interface import StepInput, StepOutput
+from tests.engine.core_driver import assert_same, expected
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+from tests.engine.test_core import random_options, random_source
+
+SETTINGS = EngineLimits(max_encode_tokens=64)
+NARROW = DecodingOptions(beam_size=1, max_target_length=12)
+WIDE = DecodingOptions(beam_size=16, max_target_length=12)
+PATIENCE_S = 20.0
+
+
+class GatedRunner(FakeRunner):
+    """Waits in each forward until the test opens the gate. has_arrived: a forward has begun."""
+
+    def __init__(self) -> None:
+        super().__init__(eos_bonus=-30.0)
+        self.gate = threading.Event()
+        self.has_arrived = threading.Event()
+
+    def decode(self, step: StepInput) -> StepOutput:
+        self.has_arrived.set()
+        assert self.gate.wait(PATIENCE_S)
+        return super().decode(step)
+
+    async def arrival(self) -> None:
+        assert await asyncio.to_thread(self.has_arrived.wait, PATIENCE_S)
+
+
+@asynccontextmanager
+async def running(
+    runner: FakeRunner, settings: EngineLimits = SETTINGS, *, steps: list[StepStats] | None = None
+) -> AsyncIterator[Engine]:
+    """A started engine; at the end its gate is open, nothing is pending and its thread has gone."""
+    engine = Engine(runner, settings=settings, on_steps=(steps if steps is not None else []).extend)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        if isinstance(runner, GatedRunner):
+            runner.gate.set()
+        await engine.close(PATIENCE_S)
+        assert not engine.health().is_alive
+        assert engine.health().num_pending_sentences == 0
+
+
+def submit(
+    engine: Engine,
+    source: Sequence[int],
+    options: DecodingOptions = NARROW,
+    *,
+    request_id: str = "request",
+    timeout_s: float = PATIENCE_S,
+) -> asyncio.Future[SequenceResult]:
+    deadline = time.monotonic() + timeout_s
+    return engine.submit(source, options, request_id=request_id, caller="caller", deadline=deadline)
+
+
+def test_answers() -> None:
+    async def scenario() -> None:
+        rng = random.Random(1)
+        runner = FakeRunner()
+        async with running(runner) as engine:
+            jobs = [(random_source(rng), random_options(rng)) for _ in range(60)]
+            results = await asyncio.gather(*(submit(engine, *job) for job in jobs))
+            for (source, options), result in zip(jobs, results, strict=True):
+                assert_same(result.hypotheses, expected(source, options, runner))
+                assert min(result.queue_time_s, result.encode_time_s, result.decode_time_s) >= 0.0
+                assert 1 <= result.num_steps <= options.max_target_length + 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "field"),
+    [
+        ([], NARROW, "source"),
+        ([5] * (LIMITS.max_source_length + 1), NARROW, "source"),
+        ([-1, EOS], NARROW, "source"),
+        ([LIMITS.vocab_size, EOS], NARROW, "source"),
+        ([5, EOS], DecodingOptions(beam_size=0), "beam_size"),
+        ([5, EOS], DecodingOptions(beam_size=17), "beam_size"),
+        ([5, EOS], DecodingOptions(beam_size=2, num_hypotheses=3, max_target_length=5), "num_hypotheses"),
+        ([5, EOS], DecodingOptions(num_hypotheses=0, max_target_length=5), "num_hypotheses"),
+        ([5, EOS], DecodingOptions(max_target_length=0), "max_target_length"),
+        ([5, EOS], DecodingOptions(max_target_length=LIMITS.max_target_length), "max_target_length"),
+        ([5, EOS], DecodingOptions(max_target_length=5, alpha=float("nan")), "alpha"),
+        ([5, EOS], DecodingOptions(max_target_length=5, alpha=1e300), "alpha"),
+        ([5, EOS], DecodingOptions(max_target_length=5, alpha=-0.1), "alpha"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_kept_for_it(
+    source: list[int], options: DecodingOptions, field: str
+) -> None:
+    async def scenario() -> None:
+        runner = FakeRunner()
+        async with running(runner) as engine:
+            with pytest.raises(InvalidRequest) as caught:
+                submit(engine, source, options)
+            assert caught.value.field == field
+            assert (await submit(engine, [5, EOS])).num_steps > 0
+        assert runner.encoded == [(5, EOS)]
+
+    asyncio.run(scenario())
+
+
+def test_settings_that_contradict_the_model_are_refused_at_once() -> None:
+    settings = EngineLimits(max_encode_tokens=8, max_pending_tokens=8, stall_limit_s=float("nan"))
+    with pytest.raises(SettingsError) as caught:
+        Engine(FakeRunner(), settings=settings)
+    assert len(caught.value.problems) == 3
+
+
+def test_cancelling_a_future_frees_its_rows_at_the_next_step() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner) as engine:
+            first, second = submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)
+            await runner.arrival()
+            first.cancel()
+            await asyncio.sleep(0)  # the future's callbacks run
+            runner.gate.set()
+            result = await second
+            assert_same(result.hypotheses, expected([6, EOS], WIDE, runner))
+        assert runner.calls["decode"] <= 1 + result.num_steps + 1
+
+    asyncio.run(scenario())
+
+
+def test_cancelling_by_request_id() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner) as engine:
+            mine = [submit(engine, [5, 5, EOS], WIDE, request_id="mine") for _ in range(3)]
+            other = submit(engine, [6, EOS], WIDE, request_id="other")
+            await runner.arrival()
+            assert engine.cancel("mine") == 3
+            assert engine.cancel("nobody's") == 0
+            for future in mine:
+                with pytest.raises(RequestCancelled):
+                    await future
+            runner.gate.set()
+            await other
+        assert runner.encoded == [(5, 5, EOS), (6, EOS)]  # two of the three never reached the runner
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_holds_even_while_a_step_hangs() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner) as engine:
+            in_flight = submit(engine, [5, EOS], WIDE, timeout_s=0.05)
+            await runner.arrival()
+            queued = submit(engine, [6, EOS], WIDE, timeout_s=0.05)
+            too_late = submit(engine, [7, EOS], WIDE, timeout_s=-1.0)
+            for future in (in_flight, queued, too_late):
+                with pytest.raises(DeadlineExceeded):
+                    await future
+            runner.gate.set()
+            assert (await submit(engine, [8, EOS], WIDE)).hypotheses
+        assert runner.encoded == [(5, EOS), (8, EOS)]
+
+    asyncio.run(scenario())
+
+
+def test_an_overflow_is_answered_at_once_and_counted_exactly() -> None:
+    """Two sentences fit; the next ten are refused; what was let in is answered, and then there is room again."""
+
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner, EngineLimits(max_encode_tokens=64, max_pending_sentences=2)) as engine:
+
+            async def request() -> SequenceResult:
+                with engine.reserve(1, 2):
+                    return await submit(engine, [5, EOS], WIDE)
+
+            accepted = [asyncio.create_task(request()) for _ in range(2)]
+            await runner.arrival()
+            assert engine.health().num_pending_sentences == 2
+            assert engine.health().num_pending_tokens == 4
+            for _ in range(10):
+                with pytest.raises(Overloaded) as caught:
+                    await request()
+                assert caught.value.retry_after_s >= 1.0
+            runner.gate.set()
+            assert len(await asyncio.gather(*accepted)) == 2
+            assert engine.health().num_pending_sentences == 0
+            await request()
+        assert len(runner.encoded) == 3
+
+    asyncio.run(scenario())
+
+
+def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
+    async def scenario() -> None:
+        async with running(FakeRunner(), EngineLimits(max_encode_tokens=64, max_pending_tokens=20)) as engine:
+            with engine.reserve(1, 25) as alone:  # who finds the engine empty always enters
+                with pytest.raises(Overloaded), engine.reserve(1, 1):
+                    pass
+                alone.resize(2, 11)
+                assert engine.health().num_pending_sentences == 2
+                with engine.reserve(3, 9):
+                    assert engine.health().num_pending_tokens == 20
+                    with pytest.raises(Overloaded), engine.reserve(1, 1):
+                        pass
+            assert engine.health().num_pending_tokens == 0
+            with pytest.raises(ZeroDivisionError), engine.reserve(1, 20):
+                raise ZeroDivisionError
+            assert engine.health().num_pending_tokens == 0
+
+    asyncio.run(scenario())
+
+
+def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() -> None:
+    async def scenario() -> None:
+        settings = EngineLimits(max_encode_tokens=64, max_pending_tokens=100_000)
+        async with running(FakeRunner(), settings) as engine:
+
+            def retry_after_s(num_tokens: int) -> float:
+                with (
+                    engine.reserve(1, num_tokens),
+                    pytest.raises(Overloaded) as caught,
+                    engine.reserve(1, 100_000),
+                ):
+                    pass
+                return caught.value.retry_after_s
+
+            assert retry_after_s(90_000) == 1.0  # nothing is known yet
+            steps_before = time.monotonic()
+            await asyncio.gather(*(submit(engine, [5, 6, 7, EOS]) for _ in range(50)))
+            speed = 200 / (time.monotonic() - steps_before)
+            assert retry_after_s(1) == 1.0
+            assert 1.0 < retry_after_s(90_000) <= 60.0
+            assert retry_after_s(90_000) <= 90_000 / speed * 1.5 + 1.0
+
+    asyncio.run(scenario())
+
+
+def test_the_facts_of_every_step_are_handed_over() -> None:
+    async def scenario() -> None:
+        steps: list[StepStats] = []
+        runner = FakeRunner(eos_bonus=-30.0)
+        async with running(runner, steps=steps) as engine:
+            await asyncio.gather(*(submit(engine, [5, 6, EOS]) for _ in range(30)))
+        assert [step.num_rows for step in steps if step.num_rows] == runner.batches
+        assert sum(step.num_finished for step in steps) == sum(step.num_admitted for step in steps) == 30
+        assert sum(step.num_encode_tokens for step in steps) == 90
+        assert all(
+            step.step_time_s >= step.decode_time_s + step.encode_time_s > 0.0
+            for step in steps
+            if step.num_rows
+        )
+
+    asyncio.run(scenario())
+
+
+def test_an_idle_engine_makes_no_step() -> None:
+    """Nothing polls: between the work there is a thread that waits, and no step under way."""
+
+    async def scenario() -> None:
+        steps: list[StepStats] = []
+        runner = FakeRunner()
+        async with running(
+            runner, EngineLimits(max_encode_tokens=64, stall_limit_s=0.01), steps=steps
+        ) as engine:
+            await submit(engine, [5, EOS])
+            await asyncio.sleep(0.05)  # longer than the limit of a stall
+            assert len(steps) == len(runner.batches)
+            assert engine.health().is_healthy
+
+    asyncio.run(scenario())
+
+
+def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        engine = Engine(runner, settings=SETTINGS)
+        with pytest.raises(NotReady):
+            engine.reserve(1, 1)
+        engine.start()
+        futures = [submit(engine, [5 + number, EOS], WIDE) for number in range(4)]
+        await runner.arrival()
+        closing = asyncio.create_task(engine.close(PATIENCE_S))
+        await asyncio.sleep(0)
+        with pytest.raises(NotReady):
+            submit(engine, [5, EOS])
+        with pytest.raises(NotReady):
+            engine.reserve(1, 1)
+        runner.gate.set()
+        await closing
+        assert [len(future.result().hypotheses) for future in futures] == [1] * 4
+        assert not engine.health().is_alive
+
+    asyncio.run(scenario())
+
+
+def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        engine = Engine(runner, settings=SETTINGS)
+        engine.start()
+        futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
+        await runner.arrival()
+        await asyncio.wait_for(engine.close(0.05), 0.05 + 1.0 + 2.0)
+        for future in futures:
+            with pytest.raises(NotReady):
+                await future
+        runner.gate.set()
+
+    asyncio.run(scenario())
+
+
+def test_closing_an_idle_engine_and_one_that_never_started() -> None:
+    async def scenario() -> None:
+        engine = Engine(FakeRunner(), settings=SETTINGS)
+        assert not engine.health().is_alive
+        await engine.close(PATIENCE_S)
+        engine = Engine(FakeRunner(), settings=SETTINGS)
+        engine.start()
+        await asyncio.wait_for(engine.close(PATIENCE_S), 1.0)
+        assert not engine.health().is_alive
+
+    asyncio.run(scenario())

@@ -1,0 +1,147 @@
+"""Whose turn it is, and how long a sentence can wait."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.fair_queue import FairQueue
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, Status
+from app.runtime.interface import Limits
+from tests.engine.core_driver import CoreDriver
+from tests.engine.fake_runner import BOS, EOS, FakeRunner
+from tests.engine.test_slots import make_sequence
+
+NARROW = DecodingOptions(beam_size=1, max_target_length=6)
+
+
+def waiting(caller: str, request_id: str) -> Sequence:
+    sequence = make_sequence(1)
+    sequence.caller, sequence.request_id = caller, request_id
+    return sequence
+
+
+def drained(queue: FairQueue) -> list[Sequence]:
+    order = []
+    while queue:
+        turn = queue.peek()
+        order.append(queue.pop())
+        assert order[-1] is turn
+    assert queue.peek() is None
+    return order
+
+
+def test_callers_then_requests_take_turns_and_a_request_keeps_its_order() -> None:
+    queue = FairQueue()
+    sequences = {
+        name: waiting(name[0], name[:2])
+        for name in ["a1.1", "a1.2", "a1.3", "a2.1", "a2.2", "b1.1", "b1.2", "c1.1"]
+    }
+    for sequence in sequences.values():
+        queue.push(sequence)
+    names = {sequence: name for name, sequence in sequences.items()}
+    assert [names[sequence] for sequence in drained(queue)] == [
+        *("a1.1", "b1.1", "c1.1"),
+        *("a2.1", "b1.2"),
+        *("a1.2", "a2.2", "a1.3"),
+    ]
+
+
+def test_who_is_removed_is_not_served_and_the_count_is_right() -> None:
+    queue = FairQueue()
+    first, second, third = (waiting("a", "r") for _ in range(3))
+    for sequence in (first, second, third):
+        queue.push(sequence)
+    queue.remove(second)
+    queue.remove(second)  # once more does nothing
+    assert len(queue) == 2
+    assert drained(queue) == [first, third]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
+    """FairQueue's bound, with newcomers at every turn."""
+    rng = random.Random(seed)
+    num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
+    queue = FairQueue()
+
+    def arrive(count: int) -> None:
+        for _ in range(count):
+            caller = rng.randrange(num_callers)
+            queue.push(waiting(str(caller), f"{caller}.{rng.randrange(num_requests)}"))
+
+    arrive(rng.randrange(40))
+    own = [waiting("0", "mine") for _ in range(place)]
+    for sequence in own:
+        queue.push(sequence)
+    taken_before = 0
+    while queue.pop() is not own[-1]:
+        taken_before += 1
+        arrive(rng.randrange(3))
+    assert taken_before <= place * (num_requests + 1) * num_callers - 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_array_of_128_never_blocks_one_line(beam_size: int) -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    options = DecodingOptions(beam_size=beam_size, max_target_length=6)
+    array = [driver.submit([5, EOS], options, request_id="array", caller="same") for _ in range(128)]
+    for _ in range(3):
+        driver.step()
+    line = driver.submit([6, EOS], options, request_id="line", caller="same")
+    steps = 0
+    while line.status is Status.WAITING:
+        driver.step()
+        steps += 1
+    assert steps <= 6 + 1  # the first rows that are free are its own
+    assert Counter(one.status for one in array)[Status.WAITING] >= 128 - 2 * 24 // beam_size
+
+
+def test_a_caller_that_floods_does_not_hold_up_another() -> None:
+    """32 arrays of one caller against one line of another: the line is next but one."""
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    for request in range(32):
+        for _ in range(8):
+            driver.submit([5, EOS], NARROW, request_id=f"flood {request}", caller="loud")
+    driver.step()
+    line = driver.submit([6, EOS], NARROW, request_id="line", caller="quiet")
+    for _ in range(6 + 1):
+        driver.step()
+    assert line.status is Status.RUNNING
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_wait_is_bounded_as_the_scheduler_says(seed: int) -> None:
+    """(W // floor(R / B) + 1) * (T + 1) + W + 1 steps, W = i * r * c - 1, with arrivals that never cease."""
+    rng = random.Random(seed)
+    num_rows, widest, longest = 10, 4, 6
+    limits = Limits(num_rows, 8, longest + 1, vocab_size=12, bos_id=BOS, eos_id=EOS)
+    runner = FakeRunner(limits, eos_bonus=-30.0)
+    driver = CoreDriver(runner, EngineLimits(max_encode_tokens=8))
+    num_callers, num_requests, place = rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 3)
+
+    def arrive() -> None:
+        caller = rng.randrange(num_callers)
+        options = DecodingOptions(beam_size=rng.randint(1, widest), max_target_length=longest)
+        source = [*[5] * rng.randrange(8), EOS]
+        driver.submit(
+            source, options, request_id=f"{caller}.{rng.randrange(num_requests)}", caller=str(caller)
+        )
+
+    for _ in range(60):
+        arrive()
+    driver.step()
+    options = DecodingOptions(beam_size=widest, max_target_length=longest)
+    own = [driver.submit([6] * 7 + [EOS], options, request_id="mine", caller="mine") for _ in range(place)]
+    steps = 0
+    while own[-1].status is Status.WAITING:
+        arrive()
+        arrive()
+        driver.step()
+        steps += 1
+    ahead = place * 1 * (num_callers + 1) - 1
+    assert steps <= (ahead // (num_rows // widest) + 1) * (longest + 1) + ahead + 1

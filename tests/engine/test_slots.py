@@ -1,0 +1,134 @@
+"""Rows against a naive model of them: every occupied row holds what its owner's hypothesis needs."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.sequence import Sequence
+from app.engine.slots import RowCopies, Slots
+
+NUM_ROWS = 20
+
+
+def make_sequence(beam_size: int) -> Sequence:
+    options = DecodingOptions(beam_size=beam_size)
+    search = new_search(options, bos_id=1, eos_id=2)
+    return Sequence(np.array([2], np.int32), options, "request", "caller", 1e9, 0.0, search)
+
+
+class NaiveRows:
+    """The cache as labels: what each row holds, by (sentence, hypothesis' name)."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str] | None] = [None] * NUM_ROWS
+
+    def apply(self, copies: RowCopies) -> None:
+        assert len(set(copies.targets)) == len(copies.targets)
+        assert not set(copies.targets) & set(copies.sources)
+        before = list(self.rows)
+        for source, target in zip(copies.sources, copies.targets, strict=True):
+            self.rows[target] = before[source]
+
+
+def check(slots: Slots, cache: NaiveRows, names: dict[Sequence, list[str]]) -> None:
+    held = [row for sequence in names for row in sequence.rows]
+    assert len(held) == len(set(held))
+    assert all(0 <= row < slots.end for row in held)
+    assert slots.num_reserved == sum(sequence.num_reserved_rows for sequence in names) <= NUM_ROWS
+    for sequence, own in names.items():
+        assert [cache.rows[row] for row in sequence.rows] == [(id(sequence), name) for name in own]
+
+
+def spread_or_reorder(
+    slots: Slots, cache: NaiveRows, names: dict[Sequence, list[str]], rng: random.Random
+) -> None:
+    reorders, spreads = RowCopies(), RowCopies()
+    for sequence, own in names.items():
+        width = rng.randint(1, sequence.num_reserved_rows)
+        sequence.search.parents = [rng.randrange(len(own)) for _ in range(width)]
+        sequence.length += 1
+        names[sequence] = [own[parent] for parent in sequence.search.parents]
+        slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
+    cache.apply(reorders)
+    cache.apply(spreads)
+
+
+def test_random_lives() -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        slots, cache = Slots(NUM_ROWS), NaiveRows()
+        names: dict[Sequence, list[str]] = {}
+        for _ in range(40):
+            for sequence in [one for one in names if rng.random() < 0.2]:
+                slots.release(sequence)
+                del names[sequence]
+            newcomer = make_sequence(rng.choice([1, 1, 2, 4, 7]))
+            if slots.can_admit(newcomer):
+                slots.admit(newcomer)
+                (row,) = newcomer.rows
+                names[newcomer] = ["start"]
+                cache.rows[row] = (id(newcomer), "start")
+            check(slots, cache, names)
+            cache.apply(slots.compact())
+            assert slots.end == sum(len(sequence.rows) for sequence in names)
+            check(slots, cache, names)
+            names.update({one: [f"{name}.{n}" for n, name in enumerate(own)] for one, own in names.items()})
+            for sequence, own in names.items():
+                for row, name in zip(sequence.rows, own, strict=True):
+                    cache.rows[row] = (id(sequence), name)
+            spread_or_reorder(slots, cache, names, rng)
+            check(slots, cache, names)
+
+
+def follow(slots: Slots, sequence: Sequence, parents: list[int]) -> tuple[RowCopies, RowCopies]:
+    reorders, spreads = RowCopies(), RowCopies()
+    sequence.search.parents = parents
+    slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
+    return reorders, spreads
+
+
+def test_only_rows_whose_parent_changed_are_copied() -> None:
+    slots, sequence = Slots(NUM_ROWS), make_sequence(4)
+    slots.admit(sequence)
+    sequence.length = 1
+    reorders, spreads = follow(slots, sequence, [0, 0, 0, 0])
+    assert not reorders
+    assert (spreads.sources, spreads.targets, spreads.lengths) == ([0, 0, 0], [1, 2, 3], [1, 1, 1])
+    reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four, in another order
+    assert not reorders
+    assert not spreads
+    assert sequence.rows == [3, 1, 0, 2]
+    reorders, spreads = follow(slots, sequence, [1, 1, 0, 3])  # hypothesis 2, in row 0, has died
+    assert not spreads
+    assert (reorders.sources, reorders.targets) == ([1], [0])
+    assert sequence.rows == [1, 0, 3, 2]
+
+
+def test_the_last_rows_move_into_holes_and_newcomers_fill_them_first() -> None:
+    slots = Slots(NUM_ROWS)
+    sequences = [make_sequence(1) for _ in range(6)]
+    for number, sequence in enumerate(sequences):
+        slots.admit(sequence)
+        sequence.length = number + 1
+    for ended in (1, 2, 4):
+        slots.release(sequences[ended])
+    newcomer = make_sequence(1)
+    slots.admit(newcomer)
+    assert newcomer.rows == [1]
+    moves = slots.compact()
+    assert (moves.sources, moves.targets, moves.lengths) == ([5], [2], [6])
+    assert sequences[5].rows == [2]
+    assert slots.end == 4
+    assert not slots.compact()
+
+
+def test_a_beam_is_admitted_only_as_a_whole() -> None:
+    slots = Slots(NUM_ROWS)
+    slots.admit(make_sequence(16))
+    assert slots.end == 1
+    assert slots.can_admit(make_sequence(4))
+    assert not slots.can_admit(make_sequence(5))
