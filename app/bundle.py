@@ -1,9 +1,9 @@
 """The bundle: what export writes and the server reads. The contract is this file.
 
-A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, and one
-folder a variant with its graphs. Every file but the manifest itself is listed in it with its size
-and hash; a file that is not listed, an unknown format version and a field that this code does not know
-are refused, all problems at once.
+A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, one folder a
+variant with its graphs, and `weights/`, the checkpoint that training can go on from. Every file but the
+manifest itself is listed in it with its size and hash; a file that is not listed, an unknown format
+version and a field that this code does not know are refused, all problems at once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 Precision = Literal["int8", "fp16", "fp32"]
 
@@ -158,7 +158,7 @@ class Golden(Part):
     """One line of golden.jsonl: a source and the ids that it must become, per variant, with beam_size.
 
     ids: the best hypothesis' subwords by precision, without start and end tokens. Decoded with the
-    manifest's length penalty, alpha and max_target_length.
+    manifest's length penalty and alpha, to at most max_target_length - 1 subwords.
     """
 
     source: str

@@ -39,7 +39,9 @@ def build_decoder(weights: Weights, precision: Precision) -> Graph:
         flow = residuals.end(flow, out, cross.out.bias)
         out = feed_forward(g, flow.given, layer.feed_forward, config.activation)
         flow = residuals.end(flow, out, layer.feed_forward.outer.bias)
-    log_probabilities = g.op("LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",))
+    log_probabilities = g.op(
+        "LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",)
+    )
     g.op("TopK", log_probabilities, "num_candidates", axis=-1, outputs=("top_log_probabilities", "top_ids"))
     inputs, outputs = _signature(weights, g.float_type)
     return Graph(g.build("decoder", inputs=inputs, outputs=outputs), inputs, outputs)
@@ -100,7 +102,10 @@ def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...
         for kind in ("self_key", "self_value", "cross_key", "cross_value")
     ]
     inputs = (
-        *(TensorSpec(name=name, dtype="int32", axes=("rows",)) for name in ("ids", "positions", "last_source_positions")),
+        *(
+            TensorSpec(name=name, dtype="int32", axes=("rows",))
+            for name in ("ids", "positions", "last_source_positions")
+        ),
         TensorSpec(name="num_candidates", dtype="int64", axes=(1,)),
         *caches,
     )

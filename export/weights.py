@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config import ModelConfig
+from model.transformer import Transformer
 
 Floats = NDArray[np.float32]
 
@@ -107,15 +108,15 @@ class Weights:
         return np.concatenate(blocks, axis=1)
 
 
-def read_weights(state: Mapping[str, Floats], config: ModelConfig, positions: Floats) -> Weights:
-    """Arrange a Transformer's state dict, fp32. Raises KeyError for a missing tensor.
-
-    positions: (max_length, d_model), computed or learned; a sinusoidal table is not in the state dict.
-    """
+def weights_of(model: Transformer) -> Weights:
+    """The weights of a model, in fp32."""
+    config = model.config
+    state = {name: tensor.detach().float().cpu().numpy() for name, tensor in model.state_dict().items()}
     return Weights(
         config=config,
         embedding=state["embedding.weight"],
-        positions=positions,
+        # A computed table is a buffer that the state dict leaves out.
+        positions=model.embedding.positions.detach().float().cpu().numpy(),
         encoder=_stack(state, config, "encoder"),
         decoder=_stack(state, config, "decoder"),
     )

@@ -111,7 +111,12 @@ class CudaPool:
         return values.data_ptr(), self._shape.num_rows, self._shape.capacity
 
     def _copy_row(
-        self, source: tuple[int, int, int], source_row: int, target: tuple[int, int, int], target_row: int, length: int
+        self,
+        source: tuple[int, int, int],
+        source_row: int,
+        target: tuple[int, int, int],
+        target_row: int,
+        length: int,
     ) -> None:
         """Copy the first `length` columns of a row, all heads and planes at once. Raises EngineFailure."""
         copy = _Copy(kind=DEVICE_TO_DEVICE)

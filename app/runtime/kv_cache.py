@@ -61,7 +61,12 @@ class HostPool:
         self._values[:, rows, :, : block.shape[3]] = block
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`: rows of like length move together, from a copy, so that cycles come out right."""
-        if len(sources):
+        """As `Pool.copy`. Where no target is a source, row by row; else all at once, by way of a copy."""
+        values = self._values
+        moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
+        if {source for source, _, _ in moves}.isdisjoint(target for _, target, _ in moves):
+            for source, target, length in moves:
+                values[:, target, :, :length] = values[:, source, :, :length]
+        else:
             longest = int(lengths.max())
-            self._values[:, targets, :, :longest] = self._values[:, sources, :, :longest]
+            values[:, targets, :, :longest] = values[:, sources, :, :longest]

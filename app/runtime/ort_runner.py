@@ -11,9 +11,8 @@ import numpy as np
 import onnxruntime
 
 from app.bundle import Bundle, Manifest, Precision, TensorSpec
-from app.errors import EngineFailure
-from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.cuda_pool import CudaPool
+from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import HostPool, Pool, PoolShape
 from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
 
@@ -63,12 +62,12 @@ class StepBinding:
     """
 
     native: Any
-    ids: Any
-    positions: Any
-    last_source_positions: Any
     top_log_probabilities: Floats
     top_ids: Int64s
     log_probabilities: Floats | None
+    ids: Any
+    positions: Any
+    last_source_positions: Any
 
 
 class OrtRunner:
@@ -120,10 +119,11 @@ class OrtRunner:
             self._last_source_positions[targets] = length - 1
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape."""
+        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape.
+
+        Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
+        """
         binding = self._run(step, with_log_probabilities=False)
-        if not np.isfinite(binding.top_log_probabilities).all():
-            raise EngineFailure("the model's scores are not numbers")
         return StepOutput(binding.top_log_probabilities, binding.top_ids)
 
     def log_probabilities(self, step: StepInput) -> Floats:
@@ -165,11 +165,11 @@ class OrtRunner:
     def _make_binding(self, num_rows: int, num_candidates: int, with_log_probabilities: bool) -> StepBinding:
         """Bind inputs, caches and results of steps of one shape."""
         native, device = self._decoder.binding(), self._decoder.device
-        inputs = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(num_rows, np.int32), device)
-            for _ in ("ids", "positions", "last_source_positions")
-        ]
-        for name, value in zip(("ids", "positions", "last_source_positions"), inputs, strict=True):
+        inputs = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(num_rows, np.int32), device)
+            for name in ("ids", "positions", "last_source_positions")
+        }
+        for name, value in inputs.items():
             native.bind_ortvalue_input(name, value)
         native.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
         top_log_probabilities = np.zeros((num_rows, num_candidates), np.float32)
@@ -184,7 +184,7 @@ class OrtRunner:
             for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
                 self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
                 self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
-        return StepBinding(native, *inputs, top_log_probabilities, top_ids, log_probabilities)
+        return StepBinding(native, top_log_probabilities, top_ids, log_probabilities, **inputs)
 
     def _all_log_probabilities(self) -> Floats:
         """(num_rows, vocab_size) for the steps that want whole distributions, made for the first of them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import onnxruntime
@@ -61,7 +60,9 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     """
     has_cuda = PROVIDERS["cuda"] in onnxruntime.get_available_providers()
     if wanted == "cuda" and not has_cuda:
-        raise BundleError("", ["device cuda was asked for, and the installed onnxruntime has no CUDA provider"])
+        raise BundleError(
+            "", ["device cuda was asked for, and the installed onnxruntime has no CUDA provider"]
+        )
     device: Device = "cuda" if has_cuda and wanted != "cpu" else "cpu"
     logger.info("running on %s (asked for: %s)", device, wanted)
     return device
@@ -129,11 +130,21 @@ def _native_options(options: SessionOptions) -> Any:
     return native_options
 
 
-def _signature_problems(file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]) -> list[str]:
+def _signature_problems(
+    file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]
+) -> list[str]:
     """How a graph's inputs or outputs differ from the manifest's."""
-    types = {"float32": "tensor(float)", "float16": "tensor(float16)", "int32": "tensor(int32)", "int64": "tensor(int64)"}
+    types = {
+        "float32": "tensor(float)",
+        "float16": "tensor(float16)",
+        "int32": "tensor(int32)",
+        "int64": "tensor(int64)",
+    }
     actual = {value.name: value for value in found}
-    problems = [f"{file} has the unexpected {kind} {name}" for name in sorted(set(actual) - {s.name for s in expected})]
+    problems = [
+        f"{file} has the unexpected {kind} {name}"
+        for name in sorted(set(actual) - {s.name for s in expected})
+    ]
     for spec in expected:
         value = actual.get(spec.name)
         if value is None:
@@ -141,5 +152,7 @@ def _signature_problems(file: str, kind: str, expected: tuple[TensorSpec, ...], 
         elif types.get(spec.dtype) != value.type:
             problems.append(f"{file}: {kind} {spec.name} is {value.type}, the manifest says {spec.dtype}")
         elif tuple(value.shape) != spec.axes:
-            problems.append(f"{file}: {kind} {spec.name} has axes {value.shape}, the manifest says {list(spec.axes)}")
+            problems.append(
+                f"{file}: {kind} {spec.name} has axes {value.shape}, the manifest says {list(spec.axes)}"
+            )
     return problems

@@ -1,0 +1,253 @@
+"""A checkpoint becomes a bundle: check, transform, write beside the target, rename. Whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+from app.bundle import (
+    FORMAT_VERSION,
+    MANIFEST,
+    Bundle,
+    DecodingDefaults,
+    Dimensions,
+    FileEntry,
+    GraphSpec,
+    LanguagePair,
+    Manifest,
+    Precision,
+    Score,
+    SpecialIds,
+    Variant,
+    load_bundle,
+    sha256_of,
+)
+from app.decoding.options import LengthPenalty
+from app.text.tokenizer import Tokenizer, TokenizerError
+from export.decoder import build_decoder
+from export.encoder import build_encoder
+from export.golden import make_golden
+from export.graph import OPSET, Graph
+from export.model_card import Facts, render_card
+from export.weights import Weights, weights_of
+from model.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointError, load_model
+from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
+from model.transformer import Transformer, num_parameters
+
+# The paper's own way of decoding (section 6.1).
+DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6)
+WEIGHTS_FOLDER = "weights"
+
+
+class ExportError(Exception):
+    """A bundle that cannot be made, and why."""
+
+
+@dataclass(frozen=True)
+class BundleRequest:
+    """What a bundle is to be.
+
+    name, version: as the manifest's. source, target: languages, as BCP 47 tags.
+    precisions: its variants. facts: for the card and the manifest. scores: measured before, may be empty.
+    """
+
+    name: str
+    version: str
+    source: str
+    target: str
+    precisions: tuple[Precision, ...]
+    facts: Facts
+    scores: tuple[Score, ...] = ()
+
+
+def write_bundle(
+    checkpoint: Path,
+    output: Path,
+    request: BundleRequest,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Bundle:
+    """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
+
+    A bundle that is there is replaced, once the new one is whole and checked; another folder is not.
+    on_progress: is told each stage before it begins. Raises CheckpointError, TokenizerError, ExportError, BundleError.
+    """
+    _check_output(output)
+    model = load_model(checkpoint)
+    tokenizer_path = checkpoint / TOKENIZER
+    _check_tokenizer(tokenizer_path, model.config)
+    temporary = output.with_name(f".{output.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        _write_files(temporary, model, tokenizer_path, request, on_progress=on_progress)
+        on_progress("checking")
+        load_bundle(temporary)
+        _sync(temporary)
+        _replace(temporary, output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return load_bundle(output)
+
+
+def write_variant(folder: Path, weights: Weights, precision: Precision) -> Variant:
+    """Build one precision's graphs and write them to its folder in `folder`."""
+    (folder / precision).mkdir()
+    specs: dict[str, GraphSpec] = {}
+    graphs: dict[str, Callable[[Weights, Precision], Graph]] = {
+        "encoder": build_encoder,
+        "decoder": build_decoder,
+    }
+    for name, build in graphs.items():
+        graph = build(weights, precision)
+        file = f"{precision}/{name}.onnx"
+        (folder / file).write_bytes(graph.content)
+        specs[name] = graph.spec(file)
+    return Variant(opset=OPSET, encoder=specs["encoder"], decoder=specs["decoder"])
+
+
+def make_manifest(
+    model: Transformer, request: BundleRequest, variants: dict[Precision, Variant], folder: Path
+) -> Manifest:
+    """The manifest of what stands in `folder` now. Raises ExportError for a name or version that it cannot hold."""
+    config = model.config
+    try:
+        return Manifest(
+            format_version=FORMAT_VERSION,
+            name=request.name,
+            version=request.version,
+            language_pairs=(LanguagePair(source=request.source, target=request.target),),
+            dimensions=dimensions_of(config),
+            special_ids=_special_ids(),
+            max_source_length=config.max_length,
+            max_target_length=config.max_length,
+            variants=variants,
+            decoding=DEFAULT_DECODING,
+            scores=request.scores,
+            training=request.facts.training,
+            weights_licence=request.facts.weights_licence,
+            files=file_entries(folder),
+        )
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ExportError("; ".join(problems)) from error
+
+
+def file_entries(folder: Path) -> dict[str, FileEntry]:
+    """Size and hash of every file in a bundle's folder but its manifest, by path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    return {
+        name: FileEntry(size=path.stat().st_size, sha256=sha256_of(path))
+        for name, path in names.items()
+        if name != MANIFEST
+    }
+
+
+def _check_output(output: Path) -> None:
+    if (
+        output.exists()
+        and not (output / MANIFEST).is_file()
+        and (not output.is_dir() or any(output.iterdir()))
+    ):
+        raise ExportError(f"{output} is there already and is not a bundle: it is left as it is")
+    if not output.parent.is_dir():
+        raise ExportError(f"{output.parent} is not a folder")
+
+
+def _check_tokenizer(path: Path, config: ModelConfig) -> None:
+    """Raises TokenizerError, or CheckpointError where vocabulary and model do not fit."""
+    tokenizer = Tokenizer(path)
+    if tokenizer.vocab_size != config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer has {tokenizer.vocab_size} subwords, the model's embedding {config.vocab_size}"
+        )
+    found = SpecialIds(pad=tokenizer.pad_id, bos=tokenizer.bos_id, eos=tokenizer.eos_id, unk=tokenizer.unk_id)
+    if found != _special_ids():
+        raise TokenizerError(
+            f"{path.name} has the special ids {found}, the model was made for {_special_ids()}"
+        )
+
+
+def _write_files(
+    folder: Path,
+    model: Transformer,
+    tokenizer: Path,
+    request: BundleRequest,
+    *,
+    on_progress: Callable[[str], None],
+) -> None:
+    """Fill the folder; the manifest comes last."""
+    weights = weights_of(model)
+    variants: dict[Precision, Variant] = {}
+    for precision in request.precisions:
+        on_progress(f"{precision} graphs")
+        variants[precision] = write_variant(folder, weights, precision)
+    for name in ("source.spm", "target.spm"):
+        shutil.copyfile(tokenizer, folder / name)
+    _write_weights(folder / WEIGHTS_FOLDER, model)
+    on_progress("golden sentences")
+    unfinished = Bundle(folder, make_manifest(model, request, variants, folder), ())
+    golden = make_golden(unfinished, num_threads=os.cpu_count() or 1)
+    _write_text(folder / "golden.jsonl", "".join(f"{line.model_dump_json()}\n" for line in golden))
+    card = render_card(request.facts, unfinished.manifest, num_parameters=num_parameters(model))
+    _write_text(folder / "MODEL_CARD.md", card)
+    manifest = make_manifest(model, request, variants, folder)
+    _write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+
+
+def _write_weights(folder: Path, model: Transformer) -> None:
+    """A checkpoint in fp16: what training can go on from, and what `verify` compares with."""
+    folder.mkdir()
+    state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
+    save_file(state, folder / WEIGHTS)
+    _write_text(folder / CONFIG, json.dumps({"model": model.config.to_json()}, indent=1) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8", newline="\n")
+
+
+def dimensions_of(config: ModelConfig) -> Dimensions:
+    """The manifest's sizes of a model."""
+    fields = config.to_json()
+    return Dimensions(**{name: fields[name] for name in Dimensions.model_fields})
+
+
+def _special_ids() -> SpecialIds:
+    return SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID, unk=UNK_ID)
+
+
+def _sync(folder: Path) -> None:
+    """Have everything on the disk, readable for all, before the name says that it is there."""
+    for path in [*sorted(folder.rglob("*")), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace(temporary: Path, output: Path) -> None:
+    """Put the new folder in the old one's place; where that fails the old one is back."""
+    if not output.exists():
+        temporary.replace(output)
+        return
+    old = output.with_name(f".{output.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    output.replace(old)
+    try:
+        temporary.replace(output)
+    except OSError:
+        old.replace(output)
+        raise
+    shutil.rmtree(old)

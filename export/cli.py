@@ -1,0 +1,132 @@
+"""The subcommands `export` and `verify`. PyTorch, onnx and ONNX Runtime are imported only when one runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+PRECISIONS = ("int8", "fp16", "fp32")
+
+
+def precisions_argument(text: str) -> tuple[str, ...]:
+    """Parse `int8,fp16`. Raises ArgumentTypeError."""
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in PRECISIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)!r} is none of {', '.join(PRECISIONS)}")
+    return names
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce export`."""
+    add = parser.add_argument
+    add(
+        "--checkpoint",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="model.safetensors, config.json, tokenizer.spm",
+    )
+    add("--output", type=Path, required=True, metavar="DIR", help="the bundle; one that is there is replaced")
+    add("--name", required=True, help="the model's name, such as small-en-de")
+    add("--version", required=True, dest="model_version", metavar="VERSION", help="the weights' version")
+    add("--source", required=True, metavar="LANGUAGE", help="language that it translates from, such as en")
+    add("--target", required=True, metavar="LANGUAGE", help="language that it translates to, such as de")
+    add(
+        "--precisions",
+        type=precisions_argument,
+        default=("int8", "fp16"),
+        metavar="LIST",
+        help="variants: int8 for CPUs, fp16 for GPUs, fp32 as the reference (default: int8,fp16)",
+    )
+    add(
+        "--card",
+        type=Path,
+        required=True,
+        metavar="FACTS.toml",
+        help="what the model card says; see docs/training.md",
+    )
+    add(
+        "--scores",
+        type=Path,
+        metavar="FILE.json",
+        help="scores for manifest and card, such as verify's report",
+    )
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Write a bundle. Raises ValueError and others with a clear line; returns 0."""
+    from tqdm import tqdm
+
+    from export.bundle_writer import BundleRequest, write_bundle
+    from export.model_card import read_facts
+    from export.report import read_scores
+
+    request = BundleRequest(
+        name=args.name,
+        version=args.model_version,
+        source=args.source,
+        target=args.target,
+        precisions=args.precisions,
+        facts=read_facts(args.card),
+        scores=read_scores(args.scores) if args.scores else (),
+    )
+    with tqdm(total=len(args.precisions) + 2, unit=" stages") as bar:
+
+        def on_progress(stage: str) -> None:
+            bar.set_description(stage)
+            bar.update()
+
+        bundle = write_bundle(args.checkpoint, args.output, request, on_progress=on_progress)
+    size = sum(entry.size for entry in bundle.manifest.files.values())
+    print(f"{args.output}: {len(bundle.manifest.files)} files, {size / 1e6:.1f} MB")
+    return 0
+
+
+def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce verify`."""
+    add = parser.add_argument
+    add("bundle", type=Path, metavar="BUNDLE", help="folder of the bundle")
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="what to compare with (default: the bundle's own fp16 weights)",
+    )
+    add(
+        "--data",
+        action="append",
+        default=[],
+        metavar="FILE.tsv",
+        help="test set for int8's BLEU against fp32's",
+    )
+    add("--limit", type=int, metavar="N", help="first pairs of each test set only")
+    add("--beam-size", type=int, default=4, help="for the test sets (default: 4)")
+    add("--num-threads", type=int, default=1, help="threads of ONNX Runtime and PyTorch (default: 1)")
+    add("--seed", type=int, default=1, help="of the random batches (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write the report there; `-` is standard output")
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """Compare a bundle with PyTorch. Returns 0 where every check holds, else 1."""
+    from export.verify import VerifyOptions, verify
+
+    options = VerifyOptions(
+        checkpoint=args.checkpoint,
+        data=tuple(args.data),
+        limit=args.limit,
+        beam_size=args.beam_size,
+        num_threads=args.num_threads,
+        seed=args.seed,
+    )
+    report = verify(args.bundle, options)
+    text = json.dumps(report.to_json(), indent=1) + "\n"
+    if args.json == Path("-"):
+        sys.stdout.write(text)
+    elif args.json:
+        args.json.write_text(text, "utf-8")
+    for check in report.checks:
+        print(check.line(), file=sys.stderr)
+    return 0 if report.is_passed else 1

@@ -1,0 +1,107 @@
+"""Golden sentences: what a bundle's graphs must answer, decoded by the server's own runner and engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from tqdm import tqdm
+
+from app.bundle import Bundle, Golden, Manifest, Precision
+from app.decoding.options import DecodingOptions
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.sequence import SequenceResult
+from app.runtime.interface import Runner
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import Tokenizer
+
+# Short and long, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
+SENTENCES = (
+    "Where is the station?",
+    "The train leaves at 7:45 tomorrow morning.",
+    "I have never seen such a small dog in my whole life.",
+    "Could you please send me the documents before Friday?",
+    "She said: “We will talk about it when you are back.”",
+    "The museum is closed on Mondays, but the garden next to it is open all year round.",
+    "Bread, milk, eggs and 250 grams of butter, please.",
+    "If it rains, we shall stay at home and read.",
+    "Dr. Weber lives at 12 Lindenstraße in Köln 🙂.",
+    "No.",
+    "Because the bridge was being repaired, the bus had to take a long way round, and so most of us were late.",
+    "Thank you very much for your help!",
+)
+BEAM_SIZES = (1, 4)
+# Rows that decode at once, and how long a translation may take: generous, since nobody waits for an answer.
+NUM_ROWS = 48
+DEADLINE_S = 24 * 3600.0
+
+
+def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
+    """How golden sentences are decoded, as `app.bundle.Golden` says."""
+    return DecodingOptions(
+        beam_size=beam_size,
+        length_penalty=manifest.decoding.length_penalty,
+        alpha=manifest.decoding.alpha,
+        max_target_length=manifest.max_target_length - 1,
+    )
+
+
+def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> tuple[list[str], list[tuple[int, ...]]]:
+    """The golden sentences that the model takes unsplit, as text and as ids, the end token last."""
+    encoded = {text: tokenizer.encode(text).ids for text in SENTENCES}
+    fitting = {text: ids for text, ids in encoded.items() if len(ids) <= manifest.max_source_length}
+    return list(fitting), list(fitting.values())
+
+
+def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
+    """Decode the golden sentences with every variant of a bundle, on the CPU.
+
+    Raises BundleError where a variant does not load, and EngineFailure.
+    """
+    texts, sources = golden_sources(Tokenizer(bundle.path / "source.spm"), bundle.manifest)
+    ids: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
+    for precision in bundle.manifest.variants:
+        runner = load_runner(
+            bundle, precision=precision, device="cpu", num_rows=NUM_ROWS, num_threads=num_threads
+        )
+        for beam_size in BEAM_SIZES:
+            found = translate_ids(runner, sources, golden_options(bundle.manifest, beam_size))
+            for index, target in enumerate(found):
+                ids.setdefault((index, beam_size), {})[precision] = target
+    return tuple(
+        Golden(source=text, beam_size=beam_size, ids=ids[index, beam_size])
+        for index, text in enumerate(texts)
+        for beam_size in BEAM_SIZES
+    )
+
+
+def translate_ids(
+    runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, *, progress: str = ""
+) -> list[tuple[int, ...]]:
+    """Best hypotheses of sentences (ids, the end token last), decoded together by the server's engine.
+
+    progress: label of a bar on stderr; none where it is empty. Raises InvalidRequest and EngineFailure.
+    """
+    results = asyncio.run(_translate(runner, sources, options, progress))
+    return [result.hypotheses[0].ids for result in results]
+
+
+async def _translate(
+    runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, progress: str
+) -> list[SequenceResult]:
+    engine = Engine(runner, settings=EngineLimits())
+    engine.start()
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        futures = [
+            engine.submit(source, options, request_id="golden", caller="", deadline=deadline)
+            for source in sources
+        ]
+        with tqdm(total=len(futures), desc=progress, unit=" sentences", disable=not progress) as bar:
+            for future in futures:
+                future.add_done_callback(lambda _: bar.update())
+            return await asyncio.gather(*futures)
+    finally:
+        await engine.close(drain_timeout_s=0.0)

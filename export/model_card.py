@@ -1,0 +1,116 @@
+"""The model card: what a person should know before using the weights, from facts in a file and the manifest."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from app.bundle import Manifest, Part, Training
+
+
+class CardError(ValueError):
+    """A file of facts that is not what the card needs; lists every problem."""
+
+
+class Facts(Part):
+    """The file given as --card, TOML.
+
+    summary: a sentence or two: what the model translates and how it was made.
+    good_at, bad_at: one line each, from looking at its output.
+    weights_licence: SPDX name. attribution: what the data's licences want said, in Markdown.
+    training: commit, num_steps and a [[training.data]] table (name, num_pairs, licence) a corpus.
+    """
+
+    summary: str = Field(min_length=1)
+    good_at: tuple[str, ...] = Field(min_length=1)
+    bad_at: tuple[str, ...] = Field(min_length=1)
+    weights_licence: str = Field(min_length=1)
+    attribution: str = ""
+    training: Training
+
+
+def read_facts(path: Path) -> Facts:
+    """Read a file of facts. Raises CardError."""
+    try:
+        return Facts.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise CardError(f"{path} cannot be read ({error.strerror})") from error
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise CardError(f"{path}: {'; '.join(problems)}") from error
+    except ValueError as error:
+        raise CardError(f"{path} is not TOML: {error}") from error
+
+
+def render_card(facts: Facts, manifest: Manifest, *, num_parameters: int) -> str:
+    """The card in Markdown."""
+    pairs = ", ".join(f"{pair.source} to {pair.target}" for pair in manifest.language_pairs)
+    sections = [
+        f"# {manifest.name} {manifest.version}",
+        facts.summary,
+        "## The model",
+        _model_table(manifest, pairs, num_parameters),
+        "## Good at",
+        _bullets(facts.good_at),
+        "## Bad at",
+        _bullets(facts.bad_at),
+        "## Scores",
+        _scores(manifest),
+        "## Training",
+        f"{manifest.training.num_steps:,} steps, by the code of commit `{manifest.training.commit}`.",
+        _data(manifest),
+        "## Licences",
+        f"Weights: {manifest.weights_licence}. The data's licences stand beside each corpus above.",
+        *([facts.attribution.strip()] if facts.attribution else []),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _model_table(manifest: Manifest, pairs: str, num_parameters: int) -> str:
+    d = manifest.dimensions
+    return _table(
+        ("", ""),
+        [
+            ("languages", pairs),
+            ("architecture", "Transformer of Vaswani et al. 2017, encoder and decoder, shared embedding"),
+            ("parameters", f"{num_parameters / 1e6:.1f} M"),
+            ("layers", f"{d.num_encoder_layers} encoder, {d.num_decoder_layers} decoder"),
+            ("sub-layers", f"{d.norm}-norm, {d.activation}"),
+            ("width", f"d_model {d.d_model}, {d.num_heads} heads, d_ff {d.d_ff}"),
+            ("vocabulary", f"{d.vocab_size:,} subwords, joint"),
+            ("longest source", f"{manifest.max_source_length - 1} subwords"),
+            ("longest target", f"{manifest.max_target_length - 1} subwords"),
+            ("variants", ", ".join(sorted(manifest.variants))),
+        ],
+    )  # fmt: skip
+
+
+def _scores(manifest: Manifest) -> str:
+    if not manifest.scores:
+        return "Not measured."
+    rows = [
+        (s.test_set, s.precision, str(s.beam_size), f"{s.bleu:.1f}", f"{s.chrf:.1f}") for s in manifest.scores
+    ]
+    signatures = sorted(
+        {s.bleu_signature for s in manifest.scores} | {s.chrf_signature for s in manifest.scores}
+    )
+    notes = "\n".join(f"- `{signature}`" for signature in signatures)
+    table = _table(("test set", "variant", "beam", "BLEU", "chrF"), rows)
+    return f"{table}\n\nsacreBLEU signatures:\n\n{notes}"
+
+
+def _data(manifest: Manifest) -> str:
+    rows = [(data.name, f"{data.num_pairs:,}", data.licence) for data in manifest.training.data]
+    return _table(("corpus", "pairs", "licence"), rows)
+
+
+def _bullets(lines: tuple[str, ...]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

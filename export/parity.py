@@ -1,0 +1,86 @@
+"""The runner against PyTorch, log-probability by log-probability, on random ragged batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from app.runtime.interface import Floats, Int32s, StepInput
+from app.runtime.ort_runner import OrtRunner
+from model.config import BOS_ID, EOS_ID
+from model.transformer import Transformer
+
+# The placeholders and special ids come first; any other id is as good as another here.
+FIRST_RANDOM_ID = EOS_ID + 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A source (its end token last) and the target that the decoder is made to follow, and when its row joins.
+
+    join: step at which the row is decoded for the first time.
+    """
+
+    source: Int32s
+    target: Int32s
+    join: int
+
+
+def random_pairs(
+    random_numbers: np.random.Generator, *, num_pairs: int, vocab_size: int, max_length: int, max_join: int
+) -> list[Pair]:
+    """Pairs of random lengths from 1 up to max_length (the end or start token counted), joins in ascending order."""
+
+    def ids() -> Int32s:
+        length = int(random_numbers.integers(0, max_length))
+        return random_numbers.integers(FIRST_RANDOM_ID, vocab_size, length).astype(np.int32)
+
+    joins = sorted(random_numbers.integers(0, max_join + 1, num_pairs).tolist())
+    end = np.array([EOS_ID], np.int32)
+    return [Pair(np.concatenate([ids(), end]), ids(), join) for join in joins]
+
+
+@torch.no_grad()
+def one_shot_log_probabilities(model: Transformer, pair: Pair) -> Floats:
+    """PyTorch's distributions after the start token and after each target subword: (len(target) + 1, vocab_size)."""
+    source = torch.from_numpy(pair.source).long()[None]
+    target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
+    log_probabilities: Floats = model(source, target).log_softmax(-1)[0].numpy()
+    return log_probabilities
+
+
+def stepwise_log_probabilities(runner: OrtRunner, pairs: Sequence[Pair]) -> list[Floats]:
+    """The runner's, one step at a time with its cache; rows join at their steps and stay to the longest one's end.
+
+    A row whose target is used up repeats its last position, which changes no other row.
+    """
+    runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
+    found: list[list[Floats]] = [[] for _ in pairs]
+    step = 0
+    while any(len(rows) <= len(pair.target) for rows, pair in zip(found, pairs, strict=True)):
+        running = [pair for pair in pairs if pair.join <= step]
+        positions = [min(step - pair.join, len(pair.target)) for pair in running]
+        ids = [
+            BOS_ID if position == 0 else int(pair.target[position - 1])
+            for pair, position in zip(running, positions, strict=True)
+        ]
+        step_input = StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1)
+        if running:
+            distributions = runner.log_probabilities(step_input)
+            for row, pair in enumerate(running):
+                if step - pair.join <= len(pair.target):
+                    found[row].append(distributions[row].copy())
+        step += 1
+    return [np.stack(rows) for rows in found]
+
+
+def largest_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pair]) -> float:
+    """Over all pairs, positions and subwords, in natural logarithms. Not a number where one side is not."""
+    differences = [
+        np.abs(stepwise - one_shot_log_probabilities(model, pair)).max()
+        for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
+    ]
+    return float(np.max(differences))

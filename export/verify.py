@@ -1,0 +1,239 @@
+"""A bundle against PyTorch: the server's own runner and engine must say what the model says."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from app.bundle import Bundle, Precision, Score, load_bundle
+from app.decoding.options import DecodingOptions, LengthPenalty
+from app.runtime.ort_runner import OrtRunner, load_runner
+from app.text.tokenizer import Tokenizer
+from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, write_variant
+from export.golden import NUM_ROWS, golden_options, golden_sources, translate_ids
+from export.parity import largest_difference, random_pairs
+from export.report import Check, Report
+from export.weights import weights_of
+from model.checkpoint import CheckpointError, load_model
+from model.corpus import read_data
+from model.evaluate import score
+from model.search import Penalty, beam_search, greedy_search
+from model.transformer import Transformer
+
+# Largest difference of a log-probability from PyTorch's fp32, by the precision of the graphs.
+TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
+MAX_BLEU_LOSS = 0.3
+NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
+# "maximum output length during inference to input length + 50", section 6.1 of the paper.
+EXTRA_TARGET_LENGTH = 50
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What to compare with, and on what.
+
+    checkpoint: folder, or None for the bundle's own fp16 weights. data: TSV test sets, may be empty.
+    limit: first pairs of each, or None for all. beam_size: for them. seed: of the random batches.
+    """
+
+    checkpoint: Path | None = None
+    data: tuple[str, ...] = ()
+    limit: int | None = None
+    beam_size: int = 4
+    num_threads: int = 1
+    seed: int = 1
+
+
+def verify(path: Path, options: VerifyOptions) -> Report:
+    """Make every comparison that the bundle and the options allow.
+
+    Raises BundleError, CheckpointError and CorpusError where there is nothing to compare.
+    """
+    torch.set_num_threads(options.num_threads)
+    bundle = load_bundle(path)
+    model = load_model(options.checkpoint or path / WEIGHTS_FOLDER)
+    if dimensions_of(model.config) != bundle.manifest.dimensions:
+        raise CheckpointError("the checkpoint is of another size than the bundle")
+    with tempfile.TemporaryDirectory() as folder:
+        verification = _Verification(bundle, _reference(bundle, model, options, Path(folder)), model, options)
+        checks = list(tqdm(verification.checks(), desc="verify", unit=" checks"))
+        scores, data_checks = verification.test_sets()
+    checks += data_checks
+    skipped = () if options.data else ("BLEU of int8 against fp32: no --data was given",)
+    manifest = bundle.manifest
+    return Report(manifest.name, manifest.version, tuple(checks), skipped, tuple(scores))
+
+
+def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folder: Path) -> Bundle:
+    """A bundle whose fp32 graphs hold just the weights of `model`: this one, or one built for the occasion."""
+    if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
+        return bundle
+    variant = write_variant(folder, weights_of(model), "fp32")
+    files = {spec.file: bundle.manifest.files["source.spm"] for spec in (variant.encoder, variant.decoder)}
+    update = {"variants": {"fp32": variant}, "files": files}
+    return Bundle(folder, bundle.manifest.model_copy(update=update), ())
+
+
+class _Verification:
+    """One bundle's comparisons with one model."""
+
+    def __init__(self, bundle: Bundle, reference: Bundle, model: Transformer, options: VerifyOptions) -> None:
+        self._bundle = bundle
+        self._model = model
+        self._options = options
+        self._source_tokenizer = Tokenizer(bundle.file("source.spm"))
+        self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
+        _, self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
+        self._runners: dict[Precision, OrtRunner] = {
+            name: self._load(bundle, name) for name in bundle.manifest.variants
+        }
+        self._reference = self._runners["fp32"] if reference is bundle else self._load(reference, "fp32")
+
+    def _load(self, bundle: Bundle, precision: Precision) -> OrtRunner:
+        return load_runner(
+            bundle,
+            precision=precision,
+            device="cpu",
+            num_rows=NUM_ROWS,
+            num_threads=self._options.num_threads,
+        )
+
+    def checks(self) -> Iterator[Check]:
+        """Comparisons that need no test set."""
+        yield self._log_probabilities("fp32", self._reference)
+        if "fp16" in self._runners:
+            yield self._log_probabilities("fp16", self._runners["fp16"])
+        for beam_size in (1, 4):
+            yield self._same_ids(beam_size)
+        for precision, runner in self._runners.items():
+            yield self._golden(precision, runner)
+        if "int8" in self._runners:
+            yield self._alone_and_in_company(self._runners["int8"])
+
+    def _log_probabilities(self, precision: Precision, runner: OrtRunner) -> Check:
+        """Random ragged batches, the runner step by step with its cache, PyTorch in one go."""
+        random_numbers = np.random.default_rng(self._options.seed)
+        config = self._model.config
+        value = 0.0
+        for _ in range(NUM_BATCHES):
+            pairs = random_pairs(
+                random_numbers,
+                num_pairs=PAIRS_A_BATCH,
+                vocab_size=config.vocab_size,
+                max_length=min(MAX_RANDOM_LENGTH, config.max_length),
+                max_join=8,
+            )
+            value = float(np.maximum(value, largest_difference(self._model, runner, pairs)))
+        limit = TOLERANCES[precision]
+        detail = (
+            f"largest difference {value:.1e}, limit {limit:.0e}, {NUM_BATCHES * PAIRS_A_BATCH} ragged pairs"
+        )
+        return Check(f"{precision} log-probabilities", value <= limit, detail, value, limit)
+
+    def _same_ids(self, beam_size: int) -> Check:
+        """The reference search in PyTorch, and the engine over the fp32 graphs, on the golden sentences."""
+        decoding = self._bundle.manifest.decoding
+        different = 0
+        for source in self._golden_sources:
+            limit = min(self._bundle.manifest.max_target_length - 1, len(source) + EXTRA_TARGET_LENGTH)
+            formula: Penalty = "wu" if decoding.length_penalty is LengthPenalty.WU else "power"
+            alpha = decoding.alpha
+            if beam_size == 1:
+                expected = greedy_search(
+                    self._model, source, max_target_length=limit, alpha=alpha, formula=formula
+                ).ids
+            else:
+                expected = beam_search(
+                    *(self._model, source),
+                    beam_size=beam_size,
+                    max_target_length=limit,
+                    alpha=alpha,
+                    formula=formula,
+                )[0].ids
+            search = DecodingOptions(
+                beam_size=beam_size,
+                length_penalty=decoding.length_penalty,
+                alpha=alpha,
+                max_target_length=limit,
+            )
+            different += translate_ids(self._reference, [source], search) != [expected]
+        detail = f"{different} of {len(self._golden_sources)} golden sentences differ from PyTorch's"
+        return Check(f"fp32 ids, beam {beam_size}", different == 0, detail, different, 0)
+
+    def _golden(self, precision: Precision, runner: OrtRunner) -> Check:
+        """The ids that the bundle promises."""
+        lines = [line for line in self._bundle.golden if precision in line.ids]
+        different = 0
+        for beam_size in sorted({line.beam_size for line in lines}):
+            chosen = [line for line in lines if line.beam_size == beam_size]
+            sources = [self._source_tokenizer.encode(line.source).ids for line in chosen]
+            found = translate_ids(runner, sources, golden_options(self._bundle.manifest, beam_size))
+            different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
+        detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
+        return Check(f"{precision} golden ids", bool(lines) and different == 0, detail, different, 0)
+
+    def _alone_and_in_company(self, runner: OrtRunner) -> Check:
+        """A sentence's int8 ids must not depend on its neighbours."""
+        sources = self._golden_sources
+        options = golden_options(self._bundle.manifest, beam_size=4)
+        together = translate_ids(runner, sources, options)
+        different = sum(
+            translate_ids(runner, [source], options) != [ids]
+            for source, ids in zip(sources, together, strict=True)
+        )
+        detail = f"{different} of {len(sources)} sentences differ alone and in a batch"
+        return Check("int8 alone and in a batch", different == 0, detail, different, 0)
+
+    def test_sets(self) -> tuple[list[Score], list[Check]]:
+        """Scores of every variant and of the fp32 reference on each test set, and what int8 loses."""
+        scores: list[Score] = []
+        checks: list[Check] = []
+        for specification in self._options.data:
+            pairs = list(islice(read_data(specification), self._options.limit))
+            sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+            name = Path(specification).name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
+            runners = {**self._runners, "fp32": self._reference}
+            found = {
+                precision: self._score(name, precision, runner, sources, references)
+                for precision, runner in runners.items()
+                if precision != "fp16"
+            }
+            scores += found.values()
+            if "int8" in found:
+                loss = found["fp32"].bleu - found["int8"].bleu
+                detail = (
+                    f"{found['int8'].bleu:.2f} against {found['fp32'].bleu:.2f}, limit {MAX_BLEU_LOSS} apart"
+                )
+                is_passed = abs(loss) <= MAX_BLEU_LOSS
+                checks.append(Check(f"int8 BLEU on {name}", is_passed, detail, abs(loss), MAX_BLEU_LOSS))
+        return scores, checks
+
+    def _score(
+        self,
+        name: str,
+        precision: Precision,
+        runner: OrtRunner,
+        sources: Sequence[str],
+        references: Sequence[str],
+    ) -> Score:
+        """Translate a test set as the server would, its sentences unsplit, and score it."""
+        beam_size = self._options.beam_size
+        encoded = [self._source_tokenizer.encode(text) for text in sources]
+        limit = self._bundle.manifest.max_source_length
+        fitting = [[*e.ids[: limit - 1], e.ids[-1]] for e in encoded]
+        found = translate_ids(
+            runner, fitting, golden_options(self._bundle.manifest, beam_size), progress=f"{name} {precision}"
+        )
+        texts = [
+            self._target_tokenizer.decode(ids, source.carried).text
+            for ids, source in zip(found, encoded, strict=True)
+        ]
+        scores = score(texts, references)
+        return Score(test_set=name, precision=precision, beam_size=beam_size, **vars(scores))

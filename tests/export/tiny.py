@@ -1,0 +1,78 @@
+"""A tiny random model with its tokenizer, as a checkpoint and as a bundle: what export and runtime are tested on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from app.bundle import Training, TrainingData
+from export.bundle_writer import BundleRequest
+from export.model_card import Facts
+from model.checkpoint import Saved, save
+from model.config import preset
+from model.corpus import Pair
+from model.tokenizer_training import train_tokenizer
+from model.transformer import Transformer
+
+VOCAB_SIZE = 400
+WORDS = {
+    "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",
+    "letter": "Karte", "window": "Scheibe", "street": "Straße", "is": "ist", "near": "bei", "behind": "hinter",
+    "large": "große", "small": "kleine", "bridge": "Brücke", "tower": "Burg", "seven": "sieben", "open": "offen",
+}  # fmt: skip
+
+
+def sentences() -> list[Pair]:
+    """A few hundred pairs, made of the words above."""
+    words = list(WORDS)
+    pairs = []
+    for index in range(400):
+        chosen = [words[(index * step + step) % len(words)] for step in (1, 3, 5, 7, 11)]
+        source, target = " ".join(chosen), " ".join(WORDS[word] for word in chosen)
+        pairs.append(Pair(f"{source.capitalize()} {index}.", f"{target.capitalize()} {index}.", "tiny"))
+    return pairs
+
+
+def random_model(*, seed: int = 1, **changes: Any) -> Transformer:
+    """A tiny model whose biases and norms are random too, so that a wrong one shows."""
+    torch.manual_seed(seed)
+    model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or ".norm." in name or "_norm." in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def write_checkpoint(folder: Path, model: Transformer) -> Path:
+    """Train a tokenizer and write a checkpoint; returns its path."""
+    tokenizer = folder / "trained.spm"
+    train_tokenizer(sentences(), tokenizer, vocab_size=VOCAB_SIZE, character_coverage=1.0)
+    path = folder / "checkpoint"
+    save(path, Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}), tokenizer)
+    return path
+
+
+FACTS = Facts(
+    summary="A tiny model of random weights, for tests.",
+    good_at=("being small",),
+    bad_at=("translating",),
+    weights_licence="Apache-2.0",
+    training=Training(
+        commit="0" * 40, num_steps=0, data=(TrainingData(name="made up", num_pairs=400, licence="CC0-1.0"),)
+    ),
+)
+
+
+def request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
+    """A request for all three precisions."""
+    return BundleRequest(
+        name=name,
+        version=version,
+        source="en",
+        target="de",
+        precisions=("int8", "fp16", "fp32"),
+        facts=FACTS,
+    )
