@@ -1,0 +1,296 @@
+"""What the engine promises when the model, or its thread, fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.sequence import SequenceResult, Status
+from app.errors import DeadlineExceeded, EngineFailure, NotReady
+from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.fake_runner import EOS, FakeRunner
+from tests.engine.test_core import random_options, random_source
+
+POISON = 39
+SETTINGS = EngineLimits(max_encode_tokens=64, max_consecutive_failures=4, stall_limit_s=0.05)
+NARROW = DecodingOptions(beam_size=1, max_target_length=12)
+BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
+PATIENCE_S = 20.0
+
+
+class PoisonedRunner(FakeRunner):
+    """Fails every forward with POISON on board: in the encoder, or in the decoder from `at_position` on."""
+
+    def __init__(self, *, in_encoder: bool = False, at_position: int = 0) -> None:
+        super().__init__(eos_bonus=-1.0)
+        self.in_encoder = in_encoder
+        self.at_position = at_position
+        self.num_failures = 0
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        if self.in_encoder and any(POISON in source for source in sources):
+            self.num_failures += 1
+            raise EngineFailure("the encoder failed")
+        super().encode(sources, rows)
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        for row, position in enumerate(step.positions):
+            if not self.in_encoder and POISON in self.source_of(row) and position >= self.at_position:
+                self.num_failures += 1
+                self.cache[:] = -9  # a failed forward leaves every row's cache in ruins
+                raise EngineFailure("the decoder failed")
+        return output
+
+
+def innocent_source(rng: random.Random) -> list[int]:
+    return [token for token in random_source(rng) if token != POISON]
+
+
+@pytest.mark.parametrize(
+    "runner",
+    [
+        lambda: PoisonedRunner(in_encoder=True),
+        lambda: PoisonedRunner(at_position=0),
+        lambda: PoisonedRunner(at_position=3),
+    ],
+)
+@pytest.mark.parametrize("num_poisons", [1, 2])
+def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -> None:
+    """Innocents on board and in the queue get the answers that they get without it."""
+    for seed in range(4):
+        rng = random.Random(seed)
+        driver = CoreDriver(poisoned := runner(), SETTINGS)
+        jobs = []
+        for _ in range(20):
+            source, options = innocent_source(rng), random_options(rng)
+            jobs.append((driver.submit(source, options, request_id=str(rng.randrange(5))), source, options))
+        poisons = [driver.submit([5, POISON, EOS], BEAM) for _ in range(num_poisons)]
+        driver.run()
+        for sequence, source, options in jobs:
+            assert_same(hypotheses_of(sequence), expected(source, options, poisoned))
+        assert all(isinstance(one.outcome, EngineFailure) for one in poisons)
+        assert (
+            poisoned.num_failures <= num_poisons * 6
+        )  # halving: log2 of the sentences on board, and once alone
+        steps = [step for report in driver.reports for step in report.steps]
+        assert sum(step.num_failed for step in steps) == num_poisons
+        assert sum(step.num_finished for step in steps) == 20
+        assert driver.core.scheduler.slots.num_reserved == 0
+        after = driver.submit([5, EOS], BEAM)
+        driver.run()
+        assert hypotheses_of(after)
+
+
+def test_a_forward_that_fails_once_costs_nobody_an_answer() -> None:
+    class Hiccup(FakeRunner):
+        def decode(self, step: StepInput) -> StepOutput:
+            output = super().decode(step)
+            if self.calls["decode"] == 4:
+                raise EngineFailure("out of memory")
+            return output
+
+    runner = Hiccup(eos_bonus=-1.0)
+    driver = CoreDriver(runner, SETTINGS)
+    sequences = [driver.submit([5 + number, EOS], BEAM) for number in range(6)]
+    driver.run()
+    for number, sequence in enumerate(sequences):
+        assert_same(hypotheses_of(sequence), expected([5 + number, EOS], BEAM, runner))
+    assert sum(step.num_retried for report in driver.reports for step in report.steps) == 6
+
+
+def test_who_cancels_or_expires_while_waiting_for_the_second_try_is_dropped() -> None:
+    runner = PoisonedRunner()
+    driver = CoreDriver(runner, SETTINGS)
+    driver.submit([POISON, EOS], BEAM)
+    driver.submit([5, EOS], BEAM)
+    cancelled = driver.submit([6, EOS], BEAM)
+    expired = driver.submit([7, EOS], BEAM, deadline=1.0)
+    driver.step()
+    assert cancelled.status is expired.status is Status.WAITING
+    driver.cancel(cancelled)
+    driver.now = 1.0
+    driver.run()
+    assert cancelled.outcome is None
+    assert isinstance(expired.outcome, DeadlineExceeded)
+    assert Counter(runner.encoded)[6, EOS] == Counter(runner.encoded)[7, EOS] == 1
+    assert driver.core.scheduler.num_waiting == 0
+
+
+class NotANumberRunner(FakeRunner):
+    """Gives no scores to rows whose sentence holds POISON, from a prefix of `length` on."""
+
+    def __init__(self, *, length: int) -> None:
+        super().__init__(eos_bonus=-1.0)
+        self.length = length
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        return np.full_like(scores, np.nan) if POISON in source and len(prefix) >= self.length else scores
+
+
+def test_scores_that_are_not_numbers_fail_their_own_sentence_only() -> None:
+    rng = random.Random(4)
+    runner = NotANumberRunner(length=3)
+    driver = CoreDriver(runner, SETTINGS)
+    jobs = [(innocent_source(rng), random_options(rng)) for _ in range(20)]
+    broken = [driver.submit([POISON, EOS], options) for options in (NARROW, BEAM)]
+    sequences = [driver.submit(source, options) for source, options in jobs]
+    driver.run()
+    assert all(isinstance(one.outcome, EngineFailure) for one in broken)
+    for sequence, (source, options) in zip(sequences, jobs, strict=True):
+        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+    assert sum(step.num_retried for report in driver.reports for step in report.steps) == 0
+
+
+@pytest.mark.parametrize(
+    "runner", [PoisonedRunner(), PoisonedRunner(in_encoder=True), NotANumberRunner(length=1)]
+)
+def test_forwards_that_are_of_use_to_nobody_end_the_engine(runner: FakeRunner) -> None:
+    driver = CoreDriver(runner, SETTINGS)
+    for _ in range(SETTINGS.max_consecutive_failures - 1):
+        driver.submit([POISON, EOS], NARROW)
+        driver.run()
+    driver.submit([POISON, EOS], NARROW)
+    with pytest.raises(EngineFailure, match="4 forwards in a row"):
+        driver.run()
+
+
+@pytest.mark.parametrize("in_encoder", [True, False])
+def test_a_broken_model_ends_the_engine_however_many_are_on_board(in_encoder: bool) -> None:
+    driver = CoreDriver(PoisonedRunner(in_encoder=in_encoder), SETTINGS)
+    for _ in range(40):
+        driver.submit([POISON, EOS], BEAM)
+    with pytest.raises(EngineFailure, match="4 forwards in a row"):
+        driver.run()
+
+
+def test_useless_forwards_are_forgotten_after_a_useful_one() -> None:
+    driver = CoreDriver(PoisonedRunner(), SETTINGS)
+    for _ in range(3):
+        for _ in range(SETTINGS.max_consecutive_failures - 1):
+            driver.submit([POISON, EOS], NARROW)
+            driver.run()
+        driver.submit([5, EOS], NARROW)
+        driver.run()
+    assert len(driver.ended) == 12
+
+
+class DoomedRunner(FakeRunner):
+    """Raises what no runner should, in the third forward."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(eos_bonus=-30.0)
+        self.error = error
+
+    def decode(self, step: StepInput) -> StepOutput:
+        if self.calls["decode"] == 2:
+            raise self.error
+        return super().decode(step)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3), MemoryError()])
+def test_when_the_engine_thread_dies_nobody_is_left_waiting(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        deaths: list[float] = []
+        engine = Engine(
+            DoomedRunner(error), settings=SETTINGS, on_death=lambda: deaths.append(time.monotonic())
+        )
+        engine.start()
+        deadline = time.monotonic() + PATIENCE_S
+        futures = [
+            engine.submit([5, EOS], BEAM, request_id=str(number), caller="caller", deadline=deadline)
+            for number in range(20)
+        ]
+        done, _ = await asyncio.wait(futures, timeout=1.0)
+        assert len(done) == 20
+        assert all(isinstance(future.exception(), NotReady) for future in futures)
+        assert len(deaths) == 1
+        assert not engine.health().is_alive
+        with pytest.raises(NotReady):
+            engine.submit([5, EOS], BEAM, request_id="late", caller="caller", deadline=deadline)
+        with pytest.raises(NotReady):
+            engine.reserve(1, 1)
+        await asyncio.wait_for(engine.close(PATIENCE_S), 1.0)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(scenario())
+    assert "the engine thread has died" in caplog.text
+
+
+def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
+    async def scenario() -> None:
+        gate = threading.Event()
+        hangs = threading.Event()
+
+        class Hanging(FakeRunner):
+            def decode(self, step: StepInput) -> StepOutput:
+                hangs.set()
+                assert gate.wait(PATIENCE_S)
+                return super().decode(step)
+
+        engine = Engine(Hanging(), settings=SETTINGS)
+        engine.start()
+        await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+        assert engine.health().is_healthy
+        deadline = time.monotonic() + PATIENCE_S
+        future = engine.submit([5, EOS], NARROW, request_id="request", caller="caller", deadline=deadline)
+        assert await asyncio.to_thread(hangs.wait, PATIENCE_S)
+        await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+        health = engine.health()
+        assert health.is_alive
+        assert health.is_stalled
+        assert not health.is_healthy
+        assert health.step_age_s > SETTINGS.stall_limit_s
+        gate.set()
+        assert isinstance(await future, SequenceResult)
+        assert not engine.health().is_stalled
+        await engine.close(PATIENCE_S)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_gives_up_at_any_point_leaves_nothing_behind() -> None:
+    """Cancelled before the first step, in flight and after the answer: no row, no place, no future is kept."""
+
+    async def scenario() -> None:
+        engine = Engine(FakeRunner(eos_bonus=-30.0), settings=SETTINGS)
+        engine.start()
+
+        async def request(number: int) -> None:
+            deadline = time.monotonic() + PATIENCE_S
+            with engine.reserve(4, 8):
+                await asyncio.gather(
+                    *(
+                        engine.submit(
+                            [5, EOS], BEAM, request_id=str(number), caller="caller", deadline=deadline
+                        )
+                        for _ in range(4)
+                    )
+                )
+
+        for number in range(60):
+            task = asyncio.create_task(request(number))
+            for _ in range(number % 15):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        await request(99)
+        assert engine.health().num_pending_sentences == engine.health().num_pending_tokens == 0
+        await engine.close(PATIENCE_S)
+
+    asyncio.run(scenario())
