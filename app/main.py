@@ -26,9 +26,9 @@ from starlette.responses import Response
 from app.api.auth import ApiKeys
 from app.api.error_table import HTTP_CODES, error_body, plain_error
 from app.api.middleware import Gate, RequestScope
-from app.api.native import native_router
+from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
-from app.api.probes import docs_router, probes_router
+from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
 from app.api.server import ServeOptions, Server, listen
 from app.api.service import Service
@@ -135,10 +135,10 @@ class Application:
             lifespan=lambda _app: self.lifespan(),
         )
         app.router.redirect_slashes = False
-        app.include_router(native_router(self.service, _request_limits(settings)))
-        app.include_router(probes_router(self.service))
+        add_native_routes(app.router, self.service, _request_limits(settings))
+        add_probes(app.router, self.service)
         if settings.docs_enabled:
-            app.include_router(docs_router(app.openapi()))
+            add_docs(app.router, app.openapi())
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes)
         app.add_middleware(RequestScope, metrics=self.metrics)  # added last, so outermost

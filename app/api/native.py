@@ -16,9 +16,8 @@ from app.api.service import Service
 from app.translator import Timings, TranslationResult, Translator
 
 
-def native_router(service: Service, limits: RequestLimits) -> APIRouter:
-    """Routes that answer through `service`, within `limits`."""
-    router = APIRouter()
+def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:
+    """Add the routes, which answer through `service`, within `limits`."""
 
     @router.post("/v1/translate", openapi_extra=TRANSLATE, summary="Translate one text or several")
     async def translate(request: Request) -> Response:
@@ -58,8 +57,6 @@ def native_router(service: Service, limits: RequestLimits) -> APIRouter:
             "licence": manifest.weights_licence,
         }
         return OrjsonResponse({"models": [described]})
-
-    return router
 
 
 def server_timing(timings: Timings) -> str:

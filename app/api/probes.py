@@ -13,9 +13,8 @@ from app.observability.metrics import CONTENT_TYPE
 NOT_READY_STATUS = 503
 
 
-def probes_router(service: Service) -> APIRouter:
-    """Liveness, readiness and metrics of `service`."""
-    router = APIRouter()
+def add_probes(router: APIRouter, service: Service) -> None:
+    """Add liveness, readiness and metrics of `service`."""
 
     @router.get("/livez", openapi_extra=PROBE, summary="503 once this process should be replaced")
     async def livez() -> Response:
@@ -29,12 +28,9 @@ def probes_router(service: Service) -> APIRouter:
     async def metrics() -> Response:
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
 
-    return router
 
-
-def docs_router(document: dict[str, object]) -> APIRouter:
-    """The OpenAPI document, and the same as a page that loads nothing from anywhere."""
-    router = APIRouter()
+def add_docs(router: APIRouter, document: dict[str, object]) -> None:
+    """Add the OpenAPI document, and the same as a page that loads nothing from anywhere."""
     page = docs_page(document)
 
     @router.get("/openapi.json", include_in_schema=False)
@@ -45,8 +41,6 @@ def docs_router(document: dict[str, object]) -> APIRouter:
     async def docs() -> Response:
         policy = "default-src 'none'; style-src 'unsafe-inline'"
         return Response(page, media_type="text/html", headers={"content-security-policy": policy})
-
-    return router
 
 
 def _probe(problem: str | None) -> Response:

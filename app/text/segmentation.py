@@ -107,7 +107,7 @@ def best_cut(text: str, span: Span) -> int:
     """Where to cut a span in two: start < cut < end.
 
     The clause end in the middle half that is nearest to the middle; else the nearest space anywhere; else the
-    nearest place that does not part a letter from its combining marks; else the middle.
+    nearest place that does not part a letter from its marks; else the middle.
     """
     middle = (span.start + span.end) // 2
     quarter = (span.end - span.start) // 4
@@ -122,7 +122,7 @@ def best_cut(text: str, span: Span) -> int:
     for is_cut, reach in (
         (lambda place: text[place].isspace() and text[place - 1] in _CLAUSE_END, quarter),
         (lambda place: text[place].isspace(), 2 * quarter + 1),
-        (lambda place: not _is_attached(text, place), quarter),
+        (lambda place: not _is_attached(text, place), 2 * quarter + 1),
     ):
         cut = nearest(is_cut, reach)
         if cut is not None:

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from tests.api.server_process import ServerProcess
+from tests.model.sentences import write_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tokenizer_path: Path) -> Tokenizer:
+    return Tokenizer(tokenizer_path)
+
+
+@pytest.fixture(scope="session")
+def echo_command(tokenizer_path: Path) -> list[str]:
+    """The command of the echo server; arguments such as step_s=0.01 may follow."""
+    return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer_path)]
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """A server with short read timeouts and small limits on texts."""
+    settings: dict[str, object] = {
+        "read_timeout_s": 1,
+        "max_item_characters": 2000,
+        "max_request_characters": 4000,
+    }
+    with ServerProcess(echo_command, settings) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="module")
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client

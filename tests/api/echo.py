@@ -1,0 +1,112 @@
+"""A model that says what it hears: what comes back shows what was split, carried and joined."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.bundle import (
+    DecodingDefaults,
+    Dimensions,
+    Golden,
+    GraphSpec,
+    LanguagePair,
+    Manifest,
+    SpecialIds,
+    Training,
+    Variant,
+)
+from app.decoding.options import LengthPenalty
+from app.errors import EngineFailure
+from app.main import Model
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from app.text.tokenizer import Tokenizer
+from tests.engine.fake_runner import FakeRunner
+
+GOLDEN = "Anna sees the river today."
+POISON = "Nobody greets 42 cats again."  # a forward with it fails
+MAX_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """step_s: how long each decoder step takes. hang_file: while it exists, a step does not return."""
+
+    step_s: float = 0.0
+    hang_file: Path | None = None
+    golden_says: str = GOLDEN
+
+
+class EchoRunner(FakeRunner):
+    """Says the source's subwords one after another; other hypotheses stumble over the first."""
+
+    def __init__(self, limits: Limits, behaviour: Behaviour, poison: tuple[int, ...]) -> None:
+        super().__init__(limits)
+        self._behaviour = behaviour
+        self._poison = poison
+
+    def decode(self, step: StepInput) -> StepOutput:
+        time.sleep(self._behaviour.step_s)
+        while self._behaviour.hang_file is not None and self._behaviour.hang_file.exists():
+            time.sleep(0.01)
+        rows = range(len(step.ids))
+        if any(tuple(self.source_of(row).tolist()) == self._poison for row in rows):
+            raise EngineFailure("the forward failed")
+        return super().decode(step)
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
+        scores -= np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
+        scores[self.limits.eos_id] = -1000.0  # never early: enough ended hypotheses end a beam search
+        scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
+        return scores
+
+
+def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> Model:
+    """A model of one pair, en to de, with `tokenizer` for both."""
+    limits = Limits(
+        num_rows=num_rows,
+        max_source_length=MAX_LENGTH,
+        max_target_length=MAX_LENGTH + 8,
+        vocab_size=tokenizer.vocab_size,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+    )
+    runner = EchoRunner(limits, behaviour, tokenizer.encode(POISON).ids)
+    golden = Golden(
+        source=GOLDEN, beam_size=4, ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]}
+    )
+    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, runner)
+
+
+def _manifest(tokenizer: Tokenizer) -> Manifest:
+    graph = GraphSpec(file="fp32/graph.onnx", inputs=(), outputs=())
+    return Manifest(
+        format_version=1,
+        name="echo",
+        version="1",
+        language_pairs=(LanguagePair(source="en", target="de"),),
+        dimensions=Dimensions(
+            vocab_size=tokenizer.vocab_size,
+            d_model=8,
+            num_heads=2,
+            d_ff=8,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            norm="post",
+            activation="relu",
+            positions="sinusoidal",
+        ),
+        special_ids=SpecialIds(pad=0, bos=tokenizer.bos_id, eos=tokenizer.eos_id, unk=tokenizer.unk_id),
+        max_source_length=MAX_LENGTH,
+        max_target_length=MAX_LENGTH + 8,
+        variants={"fp32": Variant(opset=21, encoder=graph, decoder=graph)},
+        decoding=DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6),
+        scores=(),
+        training=Training(commit="none", num_steps=0, data=()),
+        weights_licence="Apache-2.0",
+        files={},
+    )

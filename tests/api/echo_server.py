@@ -1,0 +1,42 @@
+"""The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
+
+Settings come from the environment as ever; the names are those of `Behaviour`, and load_s: how long loading takes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from app.errors import SettingsError
+from app.main import Application, Model, run
+from app.observability.logging import configure_logging
+from app.settings import Settings, load_settings
+from app.text.tokenizer import Tokenizer
+from tests.api.echo import Behaviour, echo_model
+
+
+def main(tokenizer_path: str, *choices: str) -> int:
+    given = dict(choice.split("=", 1) for choice in choices)
+    load_s = float(given.pop("load_s", "0"))
+    behaviour = Behaviour(
+        step_s=float(given.get("step_s", "0")),
+        hang_file=Path(given["hang_file"]) if "hang_file" in given else None,
+        golden_says=given.get("golden_says", Behaviour.golden_says),
+    )
+
+    def load(settings: Settings) -> Model:
+        time.sleep(load_s)
+        return echo_model(Tokenizer(Path(tokenizer_path)), behaviour, num_rows=settings.num_rows)
+
+    settings = load_settings()
+    configure_logging(settings.log_level)
+    return run(Application(settings, load=load))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except (OSError, SettingsError) as error:
+        sys.exit(f"{error}")

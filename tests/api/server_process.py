@@ -1,0 +1,135 @@
+"""A server as its own process, with its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 20.0
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+HEADERS = {"content-type": "application/json"}
+
+
+class ServerProcess:
+    """Started on entry on a port of its own, killed on exit if it still runs."""
+
+    def __init__(self, command: Sequence[str], settings: dict[str, object] | None = None) -> None:
+        self._command = list(command)
+        given = {f"TRANSDUCE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
+        self._environment = {**os.environ, "TRANSDUCE_PORT": "0", **given}
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.log: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._readers = [
+            threading.Thread(target=self._read_log, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        self.errors: list[str] = []
+        for reader in self._readers:
+            reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next log line with that event."""
+        until = time.monotonic() + START_TIMEOUT_S
+        while True:
+            line = self._events.get(timeout=max(0.0, until - time.monotonic()))
+            assert line is not None, f"ended before {event!r}: {self.errors} {self.log[-5:]}"
+            if line["event"] == event:
+                return line
+
+    def listening(self) -> Self:
+        """Wait until it listens."""
+        self.port = int(self.wait_for("listening")["port"])
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def ready(self) -> Self:
+        """Wait until it is ready."""
+        self.listening()
+        self.wait_for("ready")
+        return self
+
+    def client(self, **options: Any) -> httpx.Client:
+        # A bare context: reading the machine's certificates takes longer than most tests.
+        return httpx.Client(
+            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=20.0, **options
+        )
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10.0)
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def ended(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """Its exit code, after all of its output was read."""
+        code = self._process.wait(timeout_s)
+        for reader in self._readers:
+            reader.join()
+        return code
+
+    def metric(self, name: str) -> float:
+        """A sample of /metrics by its whole name with labels; 0 where there is none."""
+        with self.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    def wait_until(self, name: str, value: float, timeout_s: float = 5.0) -> None:
+        """Until a metric has that value."""
+        until = time.monotonic() + timeout_s
+        while (found := self.metric(name)) != value:
+            assert time.monotonic() < until, f"{name} is {found}, not {value}"
+            time.sleep(0.02)
+
+    def _read_log(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.log.append(line)
+            self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self.errors += self._process.stderr

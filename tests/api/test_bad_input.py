@@ -1,0 +1,231 @@
+"""What a caller can send that is wrong: each is told so with a 4xx in our shape, and the server stays as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.echo import GOLDEN
+from tests.api.server_process import HEADERS, ServerProcess
+
+BASE: dict[str, Any] = {"text": GOLDEN, "source": "en", "target": "de"}
+HUGE = "9" * 5000
+
+
+def body(**changes: Any) -> bytes:
+    return json.dumps({**BASE, **changes}).encode()
+
+
+def raw(name: str, value: str) -> bytes:
+    """A body whose field is `value` as it stands, which need not be JSON."""
+    return body()[:-1] + f', "{name}": {value}}}'.encode()
+
+
+def without(name: str) -> bytes:
+    return json.dumps({key: value for key, value in BASE.items() if key != name}).encode()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request body, and what has to come back; headers None: those of JSON."""
+
+    name: str
+    content: bytes
+    status: int
+    code: str
+    field: str | None = None
+    headers: dict[str, str] | None = None
+
+
+def malformed(name: str, content: bytes) -> Case:
+    return Case(name, content, 400, "malformed_request")
+
+
+def invalid(name: str, content: bytes, about: str | None = None) -> Case:
+    return Case(name, content, 422, "invalid_request", about)
+
+
+def too_large(name: str, content: bytes, about: str | None = None) -> Case:
+    return Case(name, content, 413, "payload_too_large", about)
+
+
+def media(name: str, content_type: str | None, **more: str) -> Case:
+    headers = {**({"content-type": content_type} if content_type else {}), **more}
+    return Case(name, body(), 415, "unsupported_media", headers=headers)
+
+
+CASES = [
+    malformed("empty body", b""),
+    malformed("not JSON", b"{bad"),
+    malformed("truncated", body()[:-1]),
+    malformed("trailing garbage", body() + b"x"),
+    malformed("invalid UTF-8", b'{"text": "\xff\xfe"}'),
+    malformed("byte order mark", b"\xef\xbb\xbf" + body()),
+    malformed("UTF-16", json.dumps(BASE).encode("utf-16")),
+    malformed("lone surrogate in text", raw("text", '"\\ud800"')),
+    malformed("lone surrogate in an array", raw("text", '["a", "\\udfff"]')),
+    malformed("lone surrogate in a language", raw("source", '"\\ud800"')),
+    malformed("lone surrogate in a key", raw("\\ud800", "1")),
+    malformed("raw control character", b'{"text": "a\nb", "source": "en", "target": "de"}'),
+    *(malformed(value, raw("length_penalty", value)) for value in ("NaN", "Infinity", "-Infinity", "1e400")),
+    malformed("100,000 deep", b"[" * 100_000),
+    malformed("2,000 deep", raw("text", "[" * 2000 + "]" * 2000)),
+    too_large("a million items", raw("text", "[" + "0," * 999_999 + "0]")),
+    too_large("10,001 items", body(text=["a"] * 10_001), "text"),
+    too_large("10,000 empty strings", body(text=[""] * 10_000), "text"),
+    too_large("129 items", body(text=["a"] * 129), "text"),
+    too_large("one character too many", body(text="a" * 2001), "text"),
+    too_large("the second item too long", body(text=["a", "a" * 2001]), "text[1]"),
+    too_large("too many characters in all", body(text=["a" * 1999] * 3), "text"),
+    too_large("30 MB", b'"' + b"x" * 30_000_000 + b'"'),
+    too_large("too many sentences", body(text=["a\n" * 600] * 2), "text"),
+    media("gzip", "application/json", **{"content-encoding": "gzip"}),
+    media("br", "application/json", **{"content-encoding": "br"}),
+    media("no content type", None),
+    media("form", "application/x-www-form-urlencoded"),
+    media("multipart", "multipart/form-data; boundary=x"),
+    media("text", "text/plain"),
+    media("latin-1", "application/json; charset=iso-8859-1"),
+    invalid("unknown field", body(beams=4)),
+    *(invalid(f"text {value}", raw("text", value), "text") for value in ("null", "5", "{}", "true", "[]")),
+    invalid("text [[a]]", raw("text", '[["a"]]'), "text[0]"),
+    invalid("text [a, 5]", raw("text", '["a", 5]'), "text[1]"),
+    *(invalid(f"top level {value!r}", value) for value in (b"[]", b'"a"', b"5", b"null", b"true")),
+    *(invalid(f"without {name}", without(name), name) for name in BASE),
+    *(
+        invalid(f"{name} {value}", raw(name, value), name)
+        for name in ("beam_size", "num_hypotheses", "max_target_length", "timeout_ms")
+        for value in ("0", "-1", "1000000000", str(2**63), HUGE[:30], "true", '"4"', "4.0", "1.5", "null", "[4]", "{}")
+    ),
+    invalid("beam_size 17", raw("beam_size", "17"), "beam_size"),
+    invalid("more hypotheses than beams", body(beam_size=2, num_hypotheses=3), "num_hypotheses"),
+    *(
+        invalid(f"length_penalty {value}", raw("length_penalty", value), "length_penalty")
+        for value in ("1e308", "-1", "10.01", '"nan"', "true", "null", "[1]", "{}", '{"formula": "wu"}')
+    ),
+    invalid("formula", body(length_penalty={"formula": "best", "alpha": 1}), "length_penalty.formula"),
+    invalid("formula as a list", body(length_penalty={"formula": ["wu"], "alpha": 1}), "length_penalty.formula"),
+    invalid("alpha", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty"),
+    invalid("alpha and more", body(length_penalty={"formula": "wu", "alpha": 1, "x": 1}), "length_penalty"),
+    invalid("auto", body(source="auto"), "source"),
+    invalid("a language of 900 kB", body(source="e" * 900_000), "source"),
+    invalid("an empty language", body(target=""), "target"),
+    *(
+        Case(f"pair {source!r} {target!r}", body(source=source, target=target), 422, "unsupported_languages", "target")
+        for source, target in (
+            ("en", "en"), ("de", "en"), ("../../etc/passwd", "de"), ("en\n", "de"), ("EN-us", "de"),
+            ("\uff45\uff4e", "de"), ("en", "xx"), ("en ", "de"),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def server_stays_well(client: httpx.Client, server: ServerProcess) -> Iterator[None]:
+    yield
+    assert client.get("/livez").status_code == 200
+    answer = client.post("/v1/translate", content=body(), headers=HEADERS)
+    assert answer.status_code == 200
+    assert answer.json()["translations"][0]["text"] == GOLDEN
+    assert server.metric("transduce_inflight_requests") == 0
+    assert server.metric("transduce_queue_depth") == 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_refused(client: httpx.Client, case: Case) -> None:
+    answer = client.post(
+        "/v1/translate", content=case.content, headers=HEADERS if case.headers is None else case.headers
+    )
+    assert answer.status_code == case.status, answer.text
+    check_error(answer, case.code, case.field)
+
+
+def check_error(answer: httpx.Response, code: str, about: str | None = None) -> None:
+    assert len(answer.content) <= 1024
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error["request_id"] == answer.headers["x-request-id"]
+    assert error.get("field") == about
+    assert error["message"]
+    assert set(error) <= {"code", "message", "request_id", "field"}
+
+
+def test_no_answer_repeats_what_was_sent(client: httpx.Client) -> None:
+    canary = "Canary7391"
+    for content in (
+        body(text=canary, source=canary),
+        body(**{canary: 1}),
+        body(text=[canary, 5]),
+        body(beam_size=canary),
+        body(length_penalty={"formula": canary, "alpha": canary}),
+        b'{"' + canary.encode(),
+        body(timeout_ms=canary, target=canary),
+    ):
+        answer = client.post("/v1/translate", content=content, headers=HEADERS)
+        assert 400 <= answer.status_code < 500
+        assert canary not in answer.text
+
+
+def test_chunks_without_a_length_are_counted(client: httpx.Client) -> None:
+    answer = client.post("/v1/translate", content=(b"x" * 65_536 for _ in range(100)), headers=HEADERS)
+    assert answer.status_code == 413
+    check_error(answer, "payload_too_large")
+
+
+def test_a_hundred_thousand_tiny_chunks(server: ServerProcess) -> None:
+    head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    with server.connect() as connection:
+        connection.sendall(
+            head + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 100_000 + b"0\r\n\r\n"
+        )
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/translate", 405),
+        ("PUT", "/v1/translate", 405),
+        ("HEAD", "/v1/translate", 405),
+        ("OPTIONS", "/v1/translate", 405),
+        ("POST", "/livez", 405),
+        ("BREW", "/v1/translate", 400),
+        ("POST", "/v1/translate/", 404),
+        ("POST", "//v1/translate", 404),
+        ("GET", "/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("GET", "/a%00b", 404),
+        ("GET", "/a%0ab", 404),
+        ("GET", "/", 404),
+    ],
+)
+def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    if method != "HEAD":
+        assert answer.json()["error"]["code"] in {"not_found", "method_not_allowed", "malformed_http"}
+
+
+@pytest.mark.parametrize("given", ["x" * 65, "a b", 'a"b', "{}", "a\x1b[31m", "\u00e9", ""])
+def test_a_request_id_that_is_no_plain_word_is_replaced(client: httpx.Client, given: str) -> None:
+    answer = client.get("/nope", headers=[(b"x-request-id", given.encode())])
+    if answer.status_code != 400:  # control characters do not even pass the parser
+        assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_a_plain_request_id_is_kept(client: httpx.Client) -> None:
+    answer = client.get("/nope", headers={"x-request-id": "Ab-1_2.3"})
+    assert answer.headers["x-request-id"] == answer.json()["error"]["request_id"] == "Ab-1_2.3"
+
+
+def test_every_answer_has_its_headers_and_tells_no_server(client: httpx.Client) -> None:
+    for answer in (client.get("/livez"), client.get("/nope"), client.post("/v1/translate", content=b"{")):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "server" not in answer.headers

@@ -1,0 +1,182 @@
+"""Connections that misbehave below HTTP."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import httpx
+import pytest
+
+from tests.api.echo import GOLDEN
+from tests.api.server_process import ServerProcess
+
+READ_TIMEOUT_S = 1.0
+HEAD = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+def seconds_until_closed(connection: socket.socket, drip: bytes = b"", *, limit_s: float = 6.0) -> float:
+    """How long the server keeps a connection to which `drip` is sent byte by byte."""
+    started = time.monotonic()
+    connection.settimeout(0.1)
+    position = 0
+    while time.monotonic() - started < limit_s:
+        try:
+            if drip:
+                connection.sendall(drip[position % len(drip) : position % len(drip) + 1])
+                position += 1
+            if connection.recv(65_536) == b"":
+                break
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return time.monotonic() - started
+
+
+def assert_live(connection: socket.socket) -> None:
+    """Read a whole answer of /livez, which may come in two parts."""
+    received = b""
+    while not received.endswith(b"}"):
+        received += connection.recv(65_536)
+    assert b"200 OK" in received
+
+
+@pytest.mark.parametrize(
+    ("begin", "drip"),
+    [
+        (b"", b""),
+        (b"", b"\r\n"),
+        (b"GET /livez HTTP/1.1\r\n", b""),
+        (b"GET /livez HTTP/1.1\r\n", b"x: y\r\n"),
+        (HEAD + b"content-length: 1000\r\n\r\n", b""),
+        (HEAD + b"content-length: 1000\r\n\r\n", b" "),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),  # after an answer, on the kept connection
+    ],
+    ids=[
+        "silent",
+        "newlines",
+        "half a header",
+        "header drips",
+        "no body",
+        "body drips",
+        "chunks drip",
+        "second request",
+    ],
+)
+def test_who_does_not_finish_a_request_is_closed(server: ServerProcess, begin: bytes, drip: bytes) -> None:
+    before = server.metric("transduce_http_request_read_timeouts_total")
+    with server.connect() as connection:
+        connection.sendall(begin)
+        if begin.endswith(b"\r\n\r\n") and b"livez" in begin:
+            assert_live(connection)
+        elapsed_s = seconds_until_closed(connection, drip)
+    assert READ_TIMEOUT_S * 0.9 < elapsed_s < READ_TIMEOUT_S + 2
+    assert server.metric("transduce_http_request_read_timeouts_total") == before + 1
+
+
+def test_an_idle_connection_is_kept_between_requests(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert_live(connection)
+            time.sleep(READ_TIMEOUT_S * 1.3)
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert_live(connection)
+
+
+def test_slow_clients_do_not_hold_up_others(server: ServerProcess, client: httpx.Client) -> None:
+    connections = [server.connect() for _ in range(100)]
+    try:
+        for connection in connections:
+            connection.sendall(HEAD)
+        answer = client.post("/v1/translate", json={"text": GOLDEN, "source": "en", "target": "de"})
+        assert answer.status_code == 200
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 10_000 + b"\r\n", b"431"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"431"),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 15_000 + b"\r\n\r\n", b"200"),
+        (HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}", b"400"),
+        (HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}", b"400"),
+        (HEAD + b"content-length: -5\r\n\r\n{}", b"400"),
+        (HEAD + b"content-length: abc\r\n\r\n{}", b"400"),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}", b"400"),
+        (b"GET /livez HTTP/1.1\nhost: x\n\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", b"400"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
+    ],
+    ids=["long header", "many headers", "long path", "15 kB header", "length and chunks", "two lengths",
+         "negative length", "no number", "bad chunk", "bare newlines", "TLS", "SSH", "HTTP/2"],
+)  # fmt: skip
+def test_what_is_no_http_is_refused(server: ServerProcess, sent: bytes, status: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall(sent)
+        answer = connection.recv(65_536)
+    assert answer.split(b" ")[:2] == [b"HTTP/1.1", status]
+    if status != b"200":
+        assert b'{"error":{"code":' in answer
+    assert server.metric("transduce_inflight_requests") == 0
+
+
+def test_a_header_without_end_is_cut_off(server: ServerProcess) -> None:
+    def send_for_ever(connection: socket.socket) -> None:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nx: ")
+        for _ in range(1000):
+            connection.sendall(b"y" * 10_000)
+            time.sleep(0.001)
+
+    with server.connect() as connection, pytest.raises(OSError, match=r"Broken pipe|reset"):
+        send_for_ever(connection)
+
+
+def test_too_much_is_refused_before_it_is_invited(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        connection.sendall(HEAD + b"content-length: 30000000\r\nexpect: 100-continue\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
+def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
+    one = b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-request-id: %d\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(b"".join(one % number for number in range(50)))
+        received = b""
+        while received.count(b"x-request-id: ") < 50:
+            received += connection.recv(65_536)
+    ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
+    assert ids == [b"%d" % number for number in range(50)]
+
+
+def test_a_body_that_ends_early_runs_nothing(server: ServerProcess) -> None:
+    before = server.metric("transduce_decode_steps_total")
+    with server.connect() as connection:
+        connection.sendall(HEAD + b'content-length: 100\r\n\r\n{"text":')
+    name = 'transduce_rejected_total{reason="cancelled"}'
+    deadline = time.monotonic() + 5
+    while server.metric(name) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert server.metric("transduce_decode_steps_total") == before
+
+
+def test_one_connection_too_many(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"max_connections": 3}) as server:
+        server.ready()
+        held = [server.connect() for _ in range(3)]
+        try:
+            with server.connect() as connection:
+                assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
+        finally:
+            for connection in held:
+                connection.close()
+        time.sleep(0.1)
+        assert server.metric("transduce_http_connections_refused_total") == 1

@@ -1,0 +1,184 @@
+"""From start to end as a real process: loading, ready, drain, and everything that stops a start."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.echo import GOLDEN
+from tests.api.server_process import ServerProcess
+
+BODY = {"text": GOLDEN, "source": "en", "target": "de"}
+STEP = "step_s=0.1"  # GOLDEN takes 11 steps
+
+
+def post(server: ServerProcess) -> httpx.Response:
+    with server.client() as client:
+        return client.post("/v1/translate", json=BODY)
+
+
+def wait_for_work(server: ServerProcess) -> None:
+    server.wait_until("transduce_inflight_requests", 1)
+
+
+def test_live_before_ready(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "load_s=1.5"]) as server, server.listening().client() as client:
+        assert client.get("/livez").status_code == 200
+        not_ready = client.get("/readyz")
+        assert (not_ready.status_code, not_ready.json()) == (503, {"status": "loading"})
+        refused = client.post("/v1/translate", json=BODY)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "not_ready"
+        assert int(refused.headers["retry-after"]) >= 1
+        server.wait_for("ready")
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+
+
+def test_a_signal_lets_running_work_end(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, STEP]) as server, ThreadPoolExecutor(1) as pool:
+        server.ready()
+        running = pool.submit(post, server)
+        wait_for_work(server)
+        with server.client() as client:
+            server.signal()
+            deadline = time.monotonic() + 0.5
+            while client.get("/readyz").status_code == 200:
+                assert time.monotonic() < deadline
+            assert client.get("/livez").status_code == 200
+            refused = client.post("/v1/translate", json=BODY)
+            assert refused.status_code == 503
+            assert "retry-after" in refused.headers
+        answer = running.result()
+        assert answer.status_code == 200
+        assert answer.json()["translations"][0]["text"] == GOLDEN
+        assert server.ended() == 0
+        assert not [line for line in server.log if '"level": "error"' in line]
+
+
+def test_a_drain_is_bounded_and_what_it_cuts_is_told(echo_command: list[str], tmp_path: Path) -> None:
+    hang = tmp_path / "hang"
+    settings: dict[str, object] = {"drain_timeout_s": 0.5}
+    with (
+        ServerProcess([*echo_command, f"hang_file={hang}"], settings) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        server.ready()
+        hang.touch()
+        running = pool.submit(post, server)
+        wait_for_work(server)
+        started = time.monotonic()
+        server.signal()
+        assert running.result().status_code == 503
+        assert server.ended() == 0
+        assert time.monotonic() - started < 0.5 + 1 + 2 + 1  # drain, engine, connections, slack
+
+
+def test_a_second_signal_ends_at_once(echo_command: list[str], tmp_path: Path) -> None:
+    hang = tmp_path / "hang"
+    with ServerProcess([*echo_command, f"hang_file={hang}"]) as server, ThreadPoolExecutor(1) as pool:
+        server.ready()
+        hang.touch()
+        running = pool.submit(post, server)
+        wait_for_work(server)
+        server.signal()
+        server.wait_for("draining")
+        started = time.monotonic()
+        server.signal()
+        assert server.ended() == 128 + signal.SIGTERM
+        assert time.monotonic() - started < 5
+        assert running.result().status_code == 503
+
+
+def test_work_is_taken_for_the_drain_delay(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"drain_delay_s": 1.5}) as server, server.ready().client() as client:
+        server.signal()
+        server.wait_for("draining")
+        assert client.get("/readyz").status_code == 503
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+        assert server.ended() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
+    with ServerProcess(echo_command) as server:
+        server.ready()
+        with server.connect(), server.connect() as half:  # a silent client and one with half a body
+            half.sendall(b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            children = psutil.Process(server.pid).children()
+            started = time.monotonic()
+            server.signal(number)
+            assert server.ended() == 0
+            assert time.monotonic() - started < 2
+            assert children == []
+
+
+def test_a_signal_while_loading(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "load_s=30"]) as server:
+        server.listening()
+        server.signal()
+        assert server.ended(5) == 0
+
+
+def test_many_callers_at_the_end(echo_command: list[str]) -> None:
+    """Whoever got an answer got a whole one."""
+    with ServerProcess([*echo_command, "step_s=0.005"]) as server:
+        server.ready()
+        codes: list[int] = []
+        is_over = threading.Event()
+
+        def call() -> None:
+            with server.client() as client:
+                while not is_over.is_set():
+                    try:
+                        answer = client.post("/v1/translate", json=BODY)
+                    except httpx.TransportError:
+                        return
+                    codes.append(answer.status_code)
+                    if answer.status_code == 200:
+                        assert json.loads(answer.content)["translations"][0]["text"] == GOLDEN
+
+        with ThreadPoolExecutor(8) as pool:
+            callers = [pool.submit(call) for _ in range(8)]
+            while codes.count(200) < 16:
+                time.sleep(0.01)
+            before = codes.count(200)
+            server.signal()
+            assert server.ended() == 0
+            is_over.set()
+            for caller in callers:
+                caller.result()
+        assert set(codes) <= {200, 503}
+        assert codes.count(200) > before
+
+
+def test_a_taken_port_is_one_clear_line(echo_command: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with ServerProcess(echo_command, {"port": port}) as server:
+            assert server.ended() == 1
+            assert server.errors == [f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"]
+
+
+def test_a_model_that_says_other_than_its_bundle_is_not_served(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "golden_says=Nobody draws."]) as server:
+        assert server.ended() == 78
+        (line,) = server.errors
+        assert line.startswith("transduce serve: bundle echo: 0 of 1 golden sentences")
+        assert not [entry for entry in server.log if '"event": "ready"' in entry]
+
+
+def test_a_model_too_large_for_the_settings_is_not_served(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"max_encode_tokens": 8}) as server:
+        assert server.ended() == 78
+        assert "max_encode_tokens (8)" in server.errors[0]
+        assert "max_source_length (64)" in server.errors[0]

@@ -1,0 +1,192 @@
+"""POST /v1/translate answers as documented. The echo model says what it hears, so the text comes back whole."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.api.echo import GOLDEN, POISON
+from tests.api.server_process import ServerProcess
+
+
+def ask(client: httpx.Client, text: object, **options: object) -> httpx.Response:
+    return client.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **options})
+
+
+def translated(client: httpx.Client, text: object, **options: object) -> dict[str, Any]:
+    answer = ask(client, text, **options)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def test_the_whole_answer(client: httpx.Client) -> None:
+    answer = translated(client, ["Anna draws. Nobody sees 42 cats!"])
+    score = answer["translations"][0]["segments"][0].pop("score")
+    other = answer["translations"][0]["segments"][1].pop("score")
+    tokens = answer["usage"].pop("source_tokens")
+    assert score < 0
+    assert other < 0
+    assert answer == {
+        "translations": [
+            {
+                "text": "Anna draws. Nobody sees 42 cats!",
+                "source": "en",
+                "segments": [
+                    {
+                        "source": {"start": 0, "end": 11},
+                        "target": {"start": 0, "end": 11},
+                        "finish_reason": "stop",
+                    },
+                    {
+                        "source": {"start": 12, "end": 32},
+                        "target": {"start": 12, "end": 32},
+                        "finish_reason": "stop",
+                    },
+                ],
+            }
+        ],
+        "model": {"name": "echo", "version": "1"},
+        "usage": {"target_tokens": tokens, "sentences": 2},
+    }
+
+
+def test_a_string_is_answered_with_a_list_of_one(client: httpx.Client) -> None:
+    assert [each["text"] for each in translated(client, GOLDEN)["translations"]] == [GOLDEN]
+
+
+def test_texts_come_back_in_order(client: httpx.Client) -> None:
+    texts = [f"Anna sees {number} cats." for number in range(100)]
+    assert [each["text"] for each in translated(client, texts)["translations"]] == texts
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u200b\ufeff\u00a0", "\u2028", "--- ...", "\U0001f600"])
+def test_a_text_without_words_is_not_given_to_the_model(
+    client: httpx.Client, server: ServerProcess, text: str
+) -> None:
+    before = server.metric("transduce_decode_steps_total")
+    answer = translated(client, text)
+    assert answer["translations"] == [{"text": text, "source": "en", "segments": []}]
+    assert answer["usage"] == {"source_tokens": 0, "target_tokens": 0, "sentences": 0}
+    assert server.metric("transduce_decode_steps_total") == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\u0000b",
+        "Anna \U0001f468\u200d\U0001f469\u200d\U0001f467 draws \U0001f1e9\U0001f1ea.",
+        "\u4f60\u597d\uff0c world",
+        "</s> <pad> >>fra<< <2de> \u2581 Anna",
+        "\ue000 Anna \ue001",
+        "<script>alert(1)</script>",
+        "\u202eAnna\u202c sees",
+        "  one\r\n\r\n\ttwo  \u2028three\x85\x0bfour\n",
+        "Anna " * 300,
+        "a" * 1500,
+        "\U0001f600 a " * 40,
+        "e\u0301" * 200,
+    ],
+)
+def test_what_the_model_does_not_change_comes_back(client: httpx.Client, text: str) -> None:
+    """Composed, as the tokenizer composes what it translates."""
+    import unicodedata
+
+    found = translated(client, text)["translations"][0]["text"]
+    assert unicodedata.normalize("NFC", found) == unicodedata.normalize("NFC", text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80))
+def test_any_text_is_answered_and_spans_stand_where_they_say(client: httpx.Client, text: str) -> None:
+    answer = translated(client, text, beam_size=1)["translations"][0]
+    source_end = target_end = 0
+    for segment in answer["segments"]:
+        source, target = segment["source"], segment["target"]
+        assert text[source_end : source["start"]] == answer["text"][target_end : target["start"]]
+        source_end, target_end = source["end"], target["end"]
+    assert text[source_end:] == answer["text"][target_end:]
+
+
+def test_n_best_joins_the_kth_of_each_segment(client: httpx.Client) -> None:
+    text = "Anna draws.\n\nNobody sees 42 cats!"
+    answer = translated(client, text, beam_size=4, num_hypotheses=3)["translations"][0]
+    first, second = (segment["hypotheses"] for segment in answer["segments"])
+    assert len(first) == len(second) == 3
+    assert [each["text"] for each in answer["hypotheses"]] == [
+        f"{left['text']}\n\n{right['text']}" for left, right in zip(first, second, strict=True)
+    ]
+    assert answer["hypotheses"][0]["text"] == answer["text"] == text
+    assert [each["score"] for each in first] == sorted((each["score"] for each in first), reverse=True)
+
+
+def test_without_n_best_there_are_no_hypotheses(client: httpx.Client) -> None:
+    answer = translated(client, GOLDEN)["translations"][0]
+    assert "hypotheses" not in answer
+    assert "hypotheses" not in answer["segments"][0]
+
+
+def test_a_length_that_is_reached_is_told(client: httpx.Client) -> None:
+    segment = translated(client, GOLDEN, max_target_length=2)["translations"][0]["segments"][0]
+    assert segment["finish_reason"] == "length"
+
+
+def test_the_length_penalty_counts(client: httpx.Client) -> None:
+    def score(**options: object) -> float:
+        found: float = translated(client, GOLDEN, beam_size=1, **options)["translations"][0]["segments"][0][
+            "score"
+        ]
+        return found
+
+    plain = score(length_penalty=0)
+    num_tokens = translated(client, GOLDEN)["usage"]["target_tokens"]
+    assert score(length_penalty=1) == pytest.approx(plain / ((5 + num_tokens) / 6))
+    assert score(length_penalty={"formula": "power", "alpha": 1}) == pytest.approx(plain / num_tokens)
+    assert score() == score(length_penalty=0.6) == score(length_penalty={"formula": "wu", "alpha": 0.6})
+
+
+def test_the_time_of_each_phase_is_told(client: httpx.Client) -> None:
+    timing = ask(client, GOLDEN).headers["server-timing"]
+    phases = re.fullmatch(r"(?:(?:^|, )\w+;dur=\d+\.\d\d)+", timing)
+    assert phases, timing
+    assert re.findall(r"(\w+);", timing) == ["tokenise", "queue", "encode", "decode", "detokenise"]
+
+
+def test_a_poisoned_sentence_fails_alone(client: httpx.Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        texts = [POISON if index == 3 else f"Anna sees {index} cats." for index in range(8)]
+        answers = list(pool.map(lambda text: ask(client, text), texts))
+    assert [answer.status_code for answer in answers] == [500 if index == 3 else 200 for index in range(8)]
+    assert answers[3].json()["error"]["code"] == "engine_failure"
+    assert client.get("/livez").status_code == 200
+
+
+def test_models(client: httpx.Client) -> None:
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["name"] == "echo"
+    assert model["language_pairs"] == [{"source": "en", "target": "de"}]
+    assert model["defaults"] == {"beam_size": 4, "length_penalty": {"formula": "wu", "alpha": 0.6}}
+
+
+def test_the_description_names_every_route_and_field(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    assert set(document["paths"]) == {"/v1/translate", "/v1/models", "/livez", "/readyz", "/metrics"}
+    schema = document["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"][
+        "schema"
+    ]
+    from app.api.native_schema import FIELDS
+
+    assert tuple(schema["properties"]) == FIELDS
+
+
+def test_the_page_loads_nothing(client: httpx.Client) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "/v1/translate" in page.text
+    assert not re.search(r"<script|src=|https?://|@import|url\(", page.text)
