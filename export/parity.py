@@ -84,3 +84,14 @@ def largest_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pa
         for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
     ]
     return float(np.max(differences))
+
+
+def mean_target_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pair]) -> float:
+    """How far the log-probability of a target's subword is from PyTorch's, on average; the end token counted."""
+    differences: list[Floats] = []
+    for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
+        columns = np.append(pair.target, EOS_ID)
+        positions = np.arange(len(columns))
+        one_shot = one_shot_log_probabilities(model, pair)
+        differences.append(np.abs(stepwise[positions, columns] - one_shot[positions, columns]))
+    return float(np.concatenate(differences).mean())

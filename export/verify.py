@@ -18,7 +18,7 @@ from app.runtime.ort_runner import OrtRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, write_variant
 from export.golden import NUM_ROWS, golden_options, golden_sources, translate_ids
-from export.parity import largest_difference, random_pairs
+from export.parity import Pair, largest_difference, mean_target_difference, random_pairs
 from export.report import Check, Report
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
@@ -29,6 +29,8 @@ from model.transformer import Transformer
 
 # Largest difference of a log-probability from PyTorch's fp32, by the precision of the graphs.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
+# Of int8, on average over the golden translations' subwords: graphs of other weights are far beyond it.
+MAX_MEAN_DIFFERENCE = 0.1
 MAX_BLEU_LOSS = 0.3
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 # "maximum output length during inference to input length + 50", section 6.1 of the paper.
@@ -115,6 +117,7 @@ class _Verification:
         for precision, runner in self._runners.items():
             yield self._golden(precision, runner)
         if "int8" in self._runners:
+            yield self._golden_scores(self._runners["int8"])
             yield self._alone_and_in_company(self._runners["int8"])
 
     def _log_probabilities(self, precision: Precision, runner: OrtRunner) -> Check:
@@ -178,6 +181,21 @@ class _Verification:
             different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
         detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
         return Check(f"{precision} golden ids", bool(lines) and different == 0, detail, different, 0)
+
+    def _golden_scores(self, runner: OrtRunner) -> Check:
+        """What int8 thinks of its golden translations, and what PyTorch thinks of them."""
+        lines = [line for line in self._bundle.golden if "int8" in line.ids]
+        pairs = [
+            Pair(
+                np.array(self._source_tokenizer.encode(line.source).ids, np.int32),
+                np.array(line.ids["int8"], np.int32),
+                join=0,
+            )
+            for line in lines
+        ]
+        value = mean_target_difference(self._model, runner, pairs) if pairs else float("nan")
+        detail = f"a subword's log-probability differs by {value:.3f} on average, limit {MAX_MEAN_DIFFERENCE}"
+        return Check("int8 golden scores", value <= MAX_MEAN_DIFFERENCE, detail, value, MAX_MEAN_DIFFERENCE)
 
     def _alone_and_in_company(self, runner: OrtRunner) -> Check:
         """A sentence's int8 ids must not depend on its neighbours."""

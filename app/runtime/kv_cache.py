@@ -60,6 +60,10 @@ class HostPool:
         block = values.numpy()
         self._values[:, rows, :, : block.shape[3]] = block
 
+    def read(self, num_rows: int) -> NDArray[Any]:
+        """Rows 0..num_rows-1 as they stand, without a copy: (planes, num_rows, num_heads, capacity, head_dim)."""
+        return self._values[:, :num_rows]
+
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Pool.copy`. Where no target is a source, row by row; else all at once, by way of a copy."""
         values = self._values

@@ -104,6 +104,11 @@ class OrtRunner:
         """What this runner can hold."""
         return self._limits
 
+    @property
+    def num_bindings(self) -> int:
+        """Step shapes that are bound now, at most MAX_BINDINGS."""
+        return len(self._bindings)
+
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`. Sentences of the same length run together, others by themselves: no padding."""
         by_length: defaultdict[int, list[int]] = defaultdict(list)

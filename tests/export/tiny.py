@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from app.bundle import Training, TrainingData
-from export.bundle_writer import BundleRequest
+from app.bundle import Bundle, Precision, Training, TrainingData
+from app.runtime.ort_runner import OrtRunner, load_runner
+from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
+from export.weights import weights_of
 from model.checkpoint import Saved, save
 from model.config import preset
 from model.corpus import Pair
@@ -17,6 +19,7 @@ from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 
 VOCAB_SIZE = 400
+MAX_LENGTH = 32
 WORDS = {
     "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",
     "letter": "Karte", "window": "Scheibe", "street": "Straße", "is": "ist", "near": "bei", "behind": "hinter",
@@ -76,3 +79,19 @@ def request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
         precisions=("int8", "fp16", "fp32"),
         facts=FACTS,
     )
+
+
+def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
+    """A whole bundle with all three variants, in `folder`/bundle; its checkpoint is `folder`/checkpoint."""
+    checkpoint = write_checkpoint(folder, model or random_model(max_length=MAX_LENGTH))
+    return write_bundle(checkpoint, folder / "bundle", request())
+
+
+def load_tiny_runner(
+    model: Transformer, precision: Precision, folder: Path, *, num_rows: int = 16
+) -> OrtRunner:
+    """The server's runner over one variant of a model, without the rest of a bundle."""
+    variant = write_variant(folder, weights_of(model), precision)
+    manifest = make_manifest(model, request(), {precision: variant}, folder)
+    bundle = Bundle(folder, manifest, ())
+    return load_runner(bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=1)

@@ -1,0 +1,228 @@
+"""A bundle is written whole or not at all, and read only as it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.bundle import load_bundle
+from app.errors import BundleError
+from app.text.tokenizer import Tokenizer
+from export.bundle_writer import ExportError, write_bundle
+from model.checkpoint import CheckpointError, load_model
+from model.transformer import Transformer
+from tests.export.tiny import random_model, request, write_checkpoint
+
+MARK = "a file that no bundle has"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_stands_in_a_bundle(tiny: Path) -> None:
+    bundle = load_bundle(tiny / "bundle")
+    manifest = bundle.manifest
+    assert set(contents(tiny / "bundle")) == set(manifest.files) | {"manifest.json"}
+    assert set(manifest.variants) == {"int8", "fp16", "fp32"}
+    assert manifest.variants["fp16"].encoder.outputs[0].dtype == "float16"
+    assert all(set(line.ids) == set(manifest.variants) for line in bundle.golden)
+    assert {line.beam_size for line in bundle.golden} == {1, 4}
+    card = bundle.file("MODEL_CARD.md").read_text("utf-8")
+    assert "# tiny-en-de 1" in card
+    assert "CC0-1.0" in card
+    sizes = {name: entry.size for name, entry in manifest.files.items()}
+    assert sizes["int8/decoder.onnx"] < sizes["fp16/decoder.onnx"] < sizes["fp32/decoder.onnx"]
+
+
+def test_its_weights_are_a_checkpoint_in_half_precision(tiny: Path) -> None:
+    ours, original = load_model(tiny / "bundle" / "weights"), load_model(tiny / "checkpoint")
+    for (name, found), expected in zip(ours.named_parameters(), original.parameters(), strict=True):
+        torch.testing.assert_close(found, expected.half().float(), rtol=0, atol=0, msg=name)
+
+
+def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+    write_bundle(tiny / "checkpoint", tmp_path / "again", request())
+    assert contents(tmp_path / "again") == contents(tiny / "bundle")
+
+
+# --- reading: what is refused ---
+
+
+def flip_a_byte(bundle: Path) -> str:
+    file = bundle / "int8" / "decoder.onnx"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    return "int8/decoder.onnx has another SHA-256"
+
+
+def truncate(bundle: Path) -> str:
+    file = bundle / "source.spm"
+    file.write_bytes(file.read_bytes()[:-1])
+    return "source.spm has"
+
+
+def remove(bundle: Path) -> str:
+    (bundle / "MODEL_CARD.md").unlink()
+    return "MODEL_CARD.md is missing"
+
+
+def add_a_file(bundle: Path) -> str:
+    (bundle / "int8" / "weights.bin").write_bytes(b"")
+    return "int8/weights.bin is not in the manifest"
+
+
+def replace_by_a_link(bundle: Path) -> str:
+    file = bundle / "target.spm"
+    file.unlink()
+    file.symlink_to("source.spm")
+    return "target.spm is a link"
+
+
+def link_a_folder(bundle: Path) -> str:
+    (bundle / "elsewhere").symlink_to(bundle.parent, target_is_directory=True)
+    return "elsewhere is a link"
+
+
+def change_manifest(change: Callable[[dict[str, object]], None], bundle: Path) -> None:
+    file = bundle / "manifest.json"
+    fields = json.loads(file.read_text("utf-8"))
+    change(fields)
+    file.write_text(json.dumps(fields), "utf-8")
+
+
+def list_a_path(path: str) -> Callable[[Path], str]:
+    def spoil(bundle: Path) -> str:
+        entry = {"size": 1, "sha256": "0" * 64}
+        change_manifest(lambda fields: fields["files"].update({path: entry}), bundle)  # type: ignore[attr-defined]
+        return f"{path!r} is not a plain path"
+
+    return spoil
+
+
+def claim_another_format(bundle: Path) -> str:
+    change_manifest(lambda fields: fields.update(format_version=2), bundle)
+    return "format_version"
+
+
+def add_a_field(bundle: Path) -> str:
+    change_manifest(lambda fields: fields.update(surprise=1), bundle)
+    return "surprise"
+
+
+def spoil_golden(bundle: Path) -> str:
+    file = bundle / "golden.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"{", b"[", 1))
+    return "golden.jsonl has another SHA-256"
+
+
+SPOILERS = [
+    flip_a_byte, truncate, remove, add_a_file, replace_by_a_link, link_a_folder, list_a_path("/etc/passwd"),
+    list_a_path("../up.onnx"), list_a_path("int8/../../up.onnx"), list_a_path("int8\\decoder.onnx"), list_a_path("./x"),
+    claim_another_format, add_a_field, spoil_golden,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", SPOILERS)
+def test_a_spoiled_bundle_is_refused(spoil: Callable[[Path], str], own_bundle: Path) -> None:
+    load_bundle(own_bundle)
+    expected = spoil(own_bundle)
+    with pytest.raises(BundleError) as caught:
+        load_bundle(own_bundle)
+    assert any(expected in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_every_problem_is_listed_at_once(own_bundle: Path) -> None:
+    spoilers = (flip_a_byte, truncate, remove, add_a_file, link_a_folder, list_a_path("/etc/passwd"))
+    expected = [spoil(own_bundle) for spoil in spoilers]
+    with pytest.raises(BundleError) as caught:
+        load_bundle(own_bundle)
+    for text in expected:
+        assert any(text in problem for problem in caught.value.problems), text
+    assert len(caught.value.problems) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "missing"), (b"{", "Invalid JSON"), (b"\xff", "manifest")]
+)
+def test_a_manifest_that_cannot_be_read(content: bytes | None, problem: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(BundleError, match=problem):
+        load_bundle(tmp_path)
+
+
+# --- writing ---
+
+
+class Interruption(Exception):
+    """Stands for whatever ends an export in the middle."""
+
+
+@pytest.mark.parametrize("stage", ["int8 graphs", "golden sentences", "checking"])
+def test_an_interrupted_export_leaves_the_old_bundle(stage: str, tiny: Path, own_bundle: Path) -> None:
+    before = contents(own_bundle)
+
+    def interrupt(name: str) -> None:
+        if name == stage:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        write_bundle(tiny / "checkpoint", own_bundle, request(version="2"), on_progress=interrupt)
+    assert contents(own_bundle) == before
+    assert names(own_bundle.parent) == [own_bundle.name]
+
+
+def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
+    # What a killed export leaves behind is in nobody's way.
+    (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
+    (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
+    only_int8 = replace(request(version="2"), precisions=("int8",))
+    write_bundle(tiny / "checkpoint", own_bundle, only_int8)
+    manifest = load_bundle(own_bundle).manifest
+    assert (manifest.version, set(manifest.variants)) == ("2", {"int8"})
+    assert names(own_bundle.parent) == [own_bundle.name]
+
+
+def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text("precious")
+    with pytest.raises(ExportError, match="is not a bundle"):
+        write_bundle(tiny / "checkpoint", tmp_path, request())
+    assert names(tmp_path) == [MARK]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (request(name="Tiny EN-DE"), "name"),
+        (request(version=""), "version"),
+        (replace(request(), target="deutsch!"), "target"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused(
+    wanted: object, problem: str, tiny: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=problem):
+        write_bundle(tiny / "checkpoint", tmp_path / "new", wanted)  # type: ignore[arg-type]
+    assert names(tmp_path) == []
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    model = random_model(max_length=16)
+    larger = Transformer(replace(model.config, vocab_size=model.config.vocab_size + 8))
+    checkpoint = write_checkpoint(tmp_path, larger)
+    assert Tokenizer(checkpoint / "tokenizer.spm").vocab_size == model.config.vocab_size
+    with pytest.raises(CheckpointError, match="400 subwords, the model's embedding 408"):
+        write_bundle(checkpoint, tmp_path / "bundle", request())

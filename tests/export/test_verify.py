@@ -1,0 +1,154 @@
+"""`verify` passes what is sound and fails, with its line and exit code, what is not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from export.bundle_writer import file_entries
+from export.cli import add_export_arguments, add_verify_arguments, run_export, run_verify
+from export.report import ReportError, read_scores
+from export.verify import VerifyOptions, verify
+from model.checkpoint import CheckpointError, Saved, load, save
+from tests.export.tiny import FACTS, random_model, sentences, write_checkpoint
+
+
+def rewrite_manifest(bundle: Path) -> None:
+    """List a changed bundle's files as they are now."""
+    manifest = load_bundle_unchecked(bundle)
+    manifest["files"] = {name: entry.model_dump() for name, entry in file_entries(bundle).items()}
+    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+
+
+def load_bundle_unchecked(bundle: Path) -> dict[str, object]:
+    fields: dict[str, object] = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    return fields
+
+
+def verify_arguments(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_verify_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def failed(bundle: Path, options: VerifyOptions) -> list[str]:
+    return [check.name for check in verify(bundle, options).checks if not check.is_passed]
+
+
+def test_a_sound_bundle_passes_against_its_checkpoint_and_its_own_weights(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    arguments = (str(tiny / "bundle"), "--checkpoint", str(tiny / "checkpoint"), "--json", str(report))
+    assert run_verify(verify_arguments(*arguments)) == 0
+    fields = json.loads(report.read_text("utf-8"))
+    assert fields["is_passed"] is True
+    names = [check["name"] for check in fields["checks"]]
+    assert "fp32 log-probabilities" in names
+    assert "int8 alone and in a batch" in names
+    assert fields["skipped"]
+    assert "FAILED" not in capsys.readouterr().err
+    assert failed(tiny / "bundle", VerifyOptions()) == []
+
+
+def test_a_model_of_other_weights_fails(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = load(tiny / "checkpoint")
+    weights = dict(saved.model)
+    # One unit of it, since a norm forgets what is added to all.
+    weights["decoder.0.feed_forward.w_2.bias"][0] += 1e-2
+    changed = tmp_path / "changed"
+    save(changed, Saved(weights, saved.config, {}, {}), tiny / "checkpoint" / "tokenizer.spm")
+    assert run_verify(verify_arguments(str(tiny / "bundle"), "--checkpoint", str(changed))) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("FAILED")]
+    assert [line.split(":")[0] for line in lines] == ["FAILED fp32 log-probabilities"]
+
+
+def test_int8_graphs_of_another_model_fail(tiny: Path, tmp_path: Path) -> None:
+    """Neither their golden ids nor BLEU would show it."""
+    other = tmp_path / "other"
+    model = random_model(seed=2, max_length=32)
+    save(
+        other,
+        Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}),
+        tiny / "checkpoint/tokenizer.spm",
+    )
+    assert "int8 golden scores" in failed(tiny / "bundle", VerifyOptions(checkpoint=other))
+
+
+def test_golden_ids_that_the_graphs_do_not_give_fail(own_bundle: Path) -> None:
+    file = own_bundle / "golden.jsonl"
+    first, *others = file.read_text("utf-8").splitlines()
+    line = json.loads(first)
+    line["ids"]["int8"] = [9, 9, 9]
+    file.write_text("\n".join([json.dumps(line), *others]) + "\n", "utf-8")
+    rewrite_manifest(own_bundle)
+    assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids"]
+
+
+def test_a_checkpoint_of_another_size_is_refused(tiny: Path, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, random_model(max_length=32, d_ff=64))
+    with pytest.raises(CheckpointError, match="another size"):
+        verify(tiny / "bundle", VerifyOptions(checkpoint=checkpoint))
+
+
+def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_path: Path) -> None:
+    data = tmp_path / "made.tsv"
+    data.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in sentences()[:6]), "utf-8")
+    report = verify(tiny / "bundle", VerifyOptions(data=(str(data),), limit=4, beam_size=1))
+    assert [(score.test_set, score.precision) for score in report.scores] == [
+        ("made", "int8"),
+        ("made", "fp32"),
+    ]
+    assert report.checks[-1].name == "int8 BLEU on made"
+    assert report.skipped == ()
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report.to_json()), "utf-8")
+    assert read_scores(file) == report.scores
+
+
+def test_a_file_without_scores_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    for content in ("{}", "[1]", "no JSON", '[{"test_set": "x"}]'):
+        file.write_text(content)
+        with pytest.raises(ReportError, match="holds no scores"):
+            read_scores(file)
+
+
+def test_the_command_writes_a_bundle(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = tmp_path / "facts.toml"
+    facts.write_text(
+        f'summary = "{FACTS.summary}"\ngood_at = ["x"]\nbad_at = ["y"]\nweights_licence = "Apache-2.0"\n'
+        '[training]\ncommit = "abc"\nnum_steps = 3\n'
+        '[[training.data]]\nname = "made up"\nnum_pairs = 400\nlicence = "CC0-1.0"\n',
+        "utf-8",
+    )
+    parser = argparse.ArgumentParser()
+    add_export_arguments(parser)
+    arguments = (
+        f"--checkpoint {tiny / 'checkpoint'} --output {tmp_path / 'new'} --name tiny --version 3 --source en "
+        f"--target de --precisions int8 --card {facts}"
+    )
+    assert run_export(parser.parse_args(arguments.split())) == 0
+    assert "files" in capsys.readouterr().out
+    manifest = load_bundle(tmp_path / "new").manifest
+    assert (manifest.name, manifest.version, list(manifest.variants)) == ("tiny", "3", ["int8"])
+
+
+@pytest.mark.parametrize("command", ["export", "verify"])
+def test_help_needs_no_torch_and_no_onnx(command: str) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'onnx', 'onnxruntime', 'safetensors'): sys.modules[name] = None\n"
+        f"from transduce.cli import main; main(['{command}', '--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout

@@ -1,0 +1,112 @@
+"""The runner, step by step with its cache, gives the log-probabilities of PyTorch's one forward pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from app.decoding.options import DecodingOptions
+from app.runtime.interface import StepInput
+from export.golden import translate_ids
+from export.parity import Pair, largest_difference, random_pairs
+from model.config import BOS_ID, EOS_ID
+from model.search import beam_search, greedy_search
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+
+FORMS: list[dict[str, Any]] = [
+    {"norm": "post", "activation": "relu", "positions": "sinusoidal"},
+    {"norm": "pre", "activation": "relu", "positions": "learned"},
+    {"norm": "post", "activation": "gelu", "positions": "learned"},
+    {"norm": "pre", "activation": "gelu", "positions": "sinusoidal"},
+    {"norm": "post", "activation": "silu", "positions": "sinusoidal"},
+    {"norm": "pre", "activation": "silu", "positions": "sinusoidal"},
+    {"d_model": 128, "num_encoder_layers": 3, "num_decoder_layers": 1},
+]
+NAMES = ["-".join(map(str, form.values())) for form in FORMS]
+
+
+def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list[Pair]:
+    return random_pairs(
+        np.random.default_rng(seed),
+        num_pairs=num_pairs,
+        vocab_size=VOCAB_SIZE,
+        max_length=max_length,
+        max_join=7,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS, ids=NAMES)
+def test_fp32_log_probabilities_of_rows_that_join_at_different_steps(
+    form: dict[str, Any], tmp_path: Path
+) -> None:
+    model = random_model(max_length=24, **form)
+    runner = load_tiny_runner(model, "fp32", tmp_path)
+    for seed in (1, 2):
+        assert largest_difference(model, runner, ragged_pairs(seed)) < 2e-5
+
+
+def test_the_longest_source_and_target_fit(tmp_path: Path) -> None:
+    model = random_model(max_length=24)
+    runner = load_tiny_runner(model, "fp32", tmp_path)
+    ids = np.random.default_rng(3).integers(EOS_ID + 1, VOCAB_SIZE, 23).astype(np.int32)
+    longest = Pair(np.append(ids, EOS_ID).astype(np.int32), ids, 0)
+    shortest = Pair(np.array([EOS_ID], np.int32), ids[:1], 0)
+    assert largest_difference(model, runner, [longest, shortest]) < 2e-5
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 2e-2), ("int8", 0.3)])
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=[NAMES[0], NAMES[3]])
+def test_other_precisions_are_close(
+    precision: Any, tolerance: float, form: dict[str, Any], tmp_path: Path
+) -> None:
+    model = random_model(max_length=24, **form)
+    runner = load_tiny_runner(model, precision, tmp_path)
+    assert largest_difference(model, runner, ragged_pairs(4)) < tolerance
+
+
+def test_top_candidates_are_the_largest_log_probabilities(tmp_path: Path) -> None:
+    runner = load_tiny_runner(random_model(max_length=24), "fp32", tmp_path)
+    pairs = ragged_pairs(5)
+    runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
+    for num_candidates in (1, 2, 8, 3):
+        step = StepInput(
+            np.full(len(pairs), BOS_ID, np.int32), np.zeros(len(pairs), np.int32), num_candidates
+        )
+        everything = runner.log_probabilities(step).copy()
+        output = runner.decode(step)
+        expected = np.argsort(-everything, axis=1, kind="stable")[:, :num_candidates]
+        np.testing.assert_array_equal(output.ids, expected)
+        np.testing.assert_array_equal(
+            output.log_probabilities, np.take_along_axis(everything, expected, axis=1)
+        )
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_engine_over_the_runner_finds_what_the_reference_search_finds(
+    beam_size: int, tmp_path: Path
+) -> None:
+    model = random_model(max_length=24)
+    runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=16)
+    sources = [pair.source.tolist() for pair in ragged_pairs(6, num_pairs=14)]
+    options = DecodingOptions(beam_size=beam_size, max_target_length=12)
+    expected = [
+        greedy_search(model, source, max_target_length=12).ids
+        if beam_size == 1
+        else beam_search(model, source, beam_size=beam_size, max_target_length=12)[0].ids
+        for source in sources
+    ]
+    assert translate_ids(runner, sources, options) == expected
+
+
+def test_int8_rows_of_zeros_stay_zeros(tmp_path: Path) -> None:
+    """A hidden layer that ReLU silences for every row has no magnitude to divide by."""
+    model = random_model(max_length=24)
+    with torch.no_grad():
+        for layer in [*model.encoder, *model.decoder]:
+            layer.feed_forward.w_1.bias.fill_(-1000.0)
+    runner = load_tiny_runner(model, "int8", tmp_path)
+    assert largest_difference(model, runner, ragged_pairs(7)) < 0.3

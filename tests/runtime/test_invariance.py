@@ -1,0 +1,76 @@
+"""int8: a sentence's numbers are the same, bit for bit, alone and in any company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.runtime.interface import Floats, Int32s, StepInput
+from app.runtime.ort_runner import OrtRunner
+from model.config import BOS_ID, EOS_ID
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+
+NUM_SENTENCES = 60
+NUM_STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return load_tiny_runner(random_model(max_length=32), "int8", tmp_path_factory.mktemp("int8"), num_rows=64)
+
+
+def random_sources(seed: int) -> list[Int32s]:
+    random_numbers = np.random.default_rng(seed)
+    lengths = random_numbers.integers(1, 32, NUM_SENTENCES)
+    return [
+        np.append(random_numbers.integers(EOS_ID + 1, VOCAB_SIZE, length - 1), EOS_ID).astype(np.int32)
+        for length in lengths
+    ]
+
+
+def follow(runner: OrtRunner, targets: Int32s) -> Floats:
+    """Distributions of rows that follow `targets` (rows, steps): (rows, steps, vocab_size)."""
+    num_rows, num_steps = targets.shape
+    found = [
+        runner.log_probabilities(StepInput(targets[:, step], np.full(num_rows, step, np.int32), 1)).copy()
+        for step in range(num_steps)
+    ]
+    return np.stack(found, axis=1)
+
+
+def test_alone_and_in_company(runner: OrtRunner) -> None:
+    sources = random_sources(1)
+    targets = (
+        np.random.default_rng(2).integers(EOS_ID + 1, VOCAB_SIZE, (NUM_SENTENCES, NUM_STEPS)).astype(np.int32)
+    )
+    targets[:, 0] = BOS_ID
+    runner.encode(sources, list(range(NUM_SENTENCES)))
+    together = follow(runner, targets)
+    for index, source in enumerate(sources):
+        runner.encode([source], [0])
+        alone = follow(runner, targets[index : index + 1])
+        np.testing.assert_array_equal(alone[0], together[index])
+
+
+def test_any_row_and_any_neighbours(runner: OrtRunner) -> None:
+    sources = random_sources(3)
+    targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
+    runner.encode(sources, list(range(NUM_SENTENCES)))
+    expected = follow(runner, targets)
+    for seed in (4, 5):
+        order = np.random.default_rng(seed).permutation(NUM_SENTENCES)[: 37 + seed]
+        runner.encode([sources[index] for index in order], list(range(len(order))))
+        np.testing.assert_array_equal(follow(runner, targets[: len(order)]), expected[order])
+
+
+def test_a_loud_neighbour_changes_nothing(runner: OrtRunner) -> None:
+    """With one scale a tensor instead of one a row, a neighbour of large numbers would coarsen all the others'."""
+    sources = random_sources(6)[:2]
+    quiet = np.full((2, NUM_STEPS), BOS_ID, np.int32)
+    loud = quiet.copy()
+    loud[1] = np.arange(NUM_STEPS) + 50
+    found = []
+    for targets in (quiet, loud):
+        runner.encode(sources, [0, 1])
+        found.append(follow(runner, targets)[0])
+    np.testing.assert_array_equal(*found)

@@ -1,0 +1,109 @@
+"""Copies of cache rows: cycles, chains and prefixes come out as if all were copied at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from app.runtime.interface import Int32s, StepInput
+from app.runtime.kv_cache import HostPool, PoolShape
+from app.runtime.ort_runner import OrtRunner
+from model.config import BOS_ID, EOS_ID
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+
+NUM_ROWS = 8
+SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=2, capacity=6, head_dim=3, dtype="float32")
+ROWS = np.arange(NUM_ROWS, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [
+        ([1, 0], [0, 1]),
+        ([1, 2, 3, 0], [0, 1, 2, 3]),
+        ([0, 1, 2], [1, 2, 3]),
+        ([3, 3, 3], [0, 1, 2]),
+        ([5, 7], [0, 1]),
+        ([0, 0, 2, 1], [0, 3, 1, 2]),
+    ],
+    ids=["swap", "cycle", "chain", "spread", "apart", "mixed"],
+)
+def test_a_pool_copies_as_if_all_at_once(sources: list[int], targets: list[int]) -> None:
+    pool = HostPool(SHAPE)
+    before = np.random.default_rng(1).standard_normal((4, NUM_ROWS, 2, 6, 3), np.float32)
+    pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(before), ROWS.tolist())
+    lengths = [(row % 6) + 1 for row in sources]
+    pool.copy(*(np.array(values, np.int32) for values in (sources, targets, lengths)))
+    after = pool.read(NUM_ROWS)
+    for source, target, length in zip(sources, targets, lengths, strict=True):
+        np.testing.assert_array_equal(after[:, target, :, :length], before[:, source, :, :length])
+    untouched = sorted(set(range(NUM_ROWS)) - set(targets))
+    np.testing.assert_array_equal(after[:, untouched], before[:, untouched])
+
+
+def test_no_copies_at_all_are_fine() -> None:
+    nothing = np.array([], np.int32)
+    HostPool(SHAPE).copy(nothing, nothing, nothing)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+    return load_tiny_runner(
+        random_model(max_length=16), "int8", tmp_path_factory.mktemp("rows"), num_rows=NUM_ROWS
+    )
+
+
+def random_ids(seed: int, size: int) -> Int32s:
+    return np.random.default_rng(seed).integers(EOS_ID + 1, VOCAB_SIZE, size).astype(np.int32)
+
+
+def start(runner: OrtRunner, *, same_source: bool) -> None:
+    """Encode a sentence a row and decode two steps of different subwords, which leaves 2 columns in each cache."""
+    lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
+    sources = [
+        np.append(random_ids(1 if same_source else row, n - 1), EOS_ID) for row, n in enumerate(lengths)
+    ]
+    runner.encode([source.astype(np.int32) for source in sources], list(range(NUM_ROWS)))
+    runner.decode(StepInput(np.full(NUM_ROWS, BOS_ID, np.int32), np.zeros(NUM_ROWS, np.int32), 1))
+    runner.decode(StepInput(random_ids(20, NUM_ROWS), np.ones(NUM_ROWS, np.int32), 1))
+
+
+def third_step(runner: OrtRunner, ids: Int32s) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return runner.log_probabilities(StepInput(ids, np.full(len(ids), 2, np.int32), 1)).copy()
+
+
+@pytest.mark.parametrize(
+    "sources", [[1, 2, 3, 4, 5, 6, 7, 0], [1, 0, 3, 2, 4, 5, 6, 7], [3, 3, 3, 3, 0, 0, 0, 0]]
+)
+def test_copied_rows_go_on_as_their_sources_would(runner: OrtRunner, sources: list[int]) -> None:
+    ids = random_ids(21, NUM_ROWS)
+    start(runner, same_source=False)
+    expected = third_step(runner, ids)
+    start(runner, same_source=False)
+    runner.copy_rows(np.array(sources, np.int32), ROWS, np.full(NUM_ROWS, 2, np.int32))
+    np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
+
+
+def test_reordered_beams_go_on_as_their_parents_would(runner: OrtRunner) -> None:
+    sources = [0, 0, 1, 5, 5, 2, 6, 6]
+    ids = random_ids(22, NUM_ROWS)
+    start(runner, same_source=True)
+    expected = third_step(runner, ids)
+    assert len(np.unique(expected, axis=0)) == NUM_ROWS
+    start(runner, same_source=True)
+    runner.reorder(np.array(sources, np.int32), ROWS, np.full(NUM_ROWS, 2, np.int32))
+    np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
+
+
+def test_what_a_row_held_before_is_forgotten(runner: OrtRunner, tmp_path: Path) -> None:
+    long, short = np.append(random_ids(30, 15), EOS_ID).astype(np.int32), np.append(random_ids(31, 2), EOS_ID)
+    step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 4)
+    runner.encode([short.astype(np.int32)], [0])
+    expected = runner.decode(step).log_probabilities.copy()
+    runner.encode([long], [0])
+    assert not np.array_equal(runner.decode(step).log_probabilities, expected)
+    runner.encode([short.astype(np.int32)], [0])
+    np.testing.assert_array_equal(runner.decode(step).log_probabilities, expected)

@@ -1,0 +1,123 @@
+"""What does not load, or does not run, is told in our own errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from app.bundle import Bundle, Manifest
+from app.errors import BundleError, EngineFailure
+from app.runtime.interface import StepInput
+from app.runtime.ort_runner import MAX_BINDINGS, OrtRunner, load_runner
+from app.runtime.session import choose_device, choose_precision
+from export.bundle_writer import make_manifest, write_variant
+from export.weights import weights_of
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model, request
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("bundle")
+    model = random_model(max_length=16)
+    variants = {name: write_variant(folder, weights_of(model), name) for name in request().precisions}
+    return Bundle(folder, make_manifest(model, request(), variants, folder), ())
+
+
+def only(bundle: Bundle, *precisions: str) -> Bundle:
+    variants = {name: variant for name, variant in bundle.manifest.variants.items() if name in precisions}
+    return Bundle(bundle.path, bundle.manifest.model_copy(update={"variants": variants}), ())
+
+
+def with_decoder(bundle: Bundle, **changes: Any) -> Bundle:
+    """The int8 variant, its decoder's entry changed."""
+    fields = bundle.manifest.model_dump()
+    fields["variants"]["int8"]["decoder"] |= changes
+    return Bundle(bundle.path, Manifest.model_validate(fields), ())
+
+
+def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> OrtRunner:
+    return load_runner(bundle, precision=precision, device=device, num_rows=4, num_threads=1)
+
+
+def test_auto_takes_the_variant_that_suits_the_device(bundle: Bundle) -> None:
+    assert choose_precision(bundle, "cpu", "auto") == "int8"
+    assert choose_precision(only(bundle, "fp32", "fp16"), "cpu", "auto") == "fp32"
+    assert choose_precision(only(bundle, "fp16"), "cpu", "auto") == "fp16"
+    assert choose_precision(bundle, "cuda", "auto") == "fp16"
+    assert choose_precision(bundle, "cpu", "fp32") == "fp32"
+
+
+def test_a_missing_variant_is_named_beside_those_there_are(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match=r"no fp16 variant for device cuda: the bundle has fp32, int8"):
+        choose_precision(only(bundle, "int8", "fp32"), "cuda", "auto")
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(bundle: Bundle) -> None:
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(BundleError, match="no CUDA provider"):
+        load(bundle, device="cuda")
+
+
+def test_a_graph_that_is_not_one(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "int8").mkdir()
+    (tmp_path / "int8" / "encoder.onnx").write_bytes(b"this is no graph")
+    broken = Bundle(tmp_path, bundle.manifest, ())
+    with pytest.raises(BundleError, match=r"int8/encoder\.onnx does not load"):
+        load(broken)
+
+
+def test_every_difference_from_the_manifest_is_listed(bundle: Bundle) -> None:
+    inputs = [spec.model_dump() for spec in bundle.manifest.variants["int8"].decoder.inputs]
+    inputs[0]["name"] = "subwords"
+    inputs[1]["dtype"] = "int64"
+    inputs[4]["axes"] = ("rows", 2, 99, 32)
+    with pytest.raises(BundleError) as caught:
+        load(with_decoder(bundle, inputs=inputs))
+    text = "\n".join(caught.value.problems)
+    assert "unexpected input ids" in text
+    assert "has no input subwords" in text
+    assert "positions is tensor(int32), the manifest says int64" in text
+    assert "self_key_0 has axes" in text
+    assert len(caught.value.problems) == 4
+
+
+def test_a_forward_that_fails_is_an_engine_failure_and_the_next_one_runs(bundle: Bundle) -> None:
+    runner = load(bundle)
+    runner.encode([np.array([5, 2], np.int32)], [0])
+    step = StepInput(np.array([1], np.int32), np.array([0], np.int32), 2)
+    expected = runner.decode(step).ids.copy()
+    with pytest.raises(EngineFailure, match="the forward pass failed"):
+        runner.decode(replace(step, ids=np.array([VOCAB_SIZE + 5], np.int32)))
+    with pytest.raises(EngineFailure, match="the forward pass failed"):
+        runner.encode([np.array([VOCAB_SIZE + 5, 2], np.int32)], [0])
+    np.testing.assert_array_equal(runner.decode(step).ids, expected)
+
+
+def test_scores_that_are_not_numbers_reach_the_caller(tmp_path: Path) -> None:
+    """They are its to judge, row by row."""
+    model = random_model(max_length=16)
+    model.embedding.weight.data[7] = float("nan")
+    runner = load_tiny_runner(model, "fp32", tmp_path)
+    runner.encode([np.array([5, 2], np.int32)] * 2, [0, 1])
+    output = runner.decode(StepInput(np.array([1, 1], np.int32), np.zeros(2, np.int32), 2))
+    assert not np.isfinite(output.log_probabilities).any()
+
+
+def test_bindings_are_bounded(bundle: Bundle) -> None:
+    runner = load(bundle)
+    runner.encode([np.array([5, 2], np.int32)], [0])
+    for num_candidates in range(1, MAX_BINDINGS + 5):
+        runner.decode(StepInput(np.array([1], np.int32), np.array([0], np.int32), num_candidates))
+    assert runner.num_bindings == MAX_BINDINGS
+
+
+def test_limits_come_from_the_manifest(bundle: Bundle) -> None:
+    limits = load(bundle).limits
+    assert (limits.num_rows, limits.vocab_size, limits.max_source_length) == (4, VOCAB_SIZE, 16)
+    assert (limits.max_target_length, limits.bos_id, limits.eos_id) == (16, 1, 2)
