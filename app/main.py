@@ -30,7 +30,7 @@ from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
-from app.api.server import ServeOptions, Server, listen
+from app.api.server import ServeOptions, Server, end_on_signal, listen
 from app.api.service import Service
 from app.bundle import Golden, Manifest, Precision, load_bundle
 from app.decoding.options import DecodingOptions
@@ -300,6 +300,7 @@ def serve(overrides: dict[str, object]) -> int:
 def run(application: Application) -> int:
     """Serve an application; as `serve`."""
     settings = application.settings
+    end_on_signal()
     listener = listen(settings.host, settings.port)
     server = Server(
         application.app, application.service, _serve_options(settings), close_engine=application.close_engine

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.server_process import ServerProcess
+from tests.export.tiny import write_tiny_bundle
+
+SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    write_tiny_bundle(folder)
+    return folder / "bundle"
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {"bundle": tiny_bundle, "precision": request.param, "num_threads": 1}
+    with ServerProcess(SERVE, settings) as process:
+        yield process.ready()

@@ -1,0 +1,181 @@
+"""`transduce serve` with a bundle of random weights, over sockets: the whole way, with nothing replaced."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.bundle import load_bundle
+from app.text.tokenizer import Tokenizer
+from tests.api.server_process import ServerProcess
+from tests.e2e.conftest import SERVE
+
+
+def translated(client: httpx.Client, text: object, **options: object) -> Any:
+    answer = client.post("/v1/translate", json={"text": text, "source": "en", "target": "de", **options})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_golden_sentences_over_http(server: ServerProcess, tiny_bundle: Path) -> None:
+    bundle = load_bundle(tiny_bundle)
+    tokenizer = Tokenizer(bundle.file("target.spm"))
+    longest = bundle.manifest.max_target_length - 1
+    with server.client() as client:
+        precision = client.get("/v1/models").json()["models"][0]["precision"]
+        checked = 0
+        for line in bundle.golden:
+            answer = translated(client, line.source, beam_size=line.beam_size, max_target_length=longest)
+            if len(answer["translations"][0]["segments"]) == 1:
+                carried = tokenizer.encode(line.source).carried
+                expected = tokenizer.decode(line.ids[precision], carried).text
+                assert answer["translations"][0]["text"] == expected
+                checked += 1
+    assert checked
+
+
+def test_alone_or_in_company(server: ServerProcess) -> None:
+    texts = [
+        f"The {word} is near the old bridge {number}."
+        for number, word in enumerate(["station", "tower"] * 12)
+    ]
+    with server.client() as client:
+        alone = [translated(client, text, beam_size=1 + index % 5) for index, text in enumerate(texts)]
+        with ThreadPoolExecutor(8) as pool:
+            together = list(
+                pool.map(
+                    lambda each: translated(client, each[1], beam_size=1 + each[0] % 5), enumerate(texts)
+                )
+            )
+    assert [each["translations"][0]["text"] for each in together] == [
+        each["translations"][0]["text"] for each in alone
+    ]
+
+
+def test_a_text_of_several_lines_keeps_its_shape(server: ServerProcess) -> None:
+    text = "  The station is open.\n\n\tThe tower is large. The bridge is small.\r\n--\r\n"
+    with server.client() as client:
+        answer = translated(client, text)["translations"][0]
+    assert len(answer["segments"]) == 3
+    rebuilt, done = "", 0
+    for segment in answer["segments"]:
+        source, target = segment["source"], segment["target"]
+        rebuilt += text[done : source["start"]] + answer["text"][target["start"] : target["end"]]
+        done = source["end"]
+    assert rebuilt + text[done:] == answer["text"]
+
+
+def test_a_sentence_longer_than_the_model_is_translated_whole(server: ServerProcess) -> None:
+    text = "the old green station is near the new bridge, " * 20
+    with server.client() as client:
+        answer = translated(client, text)["translations"][0]
+    assert len(answer["segments"]) > 5
+    covered = "".join(text[s["source"]["start"] : s["source"]["end"]] for s in answer["segments"])
+    assert covered.replace(" ", "") == text.replace(" ", "")
+
+
+def test_no_log_line_holds_what_a_user_sent(server: ServerProcess) -> None:
+    canary = "Xylophon7391"
+    with server.client() as client:
+        translated(client, f"The {canary} is open.")
+        for content in (f'{{"text": "{canary}', json.dumps({"text": canary, canary: 1})):
+            client.post("/v1/translate", content=content, headers={"content-type": "application/json"})
+        client.get(
+            f"/{canary}?{canary}", headers={"x-request-id": f"{canary} {canary}", "user-agent": canary}
+        )
+    assert server.log
+    assert canary not in "".join(server.log)
+    assert canary not in "".join(server.errors)
+
+
+def test_every_log_line_is_one_json_object_in_ascii(server: ServerProcess) -> None:
+    with server.client() as client:
+        forged = '\n{"level": "error"}\x1b[31m\u2028'
+        translated(client, forged)
+        client.get("/%0a%7b%22level%22%3a1%7d")
+    for line in server.log:
+        assert line.isascii()
+        assert {"time", "level", "logger", "event"} <= json.loads(line).keys()
+
+
+def broken(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(tiny_bundle, tmp_path / "broken"))
+
+
+def refusal(bundle: Path, **settings: object) -> list[str]:
+    with ServerProcess(SERVE, {"bundle": bundle, "num_threads": 1, **settings}) as server:
+        assert server.ended() == 78
+        assert not [line for line in server.log if '"event": "ready"' in line]
+        assert not [line for line in server.errors if "Traceback" in line]
+        return server.errors
+
+
+def test_every_problem_of_a_bundle_is_told_on_a_line_of_its_own(tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = broken(tiny_bundle, tmp_path)
+    graph = bundle / "fp32" / "decoder.onnx"
+    content = bytearray(graph.read_bytes())
+    content[-100] ^= 0xFF
+    graph.write_bytes(content)
+    (bundle / "MODEL_CARD.md").unlink()
+    (bundle / "extra").write_text("x", "utf-8")
+    lines = refusal(bundle)
+    assert len(lines) == 3
+    assert all(line.startswith("transduce serve: bundle broken: ") for line in lines)
+    assert [name for name in ("decoder.onnx", "MODEL_CARD.md", "extra") if name in "".join(lines)] == [
+        "decoder.onnx",
+        "MODEL_CARD.md",
+        "extra",
+    ]
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "a file"])
+def test_no_bundle_at_all(tmp_path: Path, what: str) -> None:
+    bundle = tmp_path / "nothing"
+    if what == "empty":
+        bundle.mkdir()
+    if what == "a file":
+        bundle.write_text("", "utf-8")
+    (line,) = refusal(bundle)
+    assert line.startswith("transduce serve: bundle nothing: ")
+
+
+def test_swapped_golden_sentences_are_noticed(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Weights and hashes are right, but the model does not say what the bundle promises."""
+    import hashlib
+
+    bundle = broken(tiny_bundle, tmp_path)
+    golden = bundle / "golden.jsonl"
+    lines = [json.loads(line) for line in golden.read_text("utf-8").splitlines()]
+    for line in lines:
+        line["ids"] = {precision: [5, *ids] for precision, ids in line["ids"].items()}
+    golden.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    content = golden.read_bytes()
+    manifest["files"]["golden.jsonl"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    (line,) = refusal(bundle)
+    assert f"0 of {len(lines)} golden sentences" in line
+
+
+def test_a_misspelled_variable_stops_the_start(tiny_bundle: Path) -> None:
+    lines = refusal(tiny_bundle, prot=1, max_beam_size=99)
+    assert lines == [
+        "transduce serve: TRANSDUCE_PROT is not a setting; did you mean TRANSDUCE_PORT?\n",
+        "transduce serve: TRANSDUCE_MAX_BEAM_SIZE: Input should be less than or equal to 16\n",
+    ]
+
+
+def test_a_gpu_that_is_not_there(tiny_bundle: Path) -> None:
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has CUDA")
+    (line,) = refusal(tiny_bundle, device="cuda")
+    assert "cuda" in line.lower() or "gpu" in line.lower()
