@@ -31,8 +31,8 @@ def load_runner(
 ) -> OrtRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
-    num_threads: threads of one operator, on the CPU. Raises BundleError for a device or variant that is
-    not there and for graphs that do not load or differ from the manifest.
+    num_threads: threads of one operator, on the CPU. Raises BundleError for a variant that is not there
+    and for graphs that do not load or differ from the manifest, SettingsError for a device that is not there.
     """
     chosen = choose_device(device)
     variant = bundle.manifest.variants[choose_precision(bundle, chosen, precision)]

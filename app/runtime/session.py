@@ -7,11 +7,12 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from app.bundle import Bundle, GraphSpec, Precision, TensorSpec
-from app.errors import BundleError, EngineFailure
+from app.errors import BundleError, EngineFailure, SettingsError
 
 logger = logging.getLogger(__name__)
 
@@ -19,23 +20,12 @@ Device = Literal["cpu", "cuda"]
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
 # Read when a session is made. Row after row through the fused kernel is slower from a few rows on than one
-# matrix product a row and head, which `benchmarks/step.py` measures (`--fused-attention` takes it back).
+# matrix product a row and head, as `benchmarks/step.py` measures (its variants that end in -fused).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
-# Each of ONNX Runtime's errors derives from Exception directly; its binding raises the other two.
+# Each of ONNX Runtime's own errors derives from Exception directly; its binding raises the other two as well.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
-    native.EPFail,
-    native.EngineError,
-    native.Fail,
-    native.InvalidArgument,
-    native.InvalidGraph,
-    native.InvalidProtobuf,
-    native.ModelLoaded,
-    native.NoModel,
-    native.NoSuchFile,
-    native.NotFound,
-    native.NotImplemented,
-    native.RuntimeException,
+    *(found for found in vars(native).values() if isinstance(found, type) and issubclass(found, Exception)),
     RuntimeError,
     ValueError,
 )
@@ -54,18 +44,33 @@ class SessionOptions:
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
-    """The device to run on: `auto` is a GPU where this installation of ONNX Runtime can use one.
+    """The device to run on: `auto` is the GPU where ONNX Runtime can use one.
 
-    Raises BundleError where a GPU is asked for and the installed package has no support for it.
+    Raises SettingsError where a GPU is asked for and there is none.
     """
-    has_cuda = PROVIDERS["cuda"] in onnxruntime.get_available_providers()
-    if wanted == "cuda" and not has_cuda:
-        raise BundleError(
-            "", ["device cuda was asked for, and the installed onnxruntime has no CUDA provider"]
-        )
-    device: Device = "cuda" if has_cuda and wanted != "cpu" else "cpu"
-    logger.info("running on %s (asked for: %s)", device, wanted)
+    problem = "" if wanted == "cpu" else _problem_with_gpu()
+    if wanted == "cuda" and problem:
+        raise SettingsError([f"device cuda was asked for, and {problem}"])
+    device: Device = "cpu" if wanted == "cpu" or problem else "cuda"
+    logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
     return device
+
+
+def _problem_with_gpu() -> str:
+    """Why ONNX Runtime cannot use a GPU here; empty where it can."""
+    if PROVIDERS["cuda"] not in onnxruntime.get_available_providers():
+        return "the installed onnxruntime has no CUDA provider"
+    try:
+        onnxruntime.preload_dlls()  # CUDA's libraries, where they came as wheels
+        onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
+    except NATIVE_ERRORS as error:
+        return f"no GPU can be used ({_first_line(error)})"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error's message; its type's name where it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
@@ -93,8 +98,9 @@ class Session:
                 str(bundle.file(spec.file)), _native_options(options), providers=[PROVIDERS[options.device]]
             )
         except NATIVE_ERRORS as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise BundleError(bundle.path.name, [f"{spec.file} does not load: {reason}"]) from error
+            raise BundleError(
+                bundle.path.name, [f"{spec.file} does not load: {_first_line(error)}"]
+            ) from error
         if PROVIDERS[options.device] not in self._session.get_providers():
             raise BundleError(bundle.path.name, [f"{spec.file} does not run on {options.device}"])
         problems = [

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from app.bundle import Bundle, Manifest
-from app.errors import BundleError, EngineFailure
+from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import MAX_BINDINGS, OrtRunner, load_runner
 from app.runtime.session import choose_device, choose_precision
@@ -60,7 +60,9 @@ def test_a_missing_variant_is_named_beside_those_there_are(bundle: Bundle) -> No
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(bundle: Bundle) -> None:
     assert choose_device("auto") == "cpu"
-    with pytest.raises(BundleError, match="no CUDA provider"):
+    with pytest.raises(
+        SettingsError, match="device cuda was asked for, and the installed onnxruntime has no CUDA"
+    ):
         load(bundle, device="cuda")
 
 

@@ -1,0 +1,219 @@
+"""How long a decoder step and an encoding take, by rows and by variant, through the server's own runner.
+
+Variants take turns within each round, so that whatever else the machine does meets them alike. Prints
+medians with the ratio to the first variant, and writes them as JSON.
+
+    python -m benchmarks.step --bundle bundles/small-en-de --json step.json
+    python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-fused,fp32
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnxruntime
+from tqdm import tqdm
+
+from app.bundle import Bundle, Precision, load_bundle
+from app.runtime.interface import StepInput
+from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.session import UNFUSED_ATTENTION
+
+# Lengths of what rows attend to: targets and sources of everyday sentences, in subwords.
+SHORTEST, LONGEST = 5, 40
+FUSED = "-fused"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One case of one variant: milliseconds a call, over the rounds; ratio of medians to the first variant's."""
+
+    case: str
+    variant: str
+    median_ms: float
+    fastest_ms: float
+    ratio: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--bundle", type=Path, help="time this bundle's graphs (default: random weights of --preset)")
+    add("--preset", default="small", help="sizes of the random model (default: small)")
+    add("--vocab-size", type=int, default=8000, help="of the random model (default: 8000)")
+    add(
+        "--variants",
+        default="int8,fp32",
+        help="precisions to compare, each with -fused for the operator's fused attention (default: int8,fp32)",
+    )
+    add("--rows", default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
+    add("--sentences", default="1x6,1x12,1x25,8x12,8x25,1x100", help="COUNTxLENGTH of encodings, in subwords")
+    add(
+        "--num-candidates", type=int, default=8, help="k of the top-k (default: 8, what a beam of 4 asks for)"
+    )
+    add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
+    add("--num-rounds", type=int, default=40, help="calls of each case (default: 40)")
+    add("--json", type=Path, help="write the result there")
+
+
+def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precision], folder: Path) -> Bundle:
+    """Graphs of random weights, which take as long as trained ones."""
+    import torch
+
+    from app.bundle import Training
+    from export.bundle_writer import BundleRequest, make_manifest, write_variant
+    from export.model_card import Facts
+    from export.weights import weights_of
+    from model.config import preset
+    from model.transformer import Transformer
+
+    torch.manual_seed(1)
+    model = Transformer(preset(preset_name, vocab_size))
+    weights = weights_of(model)
+    variants = {precision: write_variant(folder, weights, precision) for precision in precisions}
+    facts = Facts(
+        summary="random weights",
+        good_at=("being timed",),
+        bad_at=("translating",),
+        weights_licence="none",
+        training=Training(commit="none", num_steps=0, data=()),
+    )
+    request = BundleRequest("random", "0", "en", "de", tuple(precisions), facts)
+    return Bundle(folder, make_manifest(model, request, variants, folder), ())
+
+
+def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> OrtRunner:
+    """A runner; its attention kernel is chosen when its sessions are made."""
+    os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
+    precision = cast(Precision, variant.removesuffix(FUSED))
+    return load_runner(bundle, precision=precision, device="auto", num_rows=num_rows, num_threads=num_threads)
+
+
+def step_case(runner: OrtRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
+    """One decoder step of rows of random lengths."""
+    random_numbers = np.random.default_rng(num_rows)
+    vocab_size = runner.limits.vocab_size
+    sources = [
+        random_numbers.integers(8, vocab_size, n)
+        for n in random_numbers.integers(SHORTEST, LONGEST, num_rows)
+    ]
+    step = StepInput(
+        ids=random_numbers.integers(8, vocab_size, num_rows).astype(np.int32),
+        positions=random_numbers.integers(SHORTEST, LONGEST, num_rows).astype(np.int32),
+        num_candidates=num_candidates,
+    )
+
+    runner.encode([source.astype(np.int32) for source in sources], list(range(num_rows)))
+    return lambda: runner.decode(step)
+
+
+def encode_case(runner: OrtRunner, count: int, length: int) -> Callable[[], object]:
+    """One encoding of `count` sentences of `length` subwords."""
+    sources = [np.full(length, 9, np.int32)] * count
+    return lambda: runner.encode(sources, list(range(count)))
+
+
+def measure(
+    name: str, calls: dict[str, Callable[[], object]], num_rounds: int, *, on_round: Callable[[], object]
+) -> list[Measurement]:
+    """Call the variants in turn, `num_rounds` times after two for warming up."""
+    times: dict[str, list[float]] = {variant: [] for variant in calls}
+    for number in range(num_rounds + 2):
+        for variant, call in calls.items():
+            started_at = time.perf_counter()
+            call()
+            if number >= 2:
+                times[variant].append((time.perf_counter() - started_at) * 1e3)
+        on_round()
+    medians = {variant: statistics.median(values) for variant, values in times.items()}
+    first = next(iter(medians.values()))
+    return [
+        Measurement(
+            name,
+            variant,
+            round(medians[variant], 4),
+            round(min(values), 4),
+            round(medians[variant] / first, 3),
+        )
+        for variant, values in times.items()
+    ]
+
+
+def run(args: argparse.Namespace, bundle: Bundle) -> list[Measurement]:
+    """Time every case."""
+    rows = [int(number) for number in args.rows.split(",")]
+    encodings = [tuple(map(int, pair.split("x"))) for pair in args.sentences.split(",")]
+    num_rows = max(*rows, *(count for count, _ in encodings))
+    runners = {
+        variant: load_variant(bundle, variant, num_rows=num_rows, num_threads=args.num_threads)
+        for variant in args.variants.split(",")
+    }
+    found: list[Measurement] = []
+    total = (len(rows) + len(encodings)) * (args.num_rounds + 2)
+    with tqdm(total=total, unit=" rounds") as progress:
+        for number in rows:
+            steps = {name: step_case(runner, number, args.num_candidates) for name, runner in runners.items()}
+            found += measure(f"step, {number} rows", steps, args.num_rounds, on_round=progress.update)
+        for count, length in encodings:
+            calls = {name: encode_case(runner, count, length) for name, runner in runners.items()}
+            found += measure(f"encode {count} x {length}", calls, args.num_rounds, on_round=progress.update)
+    return found
+
+
+def cpu_name() -> str:
+    """The processor, as the system calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Time, print a table, write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    precisions = cast(
+        "list[Precision]", list(dict.fromkeys(name.removesuffix(FUSED) for name in args.variants.split(",")))
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        bundle = (
+            load_bundle(args.bundle)
+            if args.bundle
+            else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
+        )
+        found = run(args, bundle)
+    print(f"{'case':<18} {'variant':<12} {'median ms':>10} {'fastest':>9} {'ratio':>6}")
+    for m in found:
+        print(f"{m.case:<18} {m.variant:<12} {m.median_ms:>10.3f} {m.fastest_ms:>9.3f} {m.ratio:>6.2f}")
+    if args.json:
+        result = {
+            "arguments": {name: str(value) for name, value in vars(args).items() if name != "json"},
+            "cpu": cpu_name(),
+            "num_cores": os.cpu_count(),
+            "onnxruntime": onnxruntime.__version__,
+            "measurements": [asdict(m) for m in found],
+        }
+        args.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
