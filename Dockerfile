@@ -39,7 +39,8 @@ FROM ${BASE} AS runtime
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
-    TRANSDUCE_HOST=0.0.0.0
+    TRANSDUCE_HOST=0.0.0.0 \
+    TRANSDUCE_BUNDLE=/srv/transduce/bundles/en-de
 WORKDIR /srv/transduce
 COPY bundles bundles
 USER 65532:65532

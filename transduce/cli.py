@@ -131,7 +131,9 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
     parser.add_argument("--version", action="version", version=f"transduce {installed_version()}")
     debug_help = "show the traceback of an error"
     parser.add_argument("--debug", action="store_true", help=debug_help)
-    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True, title="commands")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="command [options]", required=True, title="commands"
+    )
     for name, subcommand in SUBCOMMANDS.items():
         child = subparsers.add_parser(
             name,

@@ -9,6 +9,9 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the few settings that are worth an option; docs/configuration.md lists all of them."""
     parser.add_argument("--host", help="address to listen on (TRANSDUCE_HOST; default 127.0.0.1)")
     parser.add_argument("--port", type=port_number, help="port to listen on (TRANSDUCE_PORT; default 8000)")
+    parser.add_argument(
+        "--bundle", metavar="FOLDER", help="what to serve (TRANSDUCE_BUNDLE; default the bundled model)"
+    )
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -20,7 +23,7 @@ def run_serve(args: argparse.Namespace) -> int:
     """
     from app.main import serve
 
-    given = {"host": args.host, "port": args.port}
+    given = {"host": args.host, "port": args.port, "bundle": args.bundle}
     return serve({name: value for name, value in given.items() if value is not None})
 
 

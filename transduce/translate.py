@@ -7,6 +7,7 @@ lines and spaces at either end stay as they are, and a last line without an endi
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -53,7 +54,11 @@ class Line:
 def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce translate`."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="UTF-8 text; default stdin")
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: %(default)s)")
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
+        help="the server (TRANSDUCE_URL; default: %(default)s)",
+    )
     parser.add_argument("--source", required=True, help="language of the text, such as en")
     parser.add_argument("--target", required=True, help="language to translate into, such as de")
     parser.add_argument("--beam-size", type=positive, metavar="N", help="default: the server's")
@@ -64,7 +69,12 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_BATCH_SIZE,
         help=f"lines in one request, at most {MAX_ITEMS} (default: %(default)s; 1 at a terminal)",
     )
-    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="file that holds the API key")
+    parser.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="file that holds the API key (else TRANSDUCE_API_KEY)",
+    )
     parser.add_argument(
         "--timeout",
         type=float,
@@ -91,7 +101,7 @@ def run_translate(args: argparse.Namespace) -> int:
     options = TranslateOptions(source=args.source, target=args.target, beam_size=args.beam_size)
     client_options = ClientOptions(
         url=args.url,
-        api_key=read_api_key(args.api_key_file) if args.api_key_file else None,
+        api_key=find_api_key(args.api_key_file),
         timeout_s=args.timeout,
         max_wait_s=args.max_wait,
     )
@@ -191,15 +201,19 @@ def progress_bar(file: Path | None) -> tqdm[NoReturn]:
     )
 
 
-def read_api_key(path: Path) -> str:
-    """The API key in the file at `path`, without the white space around it.
+def find_api_key(path: Path | None) -> str | None:
+    """The API key in the file at `path`, else the one in TRANSDUCE_API_KEY, else None; white space around it goes.
 
     Raises:
-        CommandError: the file holds no key, or characters that no header carries.
+        CommandError: there is one to be read, but it is empty or holds characters that no header carries.
+        OSError: the file cannot be read.
     """
-    key = path.read_text("utf-8").strip()
+    text = path.read_text("utf-8") if path else os.environ.get("TRANSDUCE_API_KEY")
+    if text is None:
+        return None
+    key = text.strip()
     if not key or not key.isascii() or not key.isprintable():
-        raise CommandError(f"{path} holds no API key of printable ASCII")
+        raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} holds no API key of printable ASCII")
     return key
 
 

@@ -1,0 +1,70 @@
+"""A server over a real socket that answers as a test tells it to: the client's other end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import uvicorn
+
+
+@dataclass
+class Answer:
+    """One prepared answer."""
+
+    status: int
+    body: bytes = b"{}"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class ScriptedServer:
+    """Answers each POST with the next of `answers`; without one, every text in upper case.
+
+    `requests` holds the parsed bodies in order of arrival, `headers` and `paths` what came with them.
+    """
+
+    url: str
+    answers: list[Answer] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"
+        body, is_more = b"", True
+        while is_more:
+            message = await receive()
+            body += message.get("body", b"")
+            is_more = message.get("more_body", False)
+        self.requests.append(json.loads(body))
+        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        self.paths.append(f"{scope['method']} {scope['path']}")
+        answer = self.answers.pop(0) if self.answers else self.upper_case()
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def upper_case(self) -> Answer:
+        translations = [{"text": text.upper()} for text in self.requests[-1]["text"]]
+        return Answer(200, json.dumps({"translations": translations}).encode())
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    scripted = ScriptedServer(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+    config = uvicorn.Config(scripted, lifespan="off", ws="none", log_level="critical")
+    runner = uvicorn.Server(config)
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield scripted
+    runner.should_exit = True
+    thread.join(timeout=10)
+    listener.close()
+    assert not thread.is_alive()

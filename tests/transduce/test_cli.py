@@ -1,0 +1,152 @@
+"""The `transduce` command: help without any extra, exit codes, one clear line for every error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transduce.cli import SUBCOMMANDS, Subcommand, main
+from transduce.errors import ExitCode
+
+EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotlib", "tensorboard")
+
+
+def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in an interpreter that does not find `modules`."""
+    hide = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
+    program = f"{hide}from transduce.cli import main\nsys.exit(main({list(arguments)!r}))"
+    return subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture
+def subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A subcommand `probe` of the train extra whose code is the test's parameter."""
+    module = f"probe_{abs(hash(request.node.name))}"
+    (tmp_path / f"{module}.py").write_text(
+        "from app.errors import BundleError, SettingsError\n"
+        "from transduce.errors import CommandError, ExitCode\n"
+        "def add_probe_arguments(parser): parser.add_argument('--steps', type=int)\n"
+        f"def run_probe(args):\n    {request.param}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(SUBCOMMANDS, "probe", Subcommand("does what a test says", module, "probe", "train"))
+    return "probe"
+
+
+def test_help_lists_every_command_without_any_extra() -> None:
+    done = without((*EXTRAS, "app", "model", "export", "numpy"), "--help")
+    assert done.returncode == 0, done.stderr
+    assert {"serve", "translate", "train", "evaluate", "export", "verify"} <= SUBCOMMANDS.keys()
+    assert all(f"\n    {name} " in done.stdout for name in SUBCOMMANDS)
+    assert all(code in done.stdout for code in ("0 done", "1 failed", "2 the", "78 a setting", "130 stopped"))
+
+
+@pytest.mark.parametrize("name", list(SUBCOMMANDS))
+def test_help_of_a_command_without_its_extra(name: str) -> None:
+    done = without(EXTRAS, name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: transduce {name}")
+    assert "exit codes:" in done.stdout
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("transduce ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["frobnicate"], ["translate"], ["serve", "--port", "70000"], ["--nonsense"]]
+)
+def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == ExitCode.USAGE
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("subcommand", ["return 0 if args.steps == 3 else 1"], indirect=True)
+def test_the_subcommands_own_code_comes_back(subcommand: str) -> None:
+    assert main([subcommand, "--steps", "3"]) == 0
+    assert main([subcommand, "--steps", "4"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("subcommand", "code", "line"),
+    [
+        (
+            "raise BundleError('b', ['encoder.onnx: hash differs', 'x: not listed'])",
+            78,
+            "transduce probe: bundle b: encoder.onnx: hash differs; x: not listed",
+        ),
+        ("raise SettingsError(['PROT is no setting'])", 78, "transduce probe: PROT is no setting"),
+        ("raise CommandError('no server')", 1, "transduce probe: no server"),
+        ("raise CommandError('odd', exit_code=ExitCode.CONFIGURATION)", 78, "transduce probe: odd"),
+        ("raise ValueError('two\\n lines')", 1, "transduce probe: two lines"),
+        ("open('/nonexistent/x')", 1, "transduce probe: [Errno 2] No such file or directory: '/nonexistent/x'"),
+        ("{}['key']", 1, "transduce probe: unexpected KeyError: 'key'; --debug shows where"),
+        ("import surely_missing", 78, "transduce probe needs the 'train' extra: pip install 'transduce[train]'"),
+        (
+            "import transduce.gone",
+            1,
+            "transduce probe: unexpected ModuleNotFoundError: No module named 'transduce.gone'; --debug shows where",
+        ),
+        ("raise KeyboardInterrupt", 130, ""),
+    ],
+    indirect=["subcommand"],
+)  # fmt: skip
+def test_an_error_is_one_line_and_a_code(
+    subcommand: str, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([subcommand]) == code
+    assert capsys.readouterr().err == (f"{line}\n" if line else "")
+
+
+@pytest.mark.parametrize("subcommand", ["raise ModuleNotFoundError(name='onnxruntime')"], indirect=True)
+def test_a_missing_runtime_names_both_of_its_extras(
+    subcommand: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main([subcommand]) == ExitCode.CONFIGURATION
+    expected = "transduce probe needs the 'cpu' or the 'gpu' extra: pip install 'transduce[cpu]'\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("subcommand", ["raise ValueError('odd')"], indirect=True)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_debug_shows_the_traceback(
+    subcommand: str, is_first: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--debug", subcommand] if is_first else [subcommand, "--debug"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback")
+    assert shown.endswith("transduce probe: odd\n")
+
+
+def test_an_interpreter_whose_reader_has_gone_ends_quietly(tmp_path: Path) -> None:
+    """As in `transduce translate ... | head -1`: no traceback, no complaint at exit."""
+    (tmp_path / "chatter.py").write_text(
+        "def add_chatter_arguments(parser): pass\n"
+        "def run_chatter(args):\n    while True: print('x' * 9999, flush=True)\n"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from transduce.cli import SUBCOMMANDS, Subcommand, main\n"
+        "SUBCOMMANDS['chatter'] = Subcommand('talks', 'chatter', 'chatter')\n"
+        "sys.exit(main(['chatter']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == ExitCode.FAILURE

@@ -1,0 +1,295 @@
+"""`transduce translate` over a real socket: line structure, limits, waiting, clear errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transduce.conftest import Answer, ScriptedServer
+from transduce.cli import main
+from transduce.translate import (
+    MAX_ITEM_CHARACTERS,
+    MAX_ITEMS,
+    MAX_REQUEST_CHARACTERS,
+    read_lines,
+    requests,
+    split_text,
+    translated_line,
+)
+
+LANGUAGES = ["--source", "en", "--target", "de"]
+
+
+def translate(server: ScriptedServer, path: Path, *options: str) -> int:
+    return main(["translate", "--url", server.url, *LANGUAGES, *options, str(path)])
+
+
+def written(path: Path, content: bytes) -> Path:
+    file = path / "source.txt"
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"one\ntwo\n", b"ONE\nTWO\n"),
+        (b"one\r\n\r\n  two  \r\nlast", b"ONE\r\n\r\n  TWO  \r\nLAST"),
+        (b"", b""),
+        (b"\n\n \n", b"\n\n \n"),
+        ("\ufeffone\nzw\u00f6lf\n".encode(), "\ufeffONE\nZW\u00d6LF\n".encode()),
+        ("a\u2028b\x0bc\n".encode(), "A\u2028B\x0bC\n".encode()),
+        ("\u3000wide\u00a0\n".encode(), "\u3000WIDE\u00a0\n".encode()),
+    ],
+)
+def test_line_structure_is_kept(
+    server: ScriptedServer,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    content: bytes,
+    expected: bytes,
+) -> None:
+    assert translate(server, written(tmp_path, content)) == 0
+    captured = capsysbinary.readouterr()
+    assert captured.out == expected
+    assert captured.err == b""
+
+
+def test_blank_lines_ask_nothing_of_the_server(server: ScriptedServer, tmp_path: Path) -> None:
+    assert translate(server, written(tmp_path, b"\n  \none\n")) == 0
+    assert [request["text"] for request in server.requests] == [["one"]]
+
+
+def test_what_is_sent(server: ScriptedServer, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    file = written(tmp_path, b"one\n")
+    assert translate(server, file) == 0
+    assert translate(server, file, "--beam-size", "2", "--api-key-file", str(key)) == 0
+    first, second = server.requests
+    assert first == {"text": ["one"], "source": "en", "target": "de"}
+    assert second == {**first, "beam_size": 2}
+    assert server.paths == ["POST /v1/translate"] * 2
+    assert "authorization" not in server.headers[0]
+    assert server.headers[1]["authorization"] == "Bearer secret"
+
+
+def test_the_environment_names_server_and_key(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_URL", server.url)
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "other")
+    assert main(["translate", *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 0
+    assert server.headers[0]["authorization"] == "Bearer other"
+
+
+def test_a_key_that_no_header_carries(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "schl\u00fcssel")
+    assert translate(server, written(tmp_path, b"one\n")) == 1
+    assert "TRANSDUCE_API_KEY holds no API key" in capsys.readouterr().err
+    assert server.requests == []
+
+
+def test_stdin(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo")))
+    assert main(["translate", "--url", f"{server.url}/", *LANGUAGES]) == 0
+    assert capsysbinary.readouterr().out == b"ONE\nTWO"
+
+
+def test_lines_travel_in_batches(
+    server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lines = [f"line {number}\n".encode() for number in range(300)]
+    assert translate(server, written(tmp_path, b"".join(lines)), "--batch-size", "128") == 0
+    assert [len(request["text"]) for request in server.requests] == [128, 128, 44]
+    assert capsysbinary.readouterr().out == b"".join(lines).upper()
+
+
+def test_no_request_is_over_the_servers_limits(
+    server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Lines of 4,999, 12,000 and 120,000 characters: items, and requests, stay within what a server takes."""
+    lines = ["a" * 4_999] * 12 + ["short words here. " * 667] + ["x y" * 40_000, "end"]
+    content = "\n".join(lines).encode()
+    assert translate(server, written(tmp_path, content), "--batch-size", "128") == 0
+    sizes = [[len(text) for text in request["text"]] for request in server.requests]
+    assert max(max(texts) for texts in sizes) <= MAX_ITEM_CHARACTERS
+    assert max(sum(texts) for texts in sizes) <= MAX_REQUEST_CHARACTERS
+    assert max(map(len, sizes)) <= MAX_ITEMS
+    assert capsysbinary.readouterr().out == content.upper()
+
+
+def test_an_overloaded_server_is_asked_again_when_it_says(
+    server: ScriptedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("transduce.client.time.sleep", waits.append)
+    server.answers = [
+        Answer(429, headers={"retry-after": "7"}),
+        Answer(503),
+        Answer(429, headers={"retry-after": "nan"}),
+    ]
+    assert translate(server, written(tmp_path, b"one\n")) == 0
+    assert waits == [7.0, 1.0, 1.0]
+    assert len(server.requests) == 4
+    assert capsysbinary.readouterr().out == b"ONE\n"
+
+
+def test_patience_ends(
+    server: ScriptedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("transduce.client.time.sleep", waits.append)
+    server.answers = [Answer(429, headers={"retry-after": "4"}) for _ in range(9)]
+    assert translate(server, written(tmp_path, b"one\n"), "--max-wait", "10") == 1
+    assert waits == [4.0, 4.0]
+    assert capsys.readouterr().err.startswith("transduce translate: the server answered 429")
+
+
+@pytest.mark.parametrize("status", [413, 504])
+def test_what_is_too_much_is_halved(
+    server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], status: int
+) -> None:
+    server.answers = [Answer(status)]
+    assert translate(server, written(tmp_path, b"one\ntwo\nthree\n")) == 0
+    assert [request["text"] for request in server.requests] == [
+        ["one", "two", "three"],
+        ["one"],
+        ["two", "three"],
+    ]
+    assert capsysbinary.readouterr().out == b"ONE\nTWO\nTHREE\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (
+            Answer(422, json.dumps({"error": {"type": "x", "message": "no pair\n en-xx"}}).encode()),
+            "the server answered 422: no pair en-xx",
+        ),
+        (Answer(401, json.dumps({"error": "key missing"}).encode()), "the server answered 401: key missing"),
+        (Answer(504, b"<html>late</html>"), "the server answered 504: <html>late</html>"),
+        (Answer(500, b""), "the server answered 500: Internal Server Error"),
+        (Answer(200, b"hello"), "the answer is not a translation (JSONDecodeError)"),
+        (Answer(200, b'{"translations": []}'), "the answer holds 0 translations of 1 texts"),
+        (Answer(200, b'{"translations": [{"text": 5}]}'), "the answer holds 1 translations of 1 texts"),
+    ],
+)
+def test_errors_are_one_line(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: Answer, line: str
+) -> None:
+    server.answers = [answer]
+    assert translate(server, written(tmp_path, b"one\n")) == 1
+    assert capsys.readouterr().err == f"transduce translate: {line}\n"
+
+
+def test_a_line_that_is_not_utf8_is_named(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert translate(server, written(tmp_path, b"one\ntw\xff\n"), "--batch-size", "1") == 1
+    captured = capsys.readouterr()
+    assert captured.out == "ONE\n"
+    assert captured.err == "transduce translate: line 2 is not UTF-8 (byte 3 of the line)\n"
+
+
+def test_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"transduce translate: no server answers at {url}")
+    assert error.count("\n") == 1
+
+
+def test_a_silent_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        arguments = [
+            "translate",
+            "--url",
+            url,
+            *LANGUAGES,
+            "--timeout",
+            "0.2",
+            str(written(tmp_path, b"one\n")),
+        ]
+        assert main(arguments) == 1
+    assert "no answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://"])
+def test_a_url_that_is_none(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
+    assert "http://host:port" in capsys.readouterr().err
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert translate(server, written(tmp_path, b"one\n")) == 0
+
+
+def test_a_translation_never_adds_a_line() -> None:
+    (line,) = read_lines(io.BytesIO(b" one\r\n"))
+    assert translated_line(line, iter(["eins\nzwei"])) == " eins zwei\r\n"
+
+
+@given(st.text(alphabet="ab .!?\u3002\u2028", max_size=60), st.integers(1, 12))
+def test_pieces_join_to_the_text(text: str, max_characters: int) -> None:
+    pieces = list(split_text(text, max_characters=max_characters))
+    assert "".join(pieces) == text
+    assert all(0 < len(piece) <= max_characters for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("One. Two three. Four", ["One. Two three. ", "Four"]),
+        ("one two three four", ["one two three ", "four"]),
+        ("x" * 20, ["x" * 16, "x" * 4]),
+        ("short", ["short"]),
+    ],
+)
+def test_a_long_line_is_cut_where_it_hurts_least(text: str, pieces: list[str]) -> None:
+    assert list(split_text(text, max_characters=16)) == pieces
+
+
+@given(st.lists(st.integers(1, MAX_ITEM_CHARACTERS), max_size=300))
+def test_requests_keep_order_and_limits(lengths: list[int]) -> None:
+    texts = ["x" * length for length in lengths]
+    grouped = list(requests(texts))
+    assert [text for request in grouped for text in request] == texts
+    assert all(len(request) <= MAX_ITEMS for request in grouped)
+    assert all(sum(map(len, request)) <= MAX_REQUEST_CHARACTERS for request in grouped)
+
+
+@given(st.binary(max_size=80).filter(lambda raw: b"\xff" not in raw))
+def test_lines_lose_no_byte(raw: bytes) -> None:
+    text = raw.decode("utf-8", "replace").encode()
+    lines = list(read_lines(io.BytesIO(text)))
+    joined = "".join(line.before + "".join(line.pieces) + line.after for line in lines)
+    assert joined.encode() == text
+    assert sum(line.num_bytes for line in lines) == len(text)
