@@ -5,8 +5,9 @@ end token among the first beam_size of them completes its hypothesis; the best b
 The search is done when beam_size hypotheses are complete (first come, first served), or at
 max_target_length, where those that do not end with the very next token are scored as they stand.
 
-The first step has one live hypothesis, so that a beam takes one row until it spreads. A row's score is
-its hypothesis' sum plus a log-probability, so the row's own best 2 * beam_size hold all that the beam can want.
+The first step has one live hypothesis, so that a beam takes one row until it spreads. Of one row the beam
+can want no more than its own best beam_size + 1: a row's sums are its log-probabilities and a constant, at most one
+of its candidates is the end token, and beam_size others fill the beam.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class BeamSearch:
         self.options = options
         self.bos_id = bos_id
         self.eos_id = eos_id
-        self.num_candidates = 2 * options.beam_size
+        self.num_candidates = options.beam_size + 1
         self.last_ids = [bos_id]
         self.parents = [0]
         self.is_done = False
@@ -107,11 +108,11 @@ def advance_beams(
     """One step of beams of one width and one number of live hypotheses.
 
     rows: of each search, the rows of its live hypotheses. The arrays: (num_rows, num_candidates), each
-    row descending, at least min(2 * beam_size, vocab_size) wide. Sums are taken in float64. Of equal
+    row descending, at least min(beam_size + 1, vocab_size) wide. Sums are taken in float64. Of equal
     sums the better live hypothesis comes first, then the better candidate.
     """
-    width = searches[0].num_candidates
-    k = min(width, ids.shape[1])
+    k = min(searches[0].num_candidates, ids.shape[1])
+    width = 2 * searches[0].options.beam_size
     chosen = np.array(rows)  # (searches, live)
     num_searches = len(searches)
     totals = np.array([search.totals for search in searches])  # (searches, live), float64

@@ -94,6 +94,17 @@ def test_one_step_serves_everybody() -> None:
     assert [step.num_idle_rows for step in steps[:4]] == [0, 3, 1, 0]
 
 
+def test_who_ends_is_reported_by_the_step_that_ended_it() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    short = driver.submit([5, EOS], DecodingOptions(beam_size=1, max_target_length=2))
+    driver.submit([6, EOS], DecodingOptions(beam_size=1, max_target_length=12))
+    reported = []
+    for _ in range(4):
+        driver.step()
+        reported.append(list(driver.ended))
+    assert reported == [[], [], [short], [short]]
+
+
 def test_rows_are_free_at_once() -> None:
     """The step after a sentence ends already runs the next one in its row."""
     runner = FakeRunner(eos_bonus=-30.0)

@@ -94,6 +94,22 @@ def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -
         assert hypotheses_of(after)
 
 
+def test_while_a_half_is_tried_again_nobody_else_is_admitted() -> None:
+    runner = PoisonedRunner(at_position=2)
+    driver = CoreDriver(runner, SETTINGS)
+    driver.submit([POISON, EOS], BEAM)
+    board = [driver.submit([5 + number, EOS], BEAM) for number in range(3)]
+    for _ in range(3):
+        driver.step()
+    newcomer = driver.submit([9, EOS], BEAM)
+    while not all(sequence.status is Status.ENDED for sequence in board):
+        assert newcomer.status is Status.WAITING
+        driver.step()
+    assert runner.num_failures == 3  # all four, the half with the poison, the poison alone
+    driver.run()
+    assert_same(hypotheses_of(newcomer), expected([9, EOS], BEAM, runner))
+
+
 def test_a_forward_that_fails_once_costs_nobody_an_answer() -> None:
     class Hiccup(FakeRunner):
         def decode(self, step: StepInput) -> StepOutput:
