@@ -119,8 +119,9 @@ def advance_beams(
     sums = log_probabilities[chosen, :k] + totals[:, :, None]  # (searches, live, k), float64
     sums = sums.reshape(num_searches, -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, :width]
-    best = np.take_along_axis(sums, order, axis=1).tolist()
-    tokens = np.take_along_axis(ids[chosen, :k].reshape(num_searches, -1), order, axis=1).tolist()
+    each = np.arange(num_searches)[:, None]
+    best = sums[each, order].tolist()
+    tokens = ids[chosen, :k].reshape(num_searches, -1)[each, order].tolist()
     parents = (order // k).tolist()
     for search, *continuations in zip(searches, best, tokens, parents, strict=True):
         search.take(*continuations)

@@ -61,8 +61,7 @@ def advance_greedy(
     ids: NDArray[np.int64],
 ) -> None:
     """One step of many greedy searches. rows: of each search, its one row. The arrays: (num_rows, num_candidates)."""
-    best = [row for (row,) in rows]
-    tokens = ids[best, 0].tolist()
-    scores = log_probabilities[best, 0].tolist()
-    for search, token, score in zip(searches, tokens, scores, strict=True):
-        search.take(token, score)
+    tokens = ids[:, 0].tolist()
+    scores = log_probabilities[:, 0].tolist()
+    for search, (row,) in zip(searches, rows, strict=True):
+        search.take(tokens[row], scores[row])

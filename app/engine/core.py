@@ -198,7 +198,7 @@ class EngineCore:
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
         running = list(self.scheduler.running)
-        stats.num_wasted_rows = stats.num_rows - sum(len(sequence.rows) for sequence in running)
+        stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
         broken = rows_without_scores(output.log_probabilities)
         if broken:
             running = self._fail_broken(running, broken, stats)

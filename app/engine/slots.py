@@ -53,6 +53,11 @@ class Slots:
         self._owners: list[Sequence | None] = [None] * num_rows
         self._holes: list[int] = []  # a heap
 
+    @property
+    def num_occupied(self) -> int:
+        """Rows that hold a live hypothesis."""
+        return self.end - len(self._holes)
+
     def can_admit(self, sequence: Sequence) -> bool:
         """Whether its whole beam fits beside what is promised already."""
         return self.num_reserved + sequence.num_reserved_rows <= self.num_rows
@@ -101,7 +106,7 @@ class Slots:
         moves = RowCopies()
         if not self._holes:
             return moves
-        end = self.end - len(self._holes)
+        end = self.num_occupied
         targets = sorted(hole for hole in self._holes if hole < end)
         sources = [row for row in range(end, self.end) if self._owners[row] is not None]
         for source, target in zip(sources, targets, strict=True):
