@@ -8,6 +8,7 @@ import functools
 import logging
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -23,6 +24,9 @@ logger = logging.getLogger("app.server")
 BACKLOG = 2048
 # For connections to close once every answer is made, before they are cut.
 CLOSE_TIMEOUT_S = 2
+# A signal this soon after the first is the same one, passed on: make sends its children what its group has already
+# been sent, and so do some supervisors.
+SAME_SIGNAL_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -37,7 +41,7 @@ class ServeOptions:
 
 
 class Server(uvicorn.Server):
-    """Ends on the first SIGTERM or SIGINT when the work is done, on the second at once.
+    """Ends on the first SIGTERM or SIGINT when the work is done, at once on one more after SAME_SIGNAL_S.
 
     exit_code: 0 after a drain, 128 + the signal after a second one, else what `stop` was given.
     """
@@ -72,6 +76,7 @@ class Server(uvicorn.Server):
         self._options = options
         self._close_engine = close_engine
         self._hurry = asyncio.Event()
+        self._signalled_at_s: float | None = None  # time.monotonic() of the first signal
 
     def stop(self, exit_code: int) -> None:
         """End without waiting for work. Called on the event loop."""
@@ -99,10 +104,14 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _on_signal(self, number: int) -> None:
+        now_s = time.monotonic()
+        if self._signalled_at_s is not None and now_s - self._signalled_at_s < SAME_SIGNAL_S:
+            return
         if self.should_exit:
             self.stop(128 + number)
             self.force_exit = True
             return
+        self._signalled_at_s = now_s
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
         self._service.start_draining(is_taking=self._options.drain_delay_s > 0)
         self.should_exit = True
