@@ -271,3 +271,47 @@ def run_average(args: argparse.Namespace) -> int:
     )
     print(f"averaged {', '.join(path.name for path in folders)}", file=sys.stderr)
     return 0
+
+
+# --- evaluate ---
+
+
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce evaluate`."""
+    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--data", required=True, action="append", metavar="FILES", help=DATA_HELP)
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pairs of each")
+    parser.add_argument(
+        "--beam-size", type=int, default=1, help="1: greedy, in batches; more: one by one, slow"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="0: the processors that there are")
+    parser.add_argument("--json", action="store_true", help="one JSON object a test set instead of a line")
+
+
+def run_evaluate(args: argparse.Namespace) -> int:
+    """Print BLEU and chrF of a checkpoint on test sets, by the reference search in PyTorch."""
+    import dataclasses
+    import json
+    from itertools import islice
+
+    from app.text.tokenizer import Tokenizer
+    from model import checkpoint
+    from model.corpus import read_data
+    from model.evaluate import score, translate
+    from model.trainer import set_num_threads
+
+    set_num_threads(args.threads)
+    model = checkpoint.load_model(args.checkpoint)
+    tokenizer = Tokenizer(args.checkpoint / checkpoint.TOKENIZER)
+    for specification in args.data:
+        pairs = list(islice(read_data(specification), args.limit))
+        translations = translate(model, tokenizer, [pair.source for pair in pairs], beam_size=args.beam_size)
+        scores = score(translations, [pair.target for pair in pairs])
+        name = Path(specification).name
+        if args.json:
+            row = {"test_set": name, "num_pairs": len(pairs), "beam_size": args.beam_size}
+            print(json.dumps(row | dataclasses.asdict(scores)))
+        else:
+            print(f"{name}: BLEU {scores.bleu:.2f} ({scores.bleu_signature})")
+            print(f"{name}: chrF {scores.chrf:.2f} ({scores.chrf_signature})")
+    return 0

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from tqdm import tqdm
 
 from app.text.tokenizer import Tokenizer
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.corpus import Pair
-from model.search import pad
+from model.search import beam_search, pad
 from model.transformer import Transformer, padding_mask
+
+# "maximum output length during inference to input length + 50" (section 6.1).
+EXTRA_TARGET_LENGTH = 50
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,23 @@ def translate_greedily(model: Transformer, tokenizer: Tokenizer, texts: Sequence
     for start in range(0, len(order), 64):
         chosen = order[start : start + 64]
         longest = max(len(encoded[index].ids) for index in chosen)
-        limit = min(model.config.max_length - 1, longest + 50)
+        limit = min(model.config.max_length - 1, longest + EXTRA_TARGET_LENGTH)
         found = greedy_batch(model, [encoded[index].ids for index in chosen], max_target_length=limit)
         for index, ids in zip(chosen, found, strict=True):
             translations[index] = tokenizer.decode(ids, encoded[index].carried).text
+    return translations
+
+
+def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int) -> list[str]:
+    """Translations by the reference search: greedy in batches for beam size 1, else sentence by sentence."""
+    if beam_size == 1:
+        return translate_greedily(model, tokenizer, texts)
+    translations = []
+    for text in tqdm(texts, desc="translate", unit=" sentences", disable=None):
+        encoded = tokenizer.encode(text)
+        limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
+        best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
+        translations.append(tokenizer.decode(best.ids, encoded.carried).text)
     return translations
 
 

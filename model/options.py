@@ -14,7 +14,8 @@ class TrainingOptions:
     accumulate: batches an update. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
-    evaluate_every, save_every: in updates. keep: most checkpoints kept, the newest; 0 keeps all.
+    evaluate_every, save_every: in updates; save_every 0 saves at the end only.
+    keep: most checkpoints kept, the newest; 0 keeps all.
     patience: evaluations without a better dev loss (or BLEU) before it stops; 0 is off.
     """
 

@@ -81,7 +81,7 @@ class Trainer:
                     window = Window()
                     draw(log.path, self.run / "curve.png")
                     is_last = is_last or 0 < self.options.patience <= self.num_worse
-                if is_last or self.step % self.options.save_every == 0:
+                if is_last or (self.options.save_every and self.step % self.options.save_every == 0):
                     self.save()
                 if is_last:
                     break

@@ -48,6 +48,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "train": Subcommand("train a model on parallel text", "model.cli", "train", "train"),
+    "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),
     "evaluate": Subcommand("score a checkpoint with BLEU and chrF", "model.cli", "evaluate", "train"),
     "export": Subcommand(
         "turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"

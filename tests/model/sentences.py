@@ -10,7 +10,12 @@ from model.tokenizer_training import train_tokenizer
 
 PEOPLE = (("Anna", "Anna"), ("the baker", "der Bäcker"), ("my brother", "mein Bruder"), ("nobody", "niemand"))
 VERBS = (("sees", "sieht"), ("draws", "zeichnet"), ("forgets", "vergisst"), ("greets", "grüßt"))
-THINGS = (("the river", "den Fluss"), ("a letter", "einen Brief"), ("the old tree", "den alten Baum"), ("42 cats", "42 Katzen"))
+THINGS = (
+    ("the river", "den Fluss"),
+    ("a letter", "einen Brief"),
+    ("the old tree", "den alten Baum"),
+    ("42 cats", "42 Katzen"),
+)
 TIMES = (("today", "heute"), ("on Monday", "am Montag"), ("again", "wieder"), ("in the garden", "im Garten"))
 
 

@@ -37,7 +37,9 @@ def test_greedy_is_beam_one(seed: int) -> None:
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Penalty) -> None:
     vocab_size, longest = 6, 3
     model = random_model(vocab_size, seed)
-    found = beam_search(model, SOURCE, beam_size=vocab_size**longest, max_target_length=longest, formula=formula)
+    found = beam_search(
+        model, SOURCE, beam_size=vocab_size**longest, max_target_length=longest, formula=formula
+    )
     words = [token for token in range(vocab_size) if token != EOS_ID]
     every = [ids for length in range(longest + 1) for ids in product(words, repeat=length)]
     # At the limit a hypothesis ends as it stands unless the very next token is the end token.

@@ -34,7 +34,12 @@ def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, 
 
 @pytest.mark.parametrize(
     "text",
-    ["Anna greets \U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467 in the garden", "\u65e5\u672c \u8a9e today", "\u05d0\u05d1 \ue000 \ue007"],
+    [
+        "Anna greets \U0001f600",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467 in the garden",
+        "\u65e5\u672c \u8a9e today",
+        "\u05d0\u05d1 \ue000 \ue007",
+    ],
 )
 def test_unknown_characters_are_carried_whole(tokenizer: Tokenizer, text: str) -> None:
     encoded = tokenizer.encode(text)
@@ -81,7 +86,9 @@ def test_a_target_takes_the_placeholder_of_the_equal_run(tokenizer: Tokenizer) -
 
 
 def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
-    text = " ".join("\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d")
+    text = " ".join(
+        "\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d"
+    )
     assert tokenizer.num_carried(text) == 9
     with pytest.raises(TokenizerError, match="more than 8 runs"):
         tokenizer.encode(text)
@@ -89,7 +96,9 @@ def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.integers(0, 2**32))
-def test_any_text_with_few_unknown_runs_comes_back_composed(tokenizer: Tokenizer, text: str, seed: int) -> None:
+def test_any_text_with_few_unknown_runs_comes_back_composed(
+    tokenizer: Tokenizer, text: str, seed: int
+) -> None:
     import unicodedata
 
     composed = unicodedata.normalize("NFC", text)

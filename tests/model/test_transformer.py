@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from model.config import ConfigError, ModelConfig, preset
 from model.transformer import (
+    DecoderLayer,
     MultiHeadAttention,
     Transformer,
     causal_mask,
@@ -22,14 +24,16 @@ from model.transformer import (
 VOCAB_SIZE = 50
 
 
-def model_of(**changes: object) -> Transformer:
+def model_of(**changes: Any) -> Transformer:
     """A tiny random model whose norms and biases are random too, in evaluation mode."""
     torch.manual_seed(7)
     model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or name.endswith("bias"):
-                parameter.copy_(torch.randn_like(parameter) * 0.3 + (1.0 if name.endswith("norm.weight") else 0.0))
+                parameter.copy_(
+                    torch.randn_like(parameter) * 0.3 + (1.0 if name.endswith("norm.weight") else 0.0)
+                )
     return model
 
 
@@ -40,7 +44,7 @@ def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> N
     theirs.out_proj.bias.copy_(ours.w_o.bias)
 
 
-def copy_layer(ours: nn.Module, theirs: nn.Module) -> None:
+def copy_layer(ours: Any, theirs: Any) -> None:
     """Copy an encoder or decoder layer's weights, norms included."""
     copy_attention(ours.self_attention, theirs.self_attn)
     if hasattr(ours, "cross_attention"):
@@ -56,8 +60,19 @@ def copy_layer(ours: nn.Module, theirs: nn.Module) -> None:
 def test_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
     model = model_of(norm=norm, activation=activation)
     config = model.config
-    sizes = {"d_model": config.d_model, "nhead": config.num_heads, "dim_feedforward": config.d_ff, "dropout": 0.0}
-    how = {**sizes, "activation": activation, "batch_first": True, "norm_first": norm == "pre", "layer_norm_eps": 1e-5}
+    sizes = {
+        "d_model": config.d_model,
+        "nhead": config.num_heads,
+        "dim_feedforward": config.d_ff,
+        "dropout": 0.0,
+    }
+    how: dict[str, Any] = {
+        **sizes,
+        "activation": activation,
+        "batch_first": True,
+        "norm_first": norm == "pre",
+        "layer_norm_eps": 1e-5,
+    }
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(**how), config.num_encoder_layers, enable_nested_tensor=False
     ).eval()
@@ -65,7 +80,9 @@ def test_equals_the_stacks_of_pytorch(norm: str, activation: str) -> None:
     if norm == "pre":
         encoder.norm, decoder.norm = model.encoder_norm, model.decoder_norm
     with torch.no_grad():
-        for ours, theirs in zip([*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True):
+        for ours, theirs in zip(
+            [*model.encoder, *model.decoder], [*encoder.layers, *decoder.layers], strict=True
+        ):
             copy_layer(ours, theirs)
         source = torch.randint(4, VOCAB_SIZE, (3, 9))
         source[1, 6:] = 0
@@ -107,7 +124,9 @@ def test_causal_in_the_fused_kernel_is_the_causal_mask() -> None:
     torch.manual_seed(0)
     attention = MultiHeadAttention(32, 4)
     x = torch.randn(2, 6, 32)
-    torch.testing.assert_close(attention(x, x, causal=True), attention.attend_explicitly(x, x, causal_mask(6))[0])
+    torch.testing.assert_close(
+        attention(x, x, causal=True), attention.attend_explicitly(x, x, causal_mask(6))[0]
+    )
 
 
 def test_cross_attention_weights_belong_to_the_same_forward_pass() -> None:
@@ -119,7 +138,7 @@ def test_cross_attention_weights_belong_to_the_same_forward_pass() -> None:
         mask = padding_mask(source)
         x = model.embedding(target)
         memory = model.encode(source, mask)
-        for layer in model.decoder:
+        for layer in cast(list[DecoderLayer], model.decoder):
             x, _ = layer.cross_weights(x, memory, mask)
         torch.testing.assert_close(x, model.decode(target, memory, mask), atol=1e-5, rtol=1e-5)
     assert weights.shape == (3, 2, 2, 5, 8)
@@ -135,7 +154,9 @@ def parameters_by_hand(vocab_size: int, d_model: int, d_ff: int, num_layers: int
     return vocab_size * d_model + num_layers * (encoder_layer + decoder_layer)
 
 
-@pytest.mark.parametrize(("name", "sizes", "millions"), [("base", (512, 2048), 63), ("big", (1024, 4096), 214)])
+@pytest.mark.parametrize(
+    ("name", "sizes", "millions"), [("base", (512, 2048), 63), ("big", (1024, 4096), 214)]
+)
 def test_parameter_counts(name: str, sizes: tuple[int, int], millions: int) -> None:
     with torch.device("meta"):
         count = num_parameters(Transformer(preset(name, 37_000)))
@@ -157,7 +178,9 @@ def test_a_future_token_never_changes_a_past_output(norm: str) -> None:
         for position in range(1, 8):
             changed = target.clone()
             changed[0, position:] = torch.randint(4, VOCAB_SIZE, (8 - position,))
-            torch.testing.assert_close(model(source, changed)[:, :position], before[:, :position], atol=1e-6, rtol=0)
+            torch.testing.assert_close(
+                model(source, changed)[:, :position], before[:, :position], atol=1e-6, rtol=0
+            )
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])

@@ -1,0 +1,159 @@
+"""Reading, filtering, encoding and batching parallel text."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from model.batches import Batches, Position
+from model.corpus import (
+    STRANGE,
+    CorpusError,
+    Filter,
+    Pair,
+    encode_corpus,
+    read_data,
+    with_strange_characters,
+)
+from tests.model.sentences import pairs, write_tsv
+
+PLAIN = Filter(strange_share=0.0)
+
+
+def test_the_same_pairs_from_plain_gz_xz_and_parallel_files(tmp_path: Path) -> None:
+    plain = write_tsv(tmp_path / "home.tsv", pairs()[:20])
+    (tmp_path / "home.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (tmp_path / "home.tsv.xz").write_bytes(lzma.compress(plain.read_bytes()))
+    (tmp_path / "home.en").write_text("".join(f"{pair.source}\n" for pair in pairs()[:20]), "utf-8")
+    (tmp_path / "home.de").write_text("".join(f"{pair.target}\n" for pair in pairs()[:20]), "utf-8")
+    expected = pairs()[:20]
+    for name in ("home.tsv", "home.tsv.gz", "home.tsv.xz"):
+        assert list(read_data(str(tmp_path / name))) == expected
+    assert list(read_data(f"{tmp_path / 'home.en'}:{tmp_path / 'home.de'}")) == expected
+
+
+def test_two_columns_take_the_files_name_as_domain(tmp_path: Path) -> None:
+    (tmp_path / "news.tsv").write_text("a\tb\n", "utf-8")
+    assert list(read_data(str(tmp_path / "news.tsv"))) == [Pair("a", "b", "news")]
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    (tmp_path / "odd.tsv").write_bytes("one\u2028two\x0bthree\tx\ry\n".encode())
+    assert list(read_data(str(tmp_path / "odd.tsv"))) == [Pair("one\u2028two\x0bthree", "x\ry", "odd")]
+
+
+@pytest.mark.parametrize("content", ["only one column\n", "a\tb\tc\td\n"])
+def test_a_line_with_other_columns_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "bad.tsv").write_text("a\tb\n" + content, "utf-8")
+    with pytest.raises(CorpusError, match=r"line 2: \d columns"):
+        list(read_data(str(tmp_path / "bad.tsv")))
+
+
+def test_parallel_files_of_different_length_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n", "utf-8")
+    (tmp_path / "b").write_text("1\n", "utf-8")
+    with pytest.raises(CorpusError, match="ends before line 2"):
+        list(read_data(f"{tmp_path / 'a'}:{tmp_path / 'b'}"))
+    with pytest.raises(CorpusError, match="does not exist"):
+        list(read_data(str(tmp_path / "none.tsv")))
+
+
+def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
+    chosen = [
+        Pair("Anna sees the river.", "Anna sieht den Fluss.", "home"),
+        Pair("", "Anna", "home"),
+        Pair("Anna " * 200, "Anna " * 200, "home"),
+        Pair("Anna", "der Bäcker sieht heute den alten Baum im Garten " * 3, "home"),
+        Pair("Anna", "Anna", "chat"),
+        Pair(
+            " ".join(
+                "\U0001f600\U0001f601\U0001f602\U0001f603\U0001f604\U0001f605\U0001f606\U0001f607\U0001f608"
+            ),
+            "x",
+            "home",
+        ),
+    ]
+    corpus = encode_corpus(chosen, tokenizer, keep=Filter(strange_share=0.0, excluded=frozenset({"chat"})))
+    assert len(corpus) == 1
+    assert corpus.source(0).tolist() == list(tokenizer.encode(chosen[0].source).ids)
+    assert corpus.target(0).tolist() == list(tokenizer.encode(chosen[0].target).ids)
+    assert dict(corpus.dropped) == {
+        "empty": 1, "too long": 1, "lengths differ too much": 1, "excluded domain": 1, "too many unknown characters": 1,
+    }  # fmt: skip
+    with pytest.raises(CorpusError, match="no pair is left"):
+        encode_corpus([Pair("", "", "home")], tokenizer, keep=PLAIN)
+
+
+def test_strange_characters_stand_on_both_sides() -> None:
+    random_numbers = random.Random(3)
+    for pair in pairs():
+        strange = with_strange_characters(pair, random_numbers)
+        marks = [mark for mark in STRANGE if mark in strange.source]
+        assert marks
+        assert all(strange.source.count(mark) == strange.target.count(mark) == 1 for mark in marks)
+
+
+def batches_of(tokenizer: Tokenizer, **how: Any) -> Batches:
+    corpus = encode_corpus(pairs(), tokenizer, keep=PLAIN)
+    return Batches(corpus, **{"max_tokens": 120, "seed": 5, **how})
+
+
+def test_an_epoch_holds_each_pair_once_within_the_budget(tokenizer: Tokenizer) -> None:
+    batches = batches_of(tokenizer)
+    epoch = batches.epoch(0)
+    assert sorted(np.concatenate(epoch).tolist()) == list(range(256))
+    for indices in epoch:
+        batch = batches.collate(indices)
+        assert max(batch.source.numel(), batch.target.numel()) <= 120
+    assert len(epoch) < 256 / 4
+    with pytest.raises(ValueError, match="no pair has the domain sea"):
+        batches_of(tokenizer, weights={"sea": 2.0})
+
+
+def test_targets_are_labels_shifted_right(tokenizer: Tokenizer) -> None:
+    batches = batches_of(tokenizer)
+    batch = batches.collate(np.array([0, 9, 200]))
+    for row, index in enumerate((0, 9, 200)):
+        ids = batches.corpus.target(index).tolist()
+        assert batch.labels[row].tolist()[: len(ids)] == ids
+        assert batch.target[row].tolist()[: len(ids)] == [tokenizer.bos_id, *ids[:-1]]
+        assert not batch.labels[row, len(ids) :].any()
+        assert not batch.target[row, len(ids) :].any()
+    assert batch.num_target_tokens == sum(len(batches.corpus.target(index)) for index in (0, 9, 200))
+
+
+def test_weights_are_how_often_an_epoch_holds_a_pair(tokenizer: Tokenizer) -> None:
+    mixed = [Pair(p.source, p.target, "often" if i % 2 else "rare") for i, p in enumerate(pairs())]
+    corpus = encode_corpus(mixed, tokenizer, keep=PLAIN)
+    batches = Batches(corpus, max_tokens=200, seed=1, weights={"often": 2.5, "rare": 0.25})
+    seen = np.bincount(
+        np.concatenate([i for epoch in range(40) for i in batches.epoch(epoch)]), minlength=256
+    )
+    by_domain = {
+        name: seen[corpus.domains == number].mean() / 40 for number, name in enumerate(corpus.domain_names)
+    }
+    assert by_domain["often"] == pytest.approx(2.5, rel=0.03)
+    assert by_domain["rare"] == pytest.approx(0.25, rel=0.1)
+
+
+def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_very_batch(tokenizer: Tokenizer) -> None:
+    batches = batches_of(tokenizer)
+    stream = batches.since(Position())
+    seen = [next(stream) for _ in range(2 * len(batches.epoch(0)) + 3)]
+    assert seen[-1][1].epoch == 2
+    again = batches_of(tokenizer).since(seen[10][1])
+    for batch, position in seen[11:]:
+        other, other_position = next(again)
+        assert other_position == position
+        assert other.source.equal(batch.source)
+        assert other.labels.equal(batch.labels)
+    first, other_seed = batches.epoch(0), batches_of(tokenizer, seed=6).epoch(0)
+    assert [b.tolist() for b in first] != [b.tolist() for b in batches.epoch(1)]
+    assert [b.tolist() for b in first] != [b.tolist() for b in other_seed]

@@ -1,0 +1,223 @@
+"""Training: it learns, it stops, and after SIGKILL it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from app.text.tokenizer import Tokenizer
+from model import checkpoint
+from model.batches import Batches
+from model.checkpoint import CheckpointError, Saved
+from model.config import preset
+from model.corpus import Filter, encode_corpus
+from model.options import TrainingOptions
+from model.trainer import Trainer
+from model.transformer import Transformer
+from tests.model.sentences import pairs, write_tsv
+
+COMMAND = (
+    "import sys, argparse; from model.cli import add_train_arguments as add, run_train; p = argparse.ArgumentParser(); "
+    "add(p); sys.exit(run_train(p.parse_args()))"
+)
+
+
+def trainer_in(run: Path, tokenizer: Tokenizer, tokenizer_path: Path, **changes: Any) -> Trainer:
+    options = TrainingOptions(
+        **{"max_steps": 6, "evaluate_every": 3, "save_every": 3, "warmup_steps": 10, **changes}
+    )
+    corpus = encode_corpus(pairs(), tokenizer, keep=Filter(strange_share=0.1), seed=options.seed)
+    torch.manual_seed(options.seed)
+    model = Transformer(preset("tiny", tokenizer.vocab_size, max_length=64))
+    batches = Batches(corpus, max_tokens=300, seed=options.seed)
+    return Trainer(model, batches, run=run, tokenizer=tokenizer_path, options=options)
+
+
+def dev_of(trainer: Trainer) -> Batches:
+    return Batches(trainer.batches.corpus, max_tokens=2000, seed=0)
+
+
+def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]:
+    data = write_tsv(tmp_path / "train.tsv", pairs())
+    dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
+    sizes = ["--preset", "tiny", "--max-length", "64", "--batch-tokens", "300", "--threads", "1"]
+    often = [
+        "--evaluate-every",
+        "10",
+        "--save-every",
+        "4",
+        "--keep",
+        "0",
+        "--max-steps",
+        "24",
+        "--accumulate",
+        "2",
+    ]
+    where = [
+        "--data",
+        str(data),
+        "--dev",
+        str(dev),
+        "--tokenizer",
+        str(tokenizer_path),
+        "--run",
+        str(tmp_path / run),
+    ]
+    return [sys.executable, "-c", COMMAND, *where, *sizes, *often]
+
+
+def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: Path) -> None:
+    whole = subprocess.run(
+        train_arguments(tmp_path, tokenizer_path, "whole"), capture_output=True, text=True, check=False
+    )
+    assert whole.returncode == 0, whole.stderr
+    process = subprocess.Popen(train_arguments(tmp_path, tokenizer_path, "killed"), stderr=subprocess.DEVNULL)
+    while not (tmp_path / "killed" / "step-8").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "step-24").exists()
+    resumed = subprocess.run(
+        [*train_arguments(tmp_path, tokenizer_path, "killed"), "--resume"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed at step" in resumed.stderr
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (load_file(tmp_path / run / "step-24" / name) for run in ("whole", "killed"))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    logs = [
+        list(csv.DictReader((tmp_path / run / "train.csv").read_text("utf-8").splitlines()))
+        for run in ("whole", "killed")
+    ]
+    assert [row["step"] for row in logs[0]] == [row["step"] for row in logs[1]] == ["10.0", "20.0", "24.0"]
+    assert [row["dev_loss"] for row in logs[0]] == [row["dev_loss"] for row in logs[1]]
+    assert (tmp_path / "killed" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "killed" / "tensorboard").iterdir())
+
+
+def test_a_run_is_not_overwritten_without_resume(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer_in(tmp_path / "run", tokenizer, tokenizer_path).save()
+    command = train_arguments(tmp_path, tokenizer_path, "run")
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "holds a run already" in refused.stderr
+
+
+def test_the_oldest_checkpoints_go(tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, save_every=1, keep=2)
+    trainer.train(dev_of(trainer))
+    assert [path.name for path in checkpoint.step_folders(tmp_path)] == ["step-5", "step-6"]
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_it_stops_when_the_dev_loss_no_longer_falls(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(
+        tmp_path,
+        tokenizer,
+        tokenizer_path,
+        max_steps=50,
+        evaluate_every=1,
+        patience=3,
+        learning_rate_factor=0.0,
+    )
+    trainer.train(dev_of(trainer))
+    assert trainer.step == 4
+    assert checkpoint.step_folders(tmp_path)[-1].name == "step-4"
+
+
+def test_it_stops_when_bleu_no_longer_rises(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(
+        tmp_path, tokenizer, tokenizer_path, max_steps=50, evaluate_every=1, patience=2, patience_on="bleu"
+    )
+    scores = iter([1.0, 5.0, 4.0, 4.5, 9.0])
+    trainer.train(dev_of(trainer), lambda model: next(scores))
+    assert trainer.step == 4
+
+
+def test_accumulated_batches_are_one_large_batch(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, precision="fp32", label_smoothing=0.1)
+    trainer.model.eval()
+    indices = trainer.batches.epoch(0)[:2]
+    parts = [trainer.batches.collate(i) for i in indices]
+    joined = trainer.batches.collate(torch.cat([torch.from_numpy(i) for i in indices]).numpy())
+    gradients = []
+    for group in (parts, [joined]):
+        trainer.model.zero_grad()
+        total = sum(batch.num_target_tokens for batch in group)
+        for batch in group:
+            (trainer.loss(batch)[0] / total).backward()  # type: ignore[no-untyped-call]
+        gradients.append([p.grad.clone() for p in trainer.model.parameters() if p.grad is not None])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+def test_resume_with_another_batch_size_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer_in(tmp_path, tokenizer, tokenizer_path).save()
+    other = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    other.batches.max_tokens = 400
+    with pytest.raises(CheckpointError, match="max_tokens is 400, the run was made with 300"):
+        other.resume()
+
+
+def test_a_write_that_is_cut_off_leaves_the_old_checkpoint(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path)
+    path = trainer.save()
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+
+    def out_of_disk(*args: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", out_of_disk)
+    with pytest.raises(OSError, match="no space left"):
+        trainer.save()
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    assert checkpoint.step_folders(tmp_path) == [path]
+
+
+def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:
+    for number, value in enumerate((1.0, 2.0, 6.0), 1):
+        saved = Saved(
+            {"w": torch.full((3,), value)}, {"model": {}}, {"rng": torch.zeros(1)}, {"dev_loss": value}
+        )
+        checkpoint.save(tmp_path / f"step-{number}", saved, tokenizer_path)
+    assert checkpoint.average(checkpoint.step_folders(tmp_path))["w"].tolist() == [3.0, 3.0, 3.0]
+    assert [path.name for path in checkpoint.best_folders(tmp_path, 2)] == ["step-1", "step-2"]
+
+
+def test_a_broken_checkpoint_is_named(tmp_path: Path, tokenizer_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        checkpoint.load(tmp_path)
+    saved = Saved({"w": torch.zeros(3)}, {"model": preset("tiny", 20).to_json()}, {}, {})
+    checkpoint.save(tmp_path / "wrong", saved, tokenizer_path)
+    with pytest.raises(CheckpointError, match="do not agree"):
+        checkpoint.load_model(tmp_path / "wrong")
+    (tmp_path / "wrong" / "model.safetensors").write_bytes(b"\x00" * 9)
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        checkpoint.load(tmp_path / "wrong")
