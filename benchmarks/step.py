@@ -1,6 +1,6 @@
 """How long a decoder step and an encoding take, by rows and by variant, through the server's own runner.
 
-Variants take turns within each round, so that whatever else the machine does meets them alike. Prints
+Variants take turns of a few calls, so that whatever else the machine does meets them alike. Prints
 medians with the ratio to the first variant, and writes them as JSON.
 
     python -m benchmarks.step --bundle bundles/small-en-de --json step.json
@@ -34,6 +34,7 @@ from app.runtime.session import UNFUSED_ATTENTION
 # Lengths of what rows attend to: targets and sources of everyday sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
 FUSED = "-fused"
+CALLS_A_TURN = 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-candidates", type=int, default=8, help="k of the top-k (default: 8, what a beam of 4 asks for)"
     )
     add("--num-threads", type=int, default=1, help="threads of an operator (default: 1)")
-    add("--num-rounds", type=int, default=40, help="calls of each case (default: 40)")
+    add("--num-rounds", type=int, default=20, help="turns of each variant in each case (default: 20)")
     add("--json", type=Path, help="write the result there")
 
 
@@ -128,13 +129,14 @@ def encode_case(runner: OrtRunner, count: int, length: int) -> Callable[[], obje
 def measure(
     name: str, calls: dict[str, Callable[[], object]], num_rounds: int, *, on_round: Callable[[], object]
 ) -> list[Measurement]:
-    """Call the variants in turn, `num_rounds` times after two for warming up."""
+    """Let the variants take turns, `num_rounds` times; a turn's first call only fills the processor's caches."""
     times: dict[str, list[float]] = {variant: [] for variant in calls}
-    for number in range(num_rounds + 2):
+    for _ in range(num_rounds):
         for variant, call in calls.items():
-            started_at = time.perf_counter()
             call()
-            if number >= 2:
+            for _ in range(CALLS_A_TURN):
+                started_at = time.perf_counter()
+                call()
                 times[variant].append((time.perf_counter() - started_at) * 1e3)
         on_round()
     medians = {variant: statistics.median(values) for variant, values in times.items()}
@@ -161,7 +163,7 @@ def run(args: argparse.Namespace, bundle: Bundle) -> list[Measurement]:
         for variant in args.variants.split(",")
     }
     found: list[Measurement] = []
-    total = (len(rows) + len(encodings)) * (args.num_rounds + 2)
+    total = (len(rows) + len(encodings)) * args.num_rounds
     with tqdm(total=total, unit=" rounds") as progress:
         for number in rows:
             steps = {name: step_case(runner, number, args.num_candidates) for name, runner in runners.items()}

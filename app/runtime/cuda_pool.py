@@ -7,7 +7,7 @@ host. Copies go through libcudart, which the CUDA provider has loaded into the p
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -59,21 +59,30 @@ class _Copy(ctypes.Structure):
 
 
 class CudaPool:
-    """As `HostPool`, on GPU 0. A pool is a box of bytes: columns of a head, heads of all rows, planes."""
+    """As `HostPool`, on GPU 0. A pool is a box of bytes: columns of a head, heads of all rows, planes.
 
-    def __init__(self, shape: PoolShape) -> None:
-        """Take the memory. Raises OSError where CUDA's runtime library is not there."""
+    values: the OrtValue that holds it, (planes, rows, num_heads, capacity, head_dim).
+    """
+
+    def __init__(
+        self, shape: PoolShape, *, device: Literal["cuda", "cpu"] = "cuda", library: Any = None
+    ) -> None:
+        """Take the memory. Raises OSError where CUDA's runtime library is not there.
+
+        device, library: host memory and another library with the same two functions, for tests without a GPU.
+        """
         self._shape = shape
+        self._device = device
         self._dtype = np.dtype(shape.dtype)
-        self._values = self._allocate(shape.num_rows)
+        self.values = self._allocate(shape.num_rows)
         # What a copy of rows to rows passes through, so that targets may be sources of others.
         self._staging = self._allocate(shape.num_rows)
-        self._library = ctypes.CDLL(LIBRARY)
+        self._library = ctypes.CDLL(LIBRARY) if library is None else library
 
     def _allocate(self, num_rows: int) -> Any:
         s = self._shape
         axes = [s.num_planes, num_rows, s.num_heads, s.capacity, s.head_dim]
-        return onnxruntime.OrtValue.ortvalue_from_shape_and_type(axes, self._dtype.type, "cuda", 0)
+        return onnxruntime.OrtValue.ortvalue_from_shape_and_type(axes, self._dtype.type, self._device, 0)
 
     @property
     def _column_bytes(self) -> int:
@@ -84,21 +93,21 @@ class CudaPool:
         s = self._shape
         plane_bytes = s.num_rows * s.num_heads * s.capacity * self._column_bytes
         axes = [num_rows, s.num_heads, s.capacity, s.head_dim]
-        address = self._values.data_ptr() + plane * plane_bytes
-        binding.bind_input(name, "cuda", 0, self._dtype.type, axes, address)
-        binding.bind_output(f"present_{name}", "cuda", 0, self._dtype.type, axes, address)
+        address = self.values.data_ptr() + plane * plane_bytes
+        binding.bind_input(name, self._device, 0, self._dtype.type, axes, address)
+        binding.bind_output(f"present_{name}", self._device, 0, self._dtype.type, axes, address)
 
     def write(self, values: Any, rows: list[int]) -> None:
         """As `Pool.write`; `values` is on the same device."""
         _, num_sentences, _, length, _ = values.shape()
         block = (values.data_ptr(), num_sentences, length)
         for index, row in enumerate(rows):
-            self._copy_row(block, index, self._box(self._values), row, length)
+            self._copy_row(block, index, self._box(self.values), row, length)
         self._wait()
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Pool.copy`, by way of the staging pool."""
-        values, staging = self._box(self._values), self._box(self._staging)
+        values, staging = self._box(self.values), self._box(self._staging)
         moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
         for source, _, length in moves:
             self._copy_row(values, source, staging, source, length)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +186,23 @@ def test_an_interrupted_export_leaves_the_old_bundle(stage: str, tiny: Path, own
         write_bundle(tiny / "checkpoint", own_bundle, request(version="2"), on_progress=interrupt)
     assert contents(own_bundle) == before
     assert names(own_bundle.parent) == [own_bundle.name]
+
+
+def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
+    before = contents(own_bundle)
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from export.bundle_writer import write_bundle\n"
+        "from tests.export.tiny import request\n"
+        "def kill(stage):\n"
+        "    if stage == 'checking': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_bundle(*map(pathlib.Path, sys.argv[1:]), request(version='2'), on_progress=kill)"
+    )
+    arguments = [sys.executable, "-c", code, str(tiny / "checkpoint"), str(own_bundle)]
+    root = Path(__file__).parents[2]
+    assert subprocess.run(arguments, cwd=root, check=False).returncode == -signal.SIGKILL
+    assert contents(own_bundle) == before
+    load_bundle(own_bundle)
 
 
 def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path) -> None:

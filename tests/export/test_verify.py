@@ -149,6 +149,7 @@ def test_help_needs_no_torch_and_no_onnx(command: str) -> None:
         "for name in ('torch', 'onnx', 'onnxruntime', 'safetensors'): sys.modules[name] = None\n"
         f"from transduce.cli import main; main(['{command}', '--help'])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout

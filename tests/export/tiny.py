@@ -88,10 +88,10 @@ def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
 
 
 def load_tiny_runner(
-    model: Transformer, precision: Precision, folder: Path, *, num_rows: int = 16
+    model: Transformer, precision: Precision, folder: Path, *, num_rows: int = 16, num_threads: int = 1
 ) -> OrtRunner:
     """The server's runner over one variant of a model, without the rest of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
-    return load_runner(bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=1)
+    return load_runner(bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=num_threads)

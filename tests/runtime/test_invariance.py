@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -73,4 +75,15 @@ def test_a_loud_neighbour_changes_nothing(runner: OrtRunner) -> None:
     for targets in (quiet, loud):
         runner.encode(sources, [0, 1])
         found.append(follow(runner, targets)[0])
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_threads_change_nothing(runner: OrtRunner, tmp_path: Path) -> None:
+    sources = random_sources(7)
+    targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
+    two_threads = load_tiny_runner(random_model(max_length=32), "int8", tmp_path, num_rows=64, num_threads=2)
+    found = []
+    for each in (runner, two_threads):
+        each.encode(sources, list(range(NUM_SENTENCES)))
+        found.append(follow(each, targets))
+    np.testing.assert_array_equal(found[0], found[1])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from app.errors import EngineFailure
+from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.ort_runner import OrtRunner
@@ -19,6 +23,38 @@ SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=2, capacity=6, head
 ROWS = np.arange(NUM_ROWS, dtype=np.int32)
 
 
+class HostCuda:
+    """cudaMemcpy3DAsync over the machine's own memory, byte for byte as CUDA's manual says."""
+
+    def cudaMemcpy3DAsync(self, reference: Any, stream: None) -> int:  # noqa: N802 - the library's name
+        copy = reference._obj
+        for z in range(copy.extent.depth):
+            for y in range(copy.extent.height):
+                target, source = (
+                    box.ptr + ((position.z + z) * box.ysize + position.y + y) * box.pitch + position.x
+                    for box, position in ((copy.dst, copy.dst_pos), (copy.src, copy.src_pos))
+                )
+                ctypes.memmove(target, source, copy.extent.width)
+        return 0
+
+    def cudaDeviceSynchronize(self) -> int:  # noqa: N802 - the library's name
+        return 0
+
+
+def host_pool() -> HostPool:
+    return HostPool(SHAPE)
+
+
+def cuda_pool() -> CudaPool:
+    return CudaPool(SHAPE, device="cpu", library=HostCuda())
+
+
+def read(pool: HostPool | CudaPool) -> Any:
+    """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
+    return pool.read(NUM_ROWS) if isinstance(pool, HostPool) else pool.values.numpy()
+
+
+@pytest.mark.parametrize("make_pool", [host_pool, cuda_pool])
 @pytest.mark.parametrize(
     ("sources", "targets"),
     [
@@ -31,22 +67,46 @@ ROWS = np.arange(NUM_ROWS, dtype=np.int32)
     ],
     ids=["swap", "cycle", "chain", "spread", "apart", "mixed"],
 )
-def test_a_pool_copies_as_if_all_at_once(sources: list[int], targets: list[int]) -> None:
-    pool = HostPool(SHAPE)
+def test_a_pool_copies_as_if_all_at_once(sources: list[int], targets: list[int], make_pool: Any) -> None:
+    pool = make_pool()
     before = np.random.default_rng(1).standard_normal((4, NUM_ROWS, 2, 6, 3), np.float32)
     pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(before), ROWS.tolist())
     lengths = [(row % 6) + 1 for row in sources]
     pool.copy(*(np.array(values, np.int32) for values in (sources, targets, lengths)))
-    after = pool.read(NUM_ROWS)
+    after = read(pool)
     for source, target, length in zip(sources, targets, lengths, strict=True):
         np.testing.assert_array_equal(after[:, target, :, :length], before[:, source, :, :length])
     untouched = sorted(set(range(NUM_ROWS)) - set(targets))
     np.testing.assert_array_equal(after[:, untouched], before[:, untouched])
 
 
-def test_no_copies_at_all_are_fine() -> None:
+@pytest.mark.parametrize("make_pool", [host_pool, cuda_pool])
+def test_sentences_are_written_to_the_beginning_of_their_rows(make_pool: Any) -> None:
+    pool = make_pool()
+    block = np.random.default_rng(2).standard_normal((4, 2, 2, 5, 3), np.float32)
+    pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(block), [6, 1])
+    values = read(pool)
+    np.testing.assert_array_equal(values[:, 6, :, :5], block[:, 0])
+    np.testing.assert_array_equal(values[:, 1, :, :5], block[:, 1])
+
+
+@pytest.mark.parametrize("make_pool", [host_pool, cuda_pool])
+def test_no_copies_at_all_are_fine(make_pool: Any) -> None:
     nothing = np.array([], np.int32)
-    HostPool(SHAPE).copy(nothing, nothing, nothing)
+    make_pool().copy(nothing, nothing, nothing)
+
+
+class FailingCuda(HostCuda):
+    """As a GPU that has been lost."""
+
+    def cudaDeviceSynchronize(self) -> int:  # noqa: N802 - the library's name
+        return 46
+
+
+def test_a_copy_that_fails_is_an_engine_failure() -> None:
+    pool = CudaPool(SHAPE, device="cpu", library=FailingCuda())
+    with pytest.raises(EngineFailure, match="CUDA error 46"):
+        pool.copy(ROWS[:1], ROWS[1:2], np.ones(1, np.int32))
 
 
 @pytest.fixture(scope="module")
