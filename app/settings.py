@@ -19,9 +19,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.errors import SettingsError
 
 PREFIX = "TRANSDUCE_"
-DEFAULT_BUNDLE = "en-de"
-# Variables of the `transduce` command line that share the prefix and may stand in the same environment.
-CLIENT_VARIABLES = frozenset({"TRANSDUCE_API_KEY", "TRANSDUCE_URL"})
+# Of the command-line client, which may run in the same environment.
+CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -54,7 +53,7 @@ class Settings(BaseSettings):
     )
 
     bundle: Path | None = Field(
-        None, description="folder of the bundle; unset: `bundles/en-de` beside the package, see below"
+        None, description="folder of the bundle; unset: the only one in `bundles`, see below"
     )
     precision: Literal["auto", "int8", "fp16", "fp32"] = Field(
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
@@ -149,6 +148,12 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         settings = Settings(**dict(overrides or {}))  # type: ignore[arg-type]  # pydantic checks each value
     except ValidationError as error:
         problems += _lines_of(error)
+    else:
+        if f"{PREFIX}API_KEY" in os.environ and not (settings.api_keys or settings.api_keys_file):
+            problems.append(
+                f"{PREFIX}API_KEY is the client's, and without {PREFIX}API_KEYS or {PREFIX}API_KEYS_FILE this server "
+                "is open to everyone: set one of these, or unset the first"
+            )
     if problems:
         raise SettingsError(problems)
     return settings
@@ -156,13 +161,13 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """One line for each variable with our prefix that is no setting, with the nearest one that is."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = [name.upper() for name in Settings.model_fields]
     problems = []
     for variable in sorted(environment):
-        upper = variable.upper()
-        if upper.startswith(PREFIX) and upper not in known | CLIENT_VARIABLES:
-            near = difflib.get_close_matches(upper, sorted(known), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+        name = variable.upper().removeprefix(PREFIX)
+        if name != variable.upper() and name not in CLIENT_VARIABLES and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
             problems.append(f"{variable} is not a setting{hint}")
     return problems
 
@@ -202,16 +207,23 @@ def read_api_keys(settings: Settings) -> frozenset[str]:
 
 
 def find_bundle(settings: Settings) -> Path:
-    """The bundle's folder: the setting, else `bundles/en-de` in the repository, in the package or at the root.
+    """The bundle's folder: the setting, else the only bundle in a folder `bundles`.
 
-    Raises SettingsError where there is none.
+    That folder is looked for beside the package (a checkout), in the package, and where the server was started.
+    Raises SettingsError where there is none, or more than one.
     """
     if settings.bundle is not None:
         return settings.bundle
     package = Path(__file__).resolve().parent
-    places = [folder / "bundles" / DEFAULT_BUNDLE for folder in (package.parent, package, Path.cwd())]
+    places = dict.fromkeys(folder / "bundles" for folder in (package.parent, package, Path.cwd()))
     for place in places:
-        if (place / "manifest.json").is_file():
-            return place
-    looked = ", ".join(str(place) for place in dict.fromkeys(places))
+        found = sorted(manifest.parent for manifest in place.glob("*/manifest.json"))
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise SettingsError(
+                [f"{place} holds more than one bundle ({names}); set {PREFIX}BUNDLE to one of them"]
+            )
+        if found:
+            return found[0]
+    looked = ", ".join(map(str, places))
     raise SettingsError([f"no bundle found (looked in {looked}); set {PREFIX}BUNDLE to its folder"])

@@ -80,10 +80,15 @@ def answer_to(error: ServiceError) -> Answer:
 
 def error_body(code: str, message: str, request_id: str, field: str | None = None) -> bytes:
     """`{"error": {...}}` in at most MAX_BODY_BYTES."""
-    error = {"code": code, "message": message[:MAX_MESSAGE_CHARACTERS], "request_id": request_id}
-    if field is not None:
-        error["field"] = field[:MAX_FIELD_CHARACTERS]
-    return orjson.dumps({"error": error})
+    message = message[:MAX_MESSAGE_CHARACTERS]
+    while True:
+        error = {"code": code, "message": message, "request_id": request_id}
+        if field is not None:
+            error["field"] = field[:MAX_FIELD_CHARACTERS]
+        body = orjson.dumps({"error": error})
+        if len(body) <= MAX_BODY_BYTES or not message:
+            return body
+        message = message[: len(message) // 2]  # what JSON escapes takes more bytes than characters
 
 
 def error_response(error: ServiceError, request_id: str) -> Response:

@@ -1,0 +1,92 @@
+"""Every error has one answer, and no answer grows with what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from app.api.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
+from app.errors import (
+    InvalidRequest,
+    NotReady,
+    Overloaded,
+    RequestError,
+    ServiceError,
+    Unauthorized,
+)
+from app.observability.logging import places_of
+
+ABSTRACT: set[type[ServiceError]] = {ServiceError, RequestError}
+
+
+def subclasses(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from subclasses(child)
+
+
+def make(kind: type[ServiceError]) -> ServiceError:
+    if kind is Unauthorized:
+        return Unauthorized("no", is_missing=True)
+    if kind is Overloaded:
+        return Overloaded("full", retry_after_s=0.2)
+    return kind("no")
+
+
+def test_every_error_stands_in_the_table_and_no_other() -> None:
+    assert set(subclasses(ServiceError)) - ABSTRACT == set(ANSWERS)
+
+
+def test_codes_are_unique() -> None:
+    codes = [answer.code for answer in ANSWERS.values()]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
+def test_status_and_class_agree(kind: type[ServiceError]) -> None:
+    response = error_response(make(kind), "id")
+    is_callers_fault = issubclass(kind, RequestError | Unauthorized | Overloaded)
+    assert response.status_code == ANSWERS[kind].status
+    if ANSWERS[kind].status != 499:
+        assert is_callers_fault == (400 <= response.status_code < 500)
+    assert ("retry-after" in response.headers) == issubclass(kind, Overloaded | NotReady)
+    assert orjson.loads(bytes(response.body))["error"]["code"] == ANSWERS[kind].code
+
+
+def test_a_wrong_key_is_told_from_a_missing_one() -> None:
+    assert answer_to(Unauthorized("", is_missing=True)).status == 401
+    assert answer_to(Unauthorized("", is_missing=False)).status == 403
+
+
+def test_retry_after_is_whole_seconds_and_never_zero() -> None:
+    assert error_response(Overloaded("", retry_after_s=0.01), "").headers["retry-after"] == "1"
+    assert error_response(Overloaded("", retry_after_s=7.2), "").headers["retry-after"] == "8"
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\u00e9", "\x01"])
+def test_a_body_is_never_longer_than_promised(character: str) -> None:
+    body = error_body("code", character * 5000, "r" * 64, field=character * 5000)
+    assert len(body) <= MAX_BODY_BYTES
+    assert orjson.loads(body)["error"]["message"]
+
+
+def test_an_invalid_field_is_named() -> None:
+    body = orjson.loads(bytes(error_response(InvalidRequest("no", field="text[3]"), "id").body))
+    assert body == {
+        "error": {"code": "invalid_request", "message": "no", "request_id": "id", "field": "text[3]"}
+    }
+
+
+def test_a_log_of_an_exception_holds_places_and_no_values() -> None:
+    try:
+        try:
+            dict[str, int]()["user text"]
+        except KeyError as cause:
+            raise ValueError("user text") from cause
+    except ValueError as error:
+        places = places_of(error)
+    assert [place for place in places if "Error" in place] == ["ValueError", "KeyError"]
+    assert any("test_error_table.py" in place for place in places)
+    assert "user text" not in "".join(places)

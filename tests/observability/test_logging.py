@@ -1,0 +1,79 @@
+"""A log line is one JSON object, whatever is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from app.observability.logging import MAX_FIELD_CHARACTERS, configure_logging, log_event
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, logging.raiseExceptions)
+    stream = io.StringIO()
+    configure_logging("info", stream)
+    yield stream
+    logging.captureWarnings(False)
+    root.handlers[:], logging.raiseExceptions = before[0], before[2]
+    root.setLevel(before[1])
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_with_its_fields(stream: io.StringIO) -> None:
+    log_event(logging.getLogger("app.x"), logging.INFO, "happened", fields={"count": 3, "nothing": None})
+    (line,) = lines(stream)
+    assert (line["level"], line["logger"], line["event"], line["count"]) == ("info", "app.x", "happened", 3)
+    assert "nothing" not in line
+    assert str(line["time"]).endswith("+00:00")
+
+
+@pytest.mark.parametrize("nasty", ['\n{"level":"ERROR"}', "\x1b[31m", "\u2028", "\u202e", '"', "\ud800"])
+def test_no_value_can_forge_a_line(stream: io.StringIO, nasty: str) -> None:
+    log_event(logging.getLogger("app.x"), logging.INFO, "happened", fields={"value": nasty})
+    logging.getLogger("foreign").warning("foreign %s", nasty)
+    assert stream.getvalue().isascii()
+    assert "\x1b" not in stream.getvalue()
+    assert len(lines(stream)) == 2
+    assert lines(stream)[0]["value"] == nasty
+
+
+def test_fields_are_clipped(stream: io.StringIO) -> None:
+    log_event(logging.getLogger("app.x"), logging.INFO, "happened", fields={"value": "x" * 10_000})
+    assert len(str(lines(stream)[0]["value"])) <= MAX_FIELD_CHARACTERS + 3
+
+
+def test_an_exception_is_told_without_its_message(stream: io.StringIO) -> None:
+    log_event(logging.getLogger("app.x"), logging.ERROR, "failed", error=ValueError("user text"))
+    assert lines(stream)[0]["exception"] == ["ValueError"]
+    assert "user text" not in stream.getvalue()
+
+
+def test_foreign_loggers_and_warnings_come_through_it(stream: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").error("foreign")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("careful", UserWarning, stacklevel=1)
+    assert [line["logger"] for line in lines(stream)] == ["uvicorn.error", "py.warnings"]
+
+
+def test_the_level_counts(stream: io.StringIO) -> None:
+    log_event(logging.getLogger("app.x"), logging.DEBUG, "hidden")
+    assert stream.getvalue() == ""
+
+
+def test_a_stream_that_cannot_be_written_fails_nothing(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.close()
+    log_event(logging.getLogger("app.x"), logging.INFO, "happened")
+    assert capsys.readouterr().err == ""

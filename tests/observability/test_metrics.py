@@ -1,0 +1,94 @@
+"""Metrics are named and counted as documented."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.engine.stats import Health, StepStats
+from app.observability.metrics import Metrics
+from tests.house_rules.project import ROOT
+
+STEP = StepStats(
+    num_rows=8,
+    num_idle_rows=3,
+    num_wasted_rows=1,
+    num_waiting=5,
+    num_admitted=2,
+    num_encode_tokens=20,
+    num_finished=2,
+    num_failed=1,
+    num_expired=1,
+    num_retried=0,
+    encode_time_s=0.01,
+    decode_time_s=0.02,
+    step_time_s=0.035,
+)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_steps_are_counted() -> None:
+    metrics = Metrics()
+    metrics.record_steps([STEP, replace(STEP, num_rows=0, num_encode_tokens=0, num_waiting=4)])
+    assert value(metrics, "transduce_decode_steps_total") == 1
+    assert value(metrics, "transduce_decode_step_seconds_sum") == 0.02
+    assert value(metrics, "transduce_encode_seconds_count") == 1
+    assert value(metrics, "transduce_encoded_tokens_total") == 20
+    assert value(metrics, "transduce_batch_size_sum") == 8
+    assert value(metrics, "transduce_rows_total", use="idle") == 6
+    assert value(metrics, "transduce_engine_sentences_total", outcome="finished") == 4
+    assert value(metrics, "transduce_waiting_sentences") == 4
+
+
+def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
+    metrics = Metrics()
+    metrics.record_request(route="/v1/translate", method="POST", code=200, seconds=0.1)
+    metrics.record_request(route="unmatched", method="X" * 100, code=404, seconds=-1.0)
+    assert (
+        value(metrics, "transduce_http_requests_total", route="/v1/translate", method="POST", code="200") == 1
+    )
+    assert value(metrics, "transduce_http_requests_total", route="unmatched", method="other", code="404") == 1
+    assert (
+        value(metrics, "transduce_http_request_duration_seconds_sum", route="unmatched", method="other") == 0
+    )
+
+
+def test_the_queue_is_read_when_it_is_asked_for() -> None:
+    metrics = Metrics()
+    pending = [3]
+    metrics.follow_queue(
+        lambda: Health(
+            is_alive=True,
+            is_stalled=False,
+            step_age_s=0.0,
+            num_pending_sentences=pending[0],
+            num_pending_tokens=40,
+        )
+    )
+    assert value(metrics, "transduce_queue_depth") == 3
+    pending[0] = 0
+    assert value(metrics, "transduce_queue_depth") == 0
+    assert value(metrics, "transduce_queue_tokens") == 40
+
+
+def test_every_metric_of_ours_is_documented_and_well_named() -> None:
+    metrics = Metrics()
+    metrics.record_steps([STEP])
+    metrics.record_request(route="/livez", method="GET", code=200, seconds=0.1)
+    metrics.rejected.labels("queue_full").inc()
+    metrics.phase_seconds.labels("decode").observe(1)
+    metrics.model_info.labels("a", "1", "fp32").set(1)
+    metrics.follow_queue(lambda: Health(True, False, 0.0, 0, 0))
+    families = list(text_string_to_metric_families(metrics.render().decode()))
+    ours = [family for family in families if family.name.startswith("transduce_")]
+    assert len(ours) > 15
+    documented = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    for family in ours:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"`{name}`" in documented, name
+        assert family.documentation
+        assert not family.name.endswith(("_ms", "_milliseconds"))

@@ -1,0 +1,181 @@
+"""Settings are refused loudly: unknown, out of range, contradicting one another."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.errors import SettingsError
+from app.settings import PREFIX, Settings, find_bundle, load_settings, read_api_keys
+from tests.house_rules.project import ROOT
+
+HASH = hashlib.sha256(b"key").hexdigest()
+
+
+def problems(**overrides: object) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(overrides)
+    return raised.value.problems
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    settings = load_settings()
+    assert settings.host == "127.0.0.1"
+    assert (settings.max_body_bytes, settings.max_items) == (1_000_000, 128)
+    assert (settings.max_item_characters, settings.max_request_characters) == (5_000, 50_000)
+    assert (settings.max_beam_size, settings.default_timeout_s) == (16, 30)
+    assert (settings.max_header_bytes, settings.read_timeout_s) == (16_384, 10)
+
+
+def test_every_setting_can_be_set_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_PORT", "9000")
+    monkeypatch.setenv("transduce_max_items", "5")
+    monkeypatch.setenv("TRANSDUCE_API_KEYS", f"{HASH}, {'a' * 64}")
+    settings = load_settings()
+    assert (settings.port, settings.max_items) == (9000, 5)
+    assert settings.api_keys == {HASH, "a" * 64}
+
+
+def test_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_PORT", "9000")
+    assert load_settings({"port": 9001}).port == 9001
+
+
+def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_PORT", "")
+    assert load_settings().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("TRANSDUCE_PROT", "TRANSDUCE_PORT"),
+        ("TRANSDUCE_MAX_ITEM", "TRANSDUCE_MAX_ITEMS"),
+        ("transduce_hots", "TRANSDUCE_HOST"),
+    ],
+)
+def test_a_misspelled_variable_is_named_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, variable: str, nearest: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert problems() == (f"{variable} is not a setting; did you mean {nearest}?",)
+
+
+def test_a_variable_that_is_near_nothing_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_XYZZY", "1")
+    assert problems() == ("TRANSDUCE_XYZZY is not a setting",)
+
+
+def test_all_problems_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_PROT", "1")
+    monkeypatch.setenv("TRANSDUCE_PORT", "70000")
+    monkeypatch.setenv("TRANSDUCE_READ_TIMEOUT_S", "inf")
+    found = problems()
+    assert [line.split(":")[0].split(" ")[0] for line in found] == [
+        "TRANSDUCE_PROT",
+        "TRANSDUCE_PORT",
+        "TRANSDUCE_READ_TIMEOUT_S",
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"max_item_characters": 9, "max_request_characters": 8},
+        {"default_timeout_s": 9.5, "max_timeout_s": 8.5},
+        {"max_num_hypotheses": 9, "max_beam_size": 8},
+        {"max_beam_size": 9, "num_rows": 8, "max_num_hypotheses": 1},
+        {"max_request_sentences": 3000, "max_pending_sentences": 2000},
+        {"max_items": 2000, "max_request_sentences": 1024},
+    ],
+)
+def test_a_contradiction_names_both_settings(names: dict[str, object]) -> None:
+    (line,) = problems(**names)
+    for name, value in list(names.items())[:2]:
+        assert f"{PREFIX}{name.upper()} ({value})" in line
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, field in Settings.model_fields.items() if field.annotation in {int, float}]
+)
+def test_no_number_can_be_negative_or_without_limit(name: str) -> None:
+    assert problems(**{name: -1})
+    assert problems(**{name: "inf"})
+    assert problems(**{name: "nan"})
+
+
+def test_settings_are_frozen() -> None:
+    settings = load_settings()
+    with pytest.raises(ValidationError):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
+    (line,) = problems(api_keys="my secret key")
+    assert "API_KEYS" in line
+    assert "secret" not in line
+
+
+def test_the_clients_variables_may_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
+    monkeypatch.setenv("TRANSDUCE_API_KEY", "key")
+    assert load_settings({"api_keys": HASH}).api_keys == {HASH}
+    (line,) = problems()  # whoever set only the client's thinks that the server is closed
+    assert "open to everyone" in line
+
+
+def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# comment\n\n{'b' * 64} # second\n", "utf-8")
+    settings = load_settings({"api_keys": HASH, "api_keys_file": file})
+    assert read_api_keys(settings) == {HASH, "b" * 64}
+
+
+@pytest.mark.parametrize("content", ["", "# nobody\n", "key\n", None, b"\xff"])
+def test_a_key_file_that_would_leave_the_server_open_is_refused(
+    tmp_path: Path, content: str | bytes | None
+) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SettingsError, match="TRANSDUCE_API_KEYS_FILE"):
+        read_api_keys(load_settings({"api_keys_file": file}))
+
+
+def make_bundle(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").touch()
+    return folder
+
+
+def test_the_bundle_is_the_setting_else_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.settings.__file__", str(tmp_path / "app" / "settings.py"))
+    monkeypatch.chdir(tmp_path)
+    assert find_bundle(load_settings({"bundle": tmp_path / "x"})) == tmp_path / "x"
+    with pytest.raises(SettingsError, match="TRANSDUCE_BUNDLE"):
+        find_bundle(load_settings())
+    bundle = make_bundle(tmp_path / "bundles" / "small-en-de")
+    assert find_bundle(load_settings()) == bundle
+    make_bundle(tmp_path / "bundles" / "big-en-de")
+    with pytest.raises(SettingsError, match=r"big-en-de, small-en-de"):
+        find_bundle(load_settings())
+
+
+def shown_default(value: object) -> str:
+    if value is None or value == frozenset():
+        return "unset"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def test_the_documentation_says_each_default_and_meaning() -> None:
+    lines = (ROOT / "docs" / "configuration.md").read_text("utf-8").splitlines()
+    expected = {
+        f"| `{PREFIX}{name.upper()}` | {shown_default(field.default)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    }
+    assert expected - set(lines) == set()
