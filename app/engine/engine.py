@@ -23,7 +23,7 @@ from app.engine.core import Cancel, EngineCore, Report, Stop, Submit
 from app.engine.limits import EngineLimits, check_limits, check_sentence
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
-from app.errors import DeadlineExceeded, NotReady, RequestCancelled
+from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits, Runner
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class Engine:
     async def close(self, drain_timeout_s: float) -> None:
         """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
 
+        Who holds a place and has submitted nothing yet is refused then: drain the requests before the engine.
         Returns within drain_timeout_s and one second more, even when a step never returns.
         """
         self._is_accepting = False
@@ -95,7 +96,7 @@ class Engine:
         """A place in the queue, to be held with `with` around the whole of a request's work.
 
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. Entering raises NotReady, or Overloaded when sentences or tokens
+        `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens
         accepted and not yet answered would pass their bounds; a request that finds the engine empty always enters.
         """
         self._check_accepting()
@@ -128,13 +129,6 @@ class Engine:
         future.add_done_callback(lambda done: self._on_done(sequence, done, timer))
         self._core.inbox.put(Submit(sequence))
         return future
-
-    def cancel(self, request_id: str) -> int:
-        """Drop every sentence of a request; their futures fail with RequestCancelled. Returns how many there were."""
-        sequences = [sequence for sequence in self._pending if sequence.request_id == request_id]
-        for sequence in sequences:
-            self._pending[sequence].set_exception(RequestCancelled("the request was cancelled"))
-        return len(sequences)
 
     def health(self) -> Health:
         """The truth about the engine thread, from another one: nothing waits for a step that hangs."""

@@ -9,11 +9,16 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.admission import Admission
+from app.engine.core import Report
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 from app.errors import (
@@ -21,7 +26,6 @@ from app.errors import (
     InvalidRequest,
     NotReady,
     Overloaded,
-    RequestCancelled,
     SettingsError,
 )
 from app.runtime.interface import StepInput, StepOutput
@@ -147,26 +151,26 @@ def test_cancelling_a_future_frees_its_rows_at_the_next_step() -> None:
             runner.gate.set()
             result = await second
             assert_same(result.hypotheses, expected([6, EOS], WIDE, runner))
-        assert runner.calls["decode"] <= 1 + result.num_steps + 1
+        assert runner.batches == [
+            1,
+            1,
+            *[16] * (result.num_steps - 1),
+        ]  # the first was heard of in its first step
 
     asyncio.run(scenario())
 
 
-def test_cancelling_by_request_id() -> None:
+def test_a_future_cancelled_while_its_sentence_waits_keeps_it_from_the_runner() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
-            mine = [submit(engine, [5, 5, EOS], WIDE, request_id="mine") for _ in range(3)]
-            other = submit(engine, [6, EOS], WIDE, request_id="other")
+            first, second, third = (submit(engine, [number, EOS], WIDE) for number in (5, 6, 7))
             await runner.arrival()
-            assert engine.cancel("mine") == 3
-            assert engine.cancel("nobody's") == 0
-            for future in mine:
-                with pytest.raises(RequestCancelled):
-                    await future
+            second.cancel()
+            await asyncio.sleep(0)
             runner.gate.set()
-            await other
-        assert runner.encoded == [(5, 5, EOS), (6, EOS)]  # two of the three never reached the runner
+            await asyncio.gather(first, third)
+        assert runner.encoded == [(5, EOS), (7, EOS)]
 
     asyncio.run(scenario())
 
@@ -238,28 +242,31 @@ def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
 
 
 def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() -> None:
-    async def scenario() -> None:
-        settings = EngineLimits(max_encode_tokens=64, max_pending_tokens=100_000)
-        async with running(FakeRunner(), settings) as engine:
+    admission = Admission(EngineLimits(max_pending_tokens=1000))
 
-            def retry_after_s(num_tokens: int) -> float:
-                with (
-                    engine.reserve(1, num_tokens),
-                    pytest.raises(Overloaded) as caught,
-                    engine.reserve(1, 100_000),
-                ):
-                    pass
-                return caught.value.retry_after_s
+    def retry_after_s() -> float:
+        with pytest.raises(Overloaded) as caught:
+            admission.enter(1, 1000)
+        return caught.value.retry_after_s
 
-            assert retry_after_s(90_000) == 1.0  # nothing is known yet
-            steps_before = time.monotonic()
-            await asyncio.gather(*(submit(engine, [5, 6, 7, EOS]) for _ in range(50)))
-            speed = 200 / (time.monotonic() - steps_before)
-            assert retry_after_s(1) == 1.0
-            assert 1.0 < retry_after_s(90_000) <= 60.0
-            assert retry_after_s(90_000) <= 90_000 / speed * 1.5 + 1.0
+    def work(num_tokens: int, seconds: float) -> None:
+        source = np.full(num_tokens, 5, np.int32)
+        search = new_search(NARROW, bos_id=LIMITS.bos_id, eos_id=EOS)
+        sequence = Sentence(source, NARROW, "request", "caller", 1e9, 0.0, search)
+        sequence.outcome = SequenceResult([], 0.0, 0.0, 0.0, 1)
+        admission.measure(Report([sequence], [StepStats(step_time_s=seconds)]))
 
-    asyncio.run(scenario())
+    admission.enter(10, 800)
+    assert retry_after_s() == 1.0  # nothing is known yet
+    work(num_tokens=200, seconds=2.0)
+    assert retry_after_s() == pytest.approx(800 / 100)
+    for _ in range(200):
+        work(num_tokens=200, seconds=4.0)
+    assert retry_after_s() == pytest.approx(800 / 50, rel=0.01)  # the past has faded
+    admission.add(-9, -780)
+    assert retry_after_s() == 1.0  # 0.4 s: less than is worth a second call
+    admission.add(1, 100_000)
+    assert retry_after_s() == 60.0
 
 
 def test_the_facts_of_every_step_are_handed_over() -> None:
