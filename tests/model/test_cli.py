@@ -1,0 +1,90 @@
+"""The training commands end to end, as a user runs them, on text of our own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.model.sentences import pairs, write_tsv
+
+
+def transduce(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_from_text_to_scores(tmp_path: Path) -> None:
+    train = write_tsv(tmp_path / "train.tsv", pairs()[16:])
+    dev = write_tsv(tmp_path / "dev.tsv", pairs()[:16])
+    spm, run, averaged = tmp_path / "t.spm", tmp_path / "run", tmp_path / "averaged"
+    how = ("--data", train, "--output", spm, "--vocab-size", 400, "--character-coverage", 1.0)
+    made = transduce("tokenizer", *how)
+    assert made.returncode == 0, made.stderr
+    where = (
+        "--data",
+        train,
+        "--dev",
+        dev,
+        "--tokenizer",
+        spm,
+        "--run",
+        run,
+        "--preset",
+        "tiny",
+        "--threads",
+        1,
+    )
+    often = (
+        "--max-steps",
+        6,
+        "--evaluate-every",
+        3,
+        "--save-every",
+        3,
+        "--batch-tokens",
+        500,
+        "--bleu-sentences",
+        4,
+    )
+    trained = transduce("train", *where, *often)
+    assert trained.returncode == 0, trained.stderr
+    assert "data: 240 pairs" in trained.stderr
+    assert transduce("average", "--run", run, "--last", 2, "--output", averaged).returncode == 0
+    for beam_size in (1, 2):
+        scored = transduce(
+            "evaluate",
+            "--checkpoint",
+            averaged,
+            "--data",
+            dev,
+            "--limit",
+            3,
+            "--json",
+            "--beam-size",
+            beam_size,
+        )
+        assert scored.returncode == 0, scored.stderr
+        row = json.loads(scored.stdout)
+        assert (row["num_pairs"], row["beam_size"]) == (3, beam_size)
+        assert 0 <= row["bleu"] <= 100
+        assert "nrefs:1|case:mixed|eff:no|tok:13a" in row["bleu_signature"]
+        assert "nrefs:1|case:mixed|eff:yes|nc:6" in row["chrf_signature"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("evaluate", "--checkpoint", "nowhere", "--data", "x.tsv"), "nowhere is not a checkpoint"),
+        (("tokenizer", "--data", "none.tsv", "--output", "t.spm"), "none.tsv does not exist"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    failed = transduce(*arguments)
+    assert failed.returncode == 1
+    assert message in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
