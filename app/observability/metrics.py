@@ -18,6 +18,7 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
@@ -25,7 +26,6 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
@@ -69,6 +69,7 @@ class Metrics:
     """The metrics of one server, on a registry of their own."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -123,12 +124,6 @@ class Metrics:
         )
         self.target_tokens = Counter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
-        )
-        self.sentence_tokens = Histogram(
-            "transduce_sentence_source_tokens",
-            "Source subwords of a sentence",
-            buckets=LENGTHS,
-            registry=self.registry,
         )
 
     def _define_engine(self) -> None:
