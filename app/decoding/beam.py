@@ -74,8 +74,9 @@ class BeamSearch:
         ended: set[int] = set()
         for rank, token in enumerate(tokens):
             if token != self.eos_id:
-                if len(kept) < beam_size:
-                    kept.append(rank)
+                kept.append(rank)
+                if len(kept) == beam_size:
+                    break  # whatever follows has a rank of beam_size or more
             elif rank < beam_size:
                 ended.add(parents[rank])
                 self._complete_one(parents[rank], totals[rank], FinishReason.STOP)

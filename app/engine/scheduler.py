@@ -5,10 +5,10 @@ finishes. When the sentence whose turn it is does not fit, nobody overtakes it: 
 starved by narrow ones. A step admits sentences of at most max_encode_tokens source subwords, so running
 rows wait at most that long for newcomers.
 
-How long a sentence can wait: with R rows, beams of at most B and targets of at most T subwords, in every
-T + 1 steps at least floor(R / B) sentences are admitted (or all that wait), one a step where the encoding budget
-allows no more; `FairQueue` bounds how many are admitted before it. With W of them, it is admitted within
-(W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+How long a sentence can wait, failed forwards aside: with R rows, beams of at most B and targets of at
+most T subwords, at least floor(R / B) sentences are admitted in every T + 1 steps (or all that wait), but one
+a step where the encoding budget allows no more. `FairQueue` bounds how many are admitted before it: with
+W of them, it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward nobody knows which row broke it, and all rows' caches are lost. Everyone on
 board starts again from its source: first one half alone, then the other, and a half that fails is
