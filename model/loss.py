@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS_AT_A_TIME = 512  # 512 x 8,000 logits in fp32 are 16 MB
+ROWS_AT_A_TIME = 64  # 64 x 8,000 logits in fp32 are 2 MB: they stay in the second-level cache
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
     """Sum over rows of (1 - e) * -log p(y) + e / V * sum_v -log p(v), p = softmax(x W^T) (section 5.4).
 
-    Forward computes the gradients too, a few rows at a time: logits are made, used and dropped while
-    they are in the cache. On two cores that is a third of the time of the separate steps.
+    Forward computes the gradients too: the logits are turned into their gradient where they lie, a few
+    rows at a time, and no other array of that size is made.
     """
 
     @staticmethod
@@ -22,29 +22,23 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, labels: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         """x (rows, d_model), weight (vocab_size, d_model), labels (rows,) -> the sum, and the plain sum -log p(y)."""
-        vocab_size = weight.size(0)
-        matrix = weight.detach().to(x.dtype)
-        grad_x = torch.empty_like(x)
-        grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
-        smoothed = torch.zeros((), dtype=torch.float64)
-        plain = torch.zeros((), dtype=torch.float64)
+        rows, matrix = x.detach(), weight.detach().to(x.dtype)
+        logits = rows @ matrix.t()
+        smoothed = torch.zeros((), dtype=torch.float64, device=x.device)
+        plain = torch.zeros((), dtype=torch.float64, device=x.device)
         for start in range(0, x.size(0), ROWS_AT_A_TIME):
-            rows = x[start : start + ROWS_AT_A_TIME].detach()
+            some = logits[start : start + ROWS_AT_A_TIME]
             label = labels[start : start + ROWS_AT_A_TIME, None]
-            logits = (rows @ matrix.t()).float()
-            normaliser = logits.logsumexp(-1, keepdim=True)
-            right = (normaliser - logits.gather(1, label)).sum().double()
-            uniform = (normaliser.sum() - logits.mean(-1).sum()).double()
-            plain += right.cpu()
-            smoothed += ((1 - smoothing) * right + smoothing * uniform).cpu()
-            gradient = logits.sub_(normaliser).exp_().sub_(smoothing / vocab_size)
+            log_p = some.float().log_softmax(-1)
+            right = -log_p.gather(1, label).sum().double()
+            plain += right
+            smoothed += (1 - smoothing) * right - smoothing * log_p.mean(-1).sum().double()
+            gradient = log_p.exp_().sub_(smoothing / weight.size(0))
             gradient.scatter_add_(1, label, torch.full_like(label, smoothing - 1, dtype=gradient.dtype))
-            gradient = gradient.to(x.dtype)
-            grad_x[start : start + ROWS_AT_A_TIME] = gradient @ matrix
-            grad_weight += gradient.t() @ rows
-        ctx.save_for_backward(grad_x, grad_weight.to(weight.dtype))
+            some.copy_(gradient)
+        ctx.save_for_backward(logits @ matrix, (logits.t() @ rows).to(weight.dtype))
         ctx.mark_non_differentiable(plain)
-        return smoothed.to(x.device), plain
+        return smoothed, plain
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
