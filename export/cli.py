@@ -46,7 +46,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FACTS.toml",
-        help="what the model card says; see docs/training.md",
+        help="facts for card and manifest; see docs/bundles.md",
     )
     add(
         "--scores",
