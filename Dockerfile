@@ -50,8 +50,9 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["/opt/venv/bin/python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ.get('TRANSDUCE_PORT', '8000')), timeout=2); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["/opt/venv/bin/transduce", "serve"]
 
+# Without a GPU this image refuses to start: running on the CPU instead would go unnoticed.
 FROM runtime AS gpu
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV TRANSDUCE_DEVICE=cuda NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=venv-gpu /opt/venv /opt/venv
 
 # The last stage is the one that a build without --target takes.

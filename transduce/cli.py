@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
-    "exit codes: 0 done; 1 failed; 2 the command line is wrong; 78 a setting, the bundle or a missing extra "
+    "exit codes: 0 done; 1 failed; 2 the command line is wrong; 70 the engine died while serving; 78 a setting, the bundle or a missing extra "
     "stands in the way; 130 stopped with Ctrl-C"
 )
 

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the shell sees. 2 is argparse's own; 78 is EX_CONFIG of sysexits.h; 130 is 128 + SIGINT."""
+    """What the shell sees. 2 is argparse's own; 78 is EX_CONFIG of sysexits.h; 130 is 128 + SIGINT.
+
+    `serve` has more of its own, told in docs/operations.md: 70, EX_SOFTWARE, where the engine died.
+    """
 
     OK = 0
     FAILURE = 1
