@@ -19,8 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
-    "exit codes: 0 done; 1 failed; 2 the command line is wrong; 70 the engine died while serving; 78 a setting, the bundle or a missing extra "
-    "stands in the way; 130 stopped with Ctrl-C"
+    "exit codes: 0 done; 1 failed; 2 the command line is wrong; 70 the engine died while serving; "
+    "78 a setting, the bundle or a missing extra stands in the way; 130 stopped with Ctrl-C"
 )
 
 
