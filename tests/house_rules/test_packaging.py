@@ -13,10 +13,12 @@ import pytest
 
 from tests.house_rules.project import PACKAGES, ROOT, project_files
 
+PAGE = "app/web/pages/probe.html"
+
 
 @pytest.fixture(scope="module")
 def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The files in a wheel built from a copy of the project, with the build tools that are installed."""
+    """The files in a wheel built from a copy of the project and one page more, with the build tools that are here."""
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
         if path.parts[0] in {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}:
@@ -43,6 +45,10 @@ def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package:
     expected = {path.as_posix() for path in project_files() if path.parts[0] == package}
     assert f"{package}/py.typed" in expected
     assert expected - wheel_names == set()
+
+
+def test_the_servers_pages_travel(wheel_names: set[str]) -> None:
+    assert PAGE in wheel_names
 
 
 def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
