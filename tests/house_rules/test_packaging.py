@@ -24,6 +24,8 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         if path.parts[0] in {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, tree / path)
+    (tree / PAGE).parent.mkdir(parents=True, exist_ok=True)
+    (tree / PAGE).touch()
     command = [
         sys.executable,
         "-m",
