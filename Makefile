@@ -15,7 +15,6 @@ RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/
 	then echo gpu; else echo cpu; fi)
 FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON)
-LOCKED := cpu gpu train export bench dev build
 
 .PHONY: help serve test check lock clean python
 
