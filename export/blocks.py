@@ -15,6 +15,9 @@ from export.graph import GraphBuilder
 from export.weights import FeedForward, Floats, Norm, Stack, Weights
 from model.config import Activation
 
+# The most candidates a row that a decoder graph gives: twice the widest beam, and room.
+MAX_CANDIDATES = 64
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -67,6 +70,37 @@ def project(g: GraphBuilder, weights: Weights, x: str) -> str:
     table = g.floats(weights.embedding * np.float32(scale))
     logits = g.op("Gemm", x, table, transB=1, alpha=1 / scale)
     return g.op("Cast", logits, to=TensorProto.FLOAT) if g.precision == "fp16" else logits
+
+
+def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tuple[str, str]) -> None:
+    """The `num_candidates` largest of scores (rows, vocab_size): values and ids (rows, candidates), descending.
+
+    TopK compares subword by subword. On a CPU it is given only the chunks with the largest maxima, which
+    hold all that can be among the largest, and the maxima are found many at a time.
+    """
+    values, ids = outputs
+    chunk = chunk_length(vocab_size)
+    if g.precision == "fp16" or chunk is None:
+        g.op("TopK", scores, "num_candidates", axis=-1, outputs=outputs)
+        return
+    size = g.scalar(chunk)
+    chunks = g.reshape(scores, 0, -1, chunk)
+    maxima = g.op("ReduceMax", chunks, g.integers(-1), keepdims=0)
+    best = g.fresh("best_chunks")  # (rows, candidates)
+    g.op("TopK", maxima, "num_candidates", axis=-1, outputs=(g.fresh("maxima"), best))
+    chosen = g.op("GatherND", chunks, g.op("Unsqueeze", best, g.integers(-1)), batch_dims=1)
+    places = g.fresh("places")  # of the candidates within the chosen chunks, one after another
+    g.op("TopK", g.reshape(chosen, 0, -1), "num_candidates", axis=-1, outputs=(values, places))
+    ranks = g.op("Div", places, size)
+    # place - rank * size is the place in its chunk, and the chunk begins at its own number * size.
+    moved = g.op("Mul", g.op("Sub", g.op("GatherElements", best, ranks, axis=-1), ranks), size)
+    g.op("Add", moved, places, outputs=(ids,))
+
+
+def chunk_length(vocab_size: int) -> int | None:
+    """A divisor of the vocabulary's size, near 80, that leaves MAX_CANDIDATES chunks; None where there is none."""
+    divisors = [n for n in range(40, 161) if vocab_size % n == 0 and vocab_size // n >= MAX_CANDIDATES]
+    return min(divisors, key=lambda n: abs(n - 80), default=None)
 
 
 def feed_forward(g: GraphBuilder, x: str, weights: FeedForward, activation: Activation) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.bundle import Precision, TensorSpec
-from export.blocks import Residuals, embed, feed_forward, project
+from export.blocks import Residuals, embed, feed_forward, project, top_candidates
 from export.graph import CONTRIB, Graph, GraphBuilder
 from export.weights import CrossAttention, SelfAttention, Weights
 
@@ -19,7 +19,8 @@ def build_decoder(weights: Weights, precision: Precision) -> Graph:
 
     Inputs, over `rows` rows: `ids` and `positions` (rows,) int32, the last subword and its position, which
     is also the number of columns that the row's self-attention cache holds; `last_source_positions`
-    (rows,) int32, the length of the row's source minus 1; `num_candidates` (1,) int64; and for each layer i
+    (rows,) int32, the length of the row's source minus 1; `num_candidates` (1,) int64, at most
+    MAX_CANDIDATES; and for each layer i
     `self_key_i`, `self_value_i` (rows, num_heads, max_length, head_dim) and `cross_key_i`, `cross_value_i`.
     Outputs: `top_log_probabilities` and `top_ids` (rows, candidates), each row descending;
     `log_probabilities` (rows, vocab_size); and each cache as `present_<its name>`.
@@ -42,7 +43,8 @@ def build_decoder(weights: Weights, precision: Precision) -> Graph:
     log_probabilities = g.op(
         "LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",)
     )
-    g.op("TopK", log_probabilities, "num_candidates", axis=-1, outputs=("top_log_probabilities", "top_ids"))
+    names = ("top_log_probabilities", "top_ids")
+    top_candidates(g, log_probabilities, vocab_size=config.vocab_size, outputs=names)
     inputs, outputs = _signature(weights, g.float_type)
     return Graph(g.build("decoder", inputs=inputs, outputs=outputs), inputs, outputs)
 

@@ -11,10 +11,12 @@ import torch
 
 from app.decoding.options import DecodingOptions
 from app.runtime.interface import StepInput
+from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
 from export.parity import Pair, largest_difference, random_pairs
-from model.config import BOS_ID, EOS_ID
+from model.config import BOS_ID, EOS_ID, preset
 from model.search import beam_search, greedy_search
+from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 
 FORMS: list[dict[str, Any]] = [
@@ -68,11 +70,13 @@ def test_other_precisions_are_close(
     assert largest_difference(model, runner, ragged_pairs(4)) < tolerance
 
 
-def test_top_candidates_are_the_largest_log_probabilities(tmp_path: Path) -> None:
-    runner = load_tiny_runner(random_model(max_length=24), "fp32", tmp_path)
+@pytest.mark.parametrize("vocab_size", [VOCAB_SIZE, 64 * 41, 64 * 80, 5003])
+def test_top_candidates_are_the_largest_log_probabilities(vocab_size: int, tmp_path: Path) -> None:
+    model = Transformer(preset("tiny", vocab_size, max_length=24)).eval()
+    runner = load_tiny_runner(model, "fp32", tmp_path)
     pairs = ragged_pairs(5)
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
-    for num_candidates in (1, 2, 8, 3):
+    for num_candidates in (1, 2, 8, 3, MAX_CANDIDATES):
         step = StepInput(
             np.full(len(pairs), BOS_ID, np.int32), np.zeros(len(pairs), np.int32), num_candidates
         )
@@ -110,3 +114,13 @@ def test_int8_rows_of_zeros_stay_zeros(tmp_path: Path) -> None:
             layer.feed_forward.w_1.bias.fill_(-1000.0)
     runner = load_tiny_runner(model, "int8", tmp_path)
     assert largest_difference(model, runner, ragged_pairs(7)) < 0.3
+
+
+def test_chunks_divide_the_vocabulary() -> None:
+    assert [chunk_length(size) for size in (8000, 37000, 64 * 41, 5003, VOCAB_SIZE)] == [
+        80,
+        74,
+        41,
+        None,
+        None,
+    ]
