@@ -68,7 +68,7 @@ def test_every_other_route_wants_a_key(client: httpx.Client, method: str, path: 
     "path", ["/livez/", "//livez", "/livez/../metrics", "/nope", "/v1/translate/", "/LIVEZ"]
 )
 def test_a_path_that_looks_like_a_probe_is_not_open(client: httpx.Client, path: str) -> None:
-    assert client.get(httpx.URL(str(client.base_url) + path)).status_code in {401, 404}
+    assert client.get(httpx.URL(str(client.base_url) + path)).status_code == 401
     assert client.request("OPTIONS", "/v1/translate").status_code == 401
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -36,10 +37,16 @@ def seconds_until_closed(connection: socket.socket, drip: bytes = b"", *, limit_
 
 def assert_live(connection: socket.socket) -> None:
     """Read a whole answer of /livez, which may come in two parts."""
+    assert b"200 OK" in receive_until(connection, lambda received: received.endswith(b"}"))
+
+
+def receive_until(connection: socket.socket, is_enough: Callable[[bytes], bool]) -> bytes:
     received = b""
-    while not received.endswith(b"}"):
-        received += connection.recv(65_536)
-    assert b"200 OK" in received
+    while not is_enough(received):
+        part = connection.recv(65_536)
+        assert part, f"closed after {received!r}"
+        received += part
+    return received
 
 
 @pytest.mark.parametrize(
@@ -135,8 +142,12 @@ def test_a_header_without_end_is_cut_off(server: ServerProcess) -> None:
             connection.sendall(b"y" * 10_000)
             time.sleep(0.001)
 
+    before = server.metric("transduce_http_request_read_timeouts_total")
     with server.connect() as connection, pytest.raises(OSError, match=r"Broken pipe|reset"):
         send_for_ever(connection)
+    assert server.metric("transduce_http_request_read_timeouts_total") == before, (
+        "it was its size, not its time"
+    )
 
 
 def test_too_much_is_refused_before_it_is_invited(server: ServerProcess) -> None:
@@ -149,9 +160,7 @@ def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None
     one = b"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-request-id: %d\r\n\r\n"
     with server.connect() as connection:
         connection.sendall(b"".join(one % number for number in range(50)))
-        received = b""
-        while received.count(b"x-request-id: ") < 50:
-            received += connection.recv(65_536)
+        received = receive_until(connection, lambda received: received.count(b"x-request-id: ") == 50)
     ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
     assert ids == [b"%d" % number for number in range(50)]
 

@@ -131,13 +131,15 @@ def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
     with ServerProcess(echo_command) as server:
         server.ready()
         with server.connect(), server.connect() as half:  # a silent client and one with half a body
-            half.sendall(b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            half.sendall(head + b"content-length: 100\r\n\r\n{")
             children = psutil.Process(server.pid).children()
             started = time.monotonic()
             server.signal(number)
             assert server.ended() == 0
             assert time.monotonic() - started < 4  # far from the read timeout of 10 s
             assert children == []
+            assert not [line for line in server.log if '"level": "error"' in line], "it was cut off"
 
 
 def test_a_signal_while_loading(echo_command: list[str]) -> None:

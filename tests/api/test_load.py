@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.echo import GOLDEN
+from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 4}
@@ -59,6 +59,19 @@ def test_a_full_queue_refuses_at_once_and_recovers(server: ServerProcess, hang_f
     assert server.metric("transduce_queue_depth") == 0
 
 
+def test_the_queue_counts_sentences_and_subwords(server: ServerProcess, hang_file: Path) -> None:
+    text = "Anna draws. Nobody sees 42 cats!\nThe baker forgets."
+    num_tokens = post(server, text=text).json()["usage"]["source_tokens"]
+    with ThreadPoolExecutor(1) as pool:
+        hang_file.touch()
+        held = pool.submit(post, server, text=text)
+        server.wait_until("transduce_queue_depth", 3)
+        assert server.metric("transduce_queue_tokens") == num_tokens
+        hang_file.unlink()
+        assert held.result().status_code == 200
+    assert server.metric("transduce_queue_tokens") == 0
+
+
 def test_a_deadline_ends_a_request_even_while_a_step_hangs(server: ServerProcess, hang_file: Path) -> None:
     hang_file.touch()
     started = time.monotonic()
@@ -92,6 +105,27 @@ def test_who_leaves_frees_the_queue(server: ServerProcess, hang_file: Path) -> N
     assert server.metric('transduce_rows_total{use="decoded"}') > rows
     assert server.metric('transduce_http_requests_total{code="499",method="POST",route="/v1/translate"}') == 4
     assert server.metric("transduce_inflight_requests") == 0
+
+
+def test_a_failed_sentence_frees_the_others_of_its_request(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "step_s=0.02"]) as server:
+        server.ready()
+        answer = post(
+            server, text=[POISON, "Anna sees the river and nobody draws the old tree in the garden."]
+        )
+        assert answer.status_code == 500
+        steps = server.metric("transduce_decode_steps_total")
+        time.sleep(0.4)
+        assert server.metric("transduce_decode_steps_total") <= steps + 2
+
+
+def test_an_engine_that_only_fails_ends_the_process(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"max_consecutive_failures": 3}) as server:
+        server.ready()
+        for _ in range(3):
+            assert post(server, text=POISON).status_code in {500, 503}
+        assert server.ended() == 70
+        assert server.errors == ["transduce serve: the engine has died\n"]
 
 
 def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(

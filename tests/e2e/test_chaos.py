@@ -1,0 +1,95 @@
+"""Good, bad and vanishing callers at once: at the end the server is as it was at the beginning."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.api.server_process import HEADERS, ServerProcess
+from tests.e2e.conftest import SERVE
+
+NUM_CALLERS, NUM_CALLS = 6, 50
+TEXT = "The old house is near the station. The new letter is behind the window."
+HEAD = (
+    b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+)
+
+
+def body(chance: random.Random) -> bytes:
+    text = [TEXT] * chance.randint(1, 4)
+    asked = {"text": text, "source": "en", "target": "de", "beam_size": chance.randint(1, 6)}
+    return json.dumps(asked).encode()
+
+
+def leave(server: ServerProcess, chance: random.Random) -> None:
+    """Send a request, or a part of one, and go: after a while, or at once with a reset."""
+    content = body(chance)
+    with server.connect() as connection:
+        whole = HEAD % len(content) + content
+        connection.sendall(whole[: chance.choice([len(whole), len(whole), len(whole) // 2, 10])])
+        time.sleep(chance.choice([0.0, 0.01, 0.05]))
+        if chance.random() < 0.5:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+
+
+def call(server: ServerProcess, seed: int) -> Counter[int]:
+    """One caller's life. Counts the codes that it was answered with."""
+    chance = random.Random(seed)
+    codes: Counter[int] = Counter()
+    with server.client() as client:
+        for _ in range(NUM_CALLS):
+            kind = chance.random()
+            if kind < 0.3:
+                leave(server, chance)
+                continue
+            content = body(chance) if kind < 0.7 else body(chance)[: chance.randint(0, 60)]
+            if kind > 0.9:
+                content = content.replace(b"}", b', "timeout_ms": 1}')
+            codes[client.post("/v1/translate", content=content, headers=HEADERS).status_code] += 1
+    return codes
+
+
+def translation(client: httpx.Client) -> str:
+    answer = client.post("/v1/translate", json={"text": TEXT, "source": "en", "target": "de"})
+    assert answer.status_code == 200
+    return str(answer.json()["translations"][0]["text"])
+
+
+def test_chaos(tiny_bundle: Path) -> None:
+    settings: dict[str, object] = {"bundle": tiny_bundle, "num_threads": 1, "max_pending_sentences": 16}
+    settings |= {"max_request_sentences": 16, "max_items": 16, "num_rows": 32}
+    with ServerProcess(SERVE, settings) as server, server.ready().client() as client:
+        expected = translation(client)
+        process = psutil.Process(server.pid)
+        num_files, num_threads = process.num_fds(), process.num_threads()
+        with ThreadPoolExecutor(NUM_CALLERS) as pool:
+            codes = sum(pool.map(lambda seed: call(server, seed), range(NUM_CALLERS)), Counter[int]())
+        assert set(codes) <= {200, 400, 422, 429, 504}
+        assert codes[200] > 10
+        assert codes[400] > 10
+        for gauge in ("transduce_inflight_requests", "transduce_queue_depth", "transduce_queue_tokens"):
+            server.wait_until(gauge, 0)
+        assert translation(client) == expected
+        for code, count in codes.items():
+            name = f'transduce_http_requests_total{{code="{code}",method="POST",route="/v1/translate"}}'
+            ours = 2 if code == 200 else 0
+            # Who left may have been answered before it was noticed.
+            assert count + ours <= server.metric(name) <= count + ours + NUM_CALLERS * NUM_CALLS
+        assert server.metric('transduce_rejected_total{reason="engine"}') == 0
+        until = time.monotonic() + 5
+        while process.num_fds() > num_files + 1:
+            assert time.monotonic() < until, "connections are left open"
+            time.sleep(0.05)
+        assert process.num_threads() <= num_threads + 1
+        assert client.get("/livez").status_code == 200
+        assert not [line for line in server.log if '"level": "error"' in line]
+        server.signal()
+        assert server.ended() == 0
