@@ -14,7 +14,7 @@ from app.bundle import load_bundle
 from export.bundle_writer import file_entries
 from export.cli import add_export_arguments, add_verify_arguments, run_export, run_verify
 from export.report import ReportError, read_scores
-from export.verify import VerifyOptions, verify
+from export.verify import VerifyOptions, bleu_check, verify
 from model.checkpoint import CheckpointError, Saved, load, save
 from tests.export.tiny import FACTS, random_model, sentences, write_checkpoint
 
@@ -112,6 +112,13 @@ def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_p
     file = tmp_path / "report.json"
     file.write_text(json.dumps(report.to_json()), "utf-8")
     assert read_scores(file) == report.scores
+
+
+@pytest.mark.parametrize(("int8", "is_passed"), [(29.6, False), (29.8, True), (30.0, True), (30.5, True)])
+def test_int8_may_lose_little(int8: float, is_passed: bool) -> None:
+    check = bleu_check("a test set", int8=int8, fp32=30.0)
+    assert check.is_passed == is_passed
+    assert f"{int8:.2f}, and fp32 30.00" in check.line()
 
 
 def test_a_file_without_scores_is_refused(tmp_path: Path) -> None:
