@@ -18,6 +18,8 @@ import sentencex
 
 # Unicode's line breaks (the set of `str.splitlines`), and the tab, which parts cells.
 _LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# White space beyond ASCII: sentencex 1.0.32 panics on it after an initial ("B.\u00a0"), so it sees plain spaces.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 # What is left outside a span's ends: white space, control characters, and format characters that have no
 # width. Joiners (U+200C, U+200D) and tags are not among them: they belong to the character beside them.
 _EDGE = (
@@ -61,15 +63,22 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
         start = line.start()
         for sentence in _sentences(line.group(), language):
             span = trimmed(text, start, start + len(sentence))
-            start += len(sentence)
+            start += len(sentence)  # of the same length as in the text, though its spaces may be others
             if span is not None:
                 yield span
 
 
 def _sentences(line: str, language: str) -> list[str]:
-    """The sentences of one line; they join to the line, or the line is one sentence."""
-    sentences: list[str] = sentencex.segment(language, line)
-    return sentences if "".join(sentences) == line else [line]
+    """The sentences of one line; where sentencex fails, or they do not join to the line, the line is one."""
+    plain = _WIDE_SPACE.sub(" ", line)
+    try:
+        sentences: list[str] = sentencex.segment(language, plain)
+    except BaseException as error:
+        # A panic in Rust comes as a BaseException of a module that cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        return [line]
+    return sentences if "".join(sentences) == plain else [line]
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:

@@ -59,7 +59,8 @@ class EchoRunner(FakeRunner):
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)
-        scores -= np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
+        # The last pieces of a vocabulary are letters, the first ones are not seen in a text.
+        scores += np.arange(self.limits.vocab_size, dtype=np.float32) * 1e-3
         scores[self.limits.eos_id] = -1000.0  # never early: enough ended hypotheses end a beam search
         scores[source[min(len(prefix) - 1, len(source) - 1)]] = -0.01
         return scores

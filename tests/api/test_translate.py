@@ -118,7 +118,7 @@ def test_n_best_joins_the_kth_of_each_segment(client: httpx.Client) -> None:
     text = "Anna draws.\n\nNobody sees 42 cats!"
     answer = translated(client, text, beam_size=4, num_hypotheses=3)["translations"][0]
     first, second = (segment["hypotheses"] for segment in answer["segments"])
-    assert len(first) == len(second) == 3
+    assert len({each["text"] for each in first}) == len({each["text"] for each in second}) == 3
     assert [each["text"] for each in answer["hypotheses"]] == [
         f"{left['text']}\n\n{right['text']}" for left, right in zip(first, second, strict=True)
     ]

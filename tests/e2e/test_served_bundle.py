@@ -164,6 +164,14 @@ def test_swapped_golden_sentences_are_noticed(tiny_bundle: Path, tmp_path: Path)
     assert f"0 of {len(lines)} golden sentences" in line
 
 
+def test_a_signal_while_a_real_model_loads(tiny_bundle: Path) -> None:
+    with ServerProcess(SERVE, {"bundle": tiny_bundle, "num_threads": 1}) as server:
+        server.listening()
+        server.signal()
+        assert server.ended() == 0
+        assert server.errors == []
+
+
 def test_a_misspelled_variable_stops_the_start(tiny_bundle: Path) -> None:
     lines = refusal(tiny_bundle, prot=1, max_beam_size=99)
     assert lines == [

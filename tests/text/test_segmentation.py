@@ -16,6 +16,7 @@ WORDS = st.sampled_from(
     [
         "Hello",
         "Mr.",
+        "B.",
         "world!",
         "a",
         "3.5",
@@ -98,6 +99,7 @@ def test_parts_come_in_order() -> None:
         ("--- *** ---\n\U0001f600 \U0001f600", []),
         (" \t\n\u00a0\u200b\ufeff", []),
         ("", []),
+        ("Mr. B.\u00a0Smith came. He left.", ["Mr. B.\u00a0Smith came.", "He left."]),
     ],
 )
 def test_sentences(text: str, expected: list[str]) -> None:
@@ -144,6 +146,29 @@ def test_cutting_is_near_linear() -> None:
     parts = list(fitting_spans(text, Span(0, len(text) - 1), fits))
     assert len(parts) >= 1000
     assert sizes[0] < 16 * len(text)  # log2(100,000 / 100) is 10
+
+
+class PanicException(BaseException):
+    """As Rust's bindings name theirs."""
+
+
+def test_a_line_that_the_library_fails_on_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(_language: str, _line: str) -> list[str]:
+        raise PanicException
+
+    monkeypatch.setattr("sentencex.segment", panic)
+    assert [span.of("One. Two.\nThree.") for span in spans_of("One. Two.\nThree.")] == ["One. Two.", "Three."]
+    monkeypatch.setattr("sentencex.segment", lambda _language, line: [line[:3]])
+    assert spans_of("One. Two.") == [Span(0, 9)]
+
+
+def test_an_interrupt_in_the_library_is_no_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_language: str, _line: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sentencex.segment", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        spans_of("One.")
 
 
 def test_join_wants_a_translation_for_each_span() -> None:
