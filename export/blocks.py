@@ -1,6 +1,6 @@
-"""The paper's blocks as graph nodes, one function each. Activations are (rows, d_model) everywhere.
+"""The paper's blocks as graph nodes, one function each. Activations are (..., d_model) everywhere.
 
-A row is one position of one sentence; only attention knows which rows belong together.
+A row, along the last axis, is one position of one sentence; only attention knows which rows belong together.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def chunk_length(vocab_size: int) -> int | None:
 
 
 def feed_forward(g: GraphBuilder, x: str, weights: FeedForward, activation: Activation) -> str:
-    """Equation (2) without the outer bias: (rows, d_model)."""
+    """Equation (2) without the outer bias: (..., d_model)."""
     hidden = g.linear(x, weights.inner)
     if activation == "gelu":
         hidden = g.op("Gelu", hidden)

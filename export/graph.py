@@ -2,7 +2,7 @@
 
 The precision decides how a product is computed and stored:
 
-- fp32, fp16: Gemm; activations in that type.
+- fp32, fp16: MatMul; activations in that type.
 - int8: every row of the activations gets its own scale (its largest magnitude / 127), every output of the
   weights its own (`export.quantize`), and the products are summed as integers, exactly. So a row's result
   is the same, bit for bit, whatever other rows stand beside it. Activations stay fp32 in between.
@@ -90,15 +90,13 @@ class GraphBuilder:
     # --- products ---
 
     def linear(self, x: str, linear: Linear) -> str:
-        """x W + b of x (rows, inputs): (rows, outputs)."""
-        if self.precision != "int8":
-            return self.op("Gemm", x, self.floats(linear.weight), self.floats(linear.bias))
+        """x W + b of x (..., inputs): (..., outputs)."""
         return self.op("Add", self.product(x, linear.weight), self.floats(linear.bias))
 
     def product(self, x: str, weight: Floats, *, is_rectified: bool = False) -> str:
-        """x W of x (rows, inputs), or max(0, x) W where `is_rectified`: (rows, outputs)."""
+        """x W of x (..., inputs), or max(0, x) W where `is_rectified`: (..., outputs)."""
         if self.precision != "int8":
-            return self.op("Gemm", self.op("Relu", x) if is_rectified else x, self.floats(weight))
+            return self.op("MatMul", self.op("Relu", x) if is_rectified else x, self.floats(weight))
         quantized, magnitude = self._quantize_rows(x, is_rectified)
         columns, column_scales = quantize_columns(weight)
         levels, zero_point = (LARGEST_UNSIGNED, 0) if is_rectified else (LARGEST, ZERO_POINT)
@@ -115,7 +113,7 @@ class GraphBuilder:
         )
 
     def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
-        """x (rows, columns) -> uint8 of the same shape and the rows' magnitudes (rows, 1), once for all uses of x.
+        """x (..., columns) -> uint8 of the same shape and the rows' magnitudes (..., 1), once for all uses of x.
 
         A row is divided by its magnitude, then by one level for all. A rectified row uses all of 0..255 and
         needs no ReLU: what is negative saturates at 0. A row of zeros is divided by 0, and whatever integers
@@ -142,7 +140,7 @@ class GraphBuilder:
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=NORM_EPSILON)
 
     def add_and_norm(self, x: str, product: str, bias: Floats, norm: Norm) -> tuple[str, str]:
-        """x + product + bias, and its LayerNorm: (normalised, sum), both of x's shape (rows, d_model).
+        """x + product + bias, and its LayerNorm: (normalised, sum), both of x's shape (..., d_model).
 
         On a GPU one kernel does all of it. The CPU's is five times slower than its three parts.
         """
@@ -160,15 +158,12 @@ class GraphBuilder:
         return normalised, total
 
     def table(self, values: Floats, ids: str) -> str:
-        """Rows of a table (entries, columns) by ids (rows,): (rows, columns). In int8, a scale an entry."""
+        """Rows of a table (entries, columns) by ids (...): (..., columns). In int8, a scale an entry."""
         if self.precision != "int8":
             return self.op("Gather", self.floats(values), ids)
         quantized, scales = quantize_rows(values)
-        chosen, scale = (
-            self.op("Gather", self.constant(quantized), ids),
-            self.op("Gather", self.constant(scales), ids),
-        )
-        return self.op("DequantizeLinear", chosen, scale, axis=0)
+        chosen = self.op("Cast", self.op("Gather", self.constant(quantized), ids), to=TensorProto.FLOAT)
+        return self.op("Mul", chosen, self.op("Gather", self.constant(scales[:, None]), ids))
 
     def reshape(self, x: str, *shape: int) -> str:
         """Give x another shape; 0 keeps an axis, -1 follows from the others."""

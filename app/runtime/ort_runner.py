@@ -82,6 +82,7 @@ class OrtRunner:
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
         self._self_pool = self._make_pool(specs["self_key_0"])
         self._cross_pool = self._make_pool(specs["cross_key_0"])
+        self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         self._bindings: OrderedDict[tuple[int, int, bool], StepBinding] = OrderedDict()
         self._log_probabilities: Floats | None = None
@@ -117,6 +118,7 @@ class OrtRunner:
         for length, indices in by_length.items():
             binding = self._encoder.binding()
             binding.bind_cpu_input("ids", np.stack([sources[index] for index in indices]).astype(np.int32))
+            binding.bind_cpu_input("positions", self._source_positions[:length])
             binding.bind_output("cross_cache", self._encoder.device)
             self._encoder.run(binding)
             targets = [rows[index] for index in indices]

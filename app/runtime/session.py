@@ -22,6 +22,9 @@ PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"
 # Read when a session is made. Row after row through the fused kernel is slower from a few rows on than one
 # matrix product a row and head, as `benchmarks/step.py` measures (its variants that end in -fused).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+# Puts sums and norms into one operator, which on a CPU takes five times as long as they do. Graphs for a GPU,
+# where it does not, are exported with that operator.
+SLOW_FUSION = "SkipLayerNormFusion"
 
 # Each of ONNX Runtime's own errors derives from Exception directly; its binding raises the other two as well.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
@@ -95,7 +98,10 @@ class Session:
         self.spec = spec
         try:
             self._session = onnxruntime.InferenceSession(
-                str(bundle.file(spec.file)), _native_options(options), providers=[PROVIDERS[options.device]]
+                str(bundle.file(spec.file)),
+                _native_options(options),
+                providers=[PROVIDERS[options.device]],
+                disabled_optimizers=[SLOW_FUSION],
             )
         except NATIVE_ERRORS as error:
             raise BundleError(
