@@ -18,7 +18,7 @@ import sentencex
 
 # Unicode's line breaks (the set of `str.splitlines`), and the tab, which parts cells.
 _LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-# White space beyond ASCII: sentencex 1.0.32 panics on it after an initial ("B.\u00a0"), so it sees plain spaces.
+# White space beyond ASCII: sentencex 1.0.32 panics on "B\u00a0.", so it sees plain spaces.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 # What is left outside a span's ends: white space, control characters, and format characters that have no
 # width. Joiners (U+200C, U+200D) and tags are not among them: they belong to the character beside them.
