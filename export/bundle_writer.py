@@ -47,7 +47,7 @@ DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU
 WEIGHTS_FOLDER = "weights"
 
 
-class ExportError(Exception):
+class ExportError(ValueError):
     """A bundle that cannot be made, and why."""
 
 
@@ -57,6 +57,8 @@ class BundleRequest:
 
     name, version: as the manifest's. source, target: languages, as BCP 47 tags.
     precisions: its variants. facts: for the card and the manifest. scores: measured before, may be empty.
+    max_source_length: subwords that the model was trained on, the end token counted; longer sentences are split
+    by the server. None: as many as the model has positions.
     """
 
     name: str
@@ -66,6 +68,7 @@ class BundleRequest:
     precisions: tuple[Precision, ...]
     facts: Facts
     scores: tuple[Score, ...] = ()
+    max_source_length: int | None = None
 
 
 def write_bundle(
@@ -127,7 +130,7 @@ def make_manifest(
             language_pairs=(LanguagePair(source=request.source, target=request.target),),
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
-            max_source_length=config.max_length,
+            max_source_length=min(config.max_length, request.max_source_length or config.max_length),
             max_target_length=config.max_length,
             variants=variants,
             decoding=DEFAULT_DECODING,

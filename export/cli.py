@@ -49,6 +49,12 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         help="facts for card and manifest; see docs/bundles.md",
     )
     add(
+        "--max-source-length",
+        type=int,
+        metavar="N",
+        help="subwords of the longest source that it was trained on; the server splits longer ones",
+    )
+    add(
         "--scores",
         type=Path,
         metavar="FILE.json",
@@ -72,6 +78,7 @@ def run_export(args: argparse.Namespace) -> int:
         precisions=args.precisions,
         facts=read_facts(args.card),
         scores=read_scores(args.scores) if args.scores else (),
+        max_source_length=args.max_source_length,
     )
     with tqdm(total=len(args.precisions) + 2, unit=" stages") as bar:
 

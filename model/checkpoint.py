@@ -27,7 +27,7 @@ WEIGHTS, OPTIMIZER, CONFIG, STATE, TOKENIZER = (
 )
 
 
-class CheckpointError(Exception):
+class CheckpointError(ValueError):
     """A folder that is not a checkpoint, or not one of this model."""
 
 

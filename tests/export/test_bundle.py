@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -53,6 +54,14 @@ def test_its_weights_are_a_checkpoint_in_half_precision(tiny: Path) -> None:
     ours, original = load_model(tiny / "bundle" / "weights"), load_model(tiny / "checkpoint")
     for (name, found), expected in zip(ours.named_parameters(), original.parameters(), strict=True):
         torch.testing.assert_close(found, expected.half().float(), rtol=0, atol=0, msg=name)
+
+
+def test_the_longest_source_is_what_it_was_trained_on_if_that_is_less(tiny: Path, tmp_path: Path) -> None:
+    positions = load_model(tiny / "checkpoint").config.max_length
+    for asked, expected in ((20, 20), (None, positions), (positions + 1, positions)):
+        changed = dataclasses.replace(request(), max_source_length=asked)
+        bundle = write_bundle(tiny / "checkpoint", tmp_path / str(asked), changed)
+        assert (bundle.manifest.max_source_length, bundle.manifest.max_target_length) == (expected, positions)
 
 
 def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:

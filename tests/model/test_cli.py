@@ -87,4 +87,5 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...],
     failed = transduce(*arguments)
     assert failed.returncode == 1
     assert message in failed.stderr
+    assert "unexpected" not in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
