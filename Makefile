@@ -16,10 +16,10 @@ RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/
 FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON)
 
-.PHONY: help serve test check lock clean python
+.PHONY: help serve test check bench-serving lock clean python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
@@ -33,6 +33,9 @@ check: .venv-dev/ready ## ruff, mypy --strict, import contracts and house rules
 	@.venv-dev/bin/mypy
 	@.venv-dev/bin/lint-imports
 	@.venv-dev/bin/python -m pytest -q tests/house_rules
+
+bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
+	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)
 
 python: ## show the Python that the environments are built with
 	@$(FIND_PYTHON)

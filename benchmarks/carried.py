@@ -1,0 +1,198 @@
+"""How characters that training never saw come through a bundle: emoji, other scripts, what has no width, symbols.
+
+A run of them travels as a placeholder that the model learnt to copy; one that the model leaves out is put at
+the end of its sentence. Counted, by kind: runs that come back whole (all of them must), runs that the model
+placed itself, runs that were mended. Exit code 1 where one was lost.
+
+    python -m benchmarks.carried --bundle bundles/small-en-de --output benchmarks/results/carried.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.main import Model, load_model
+from app.settings import load_settings
+from app.text.segmentation import fitting_spans, sentence_spans
+from app.text.tokenizer import Encoded
+from app.translator import TranslationRequest, Translator
+from benchmarks.carried_sentences import SENTENCES
+from benchmarks.machine import commit, describe_machine, versions
+
+RESULT = Path(__file__).with_name("results") / "carried.json"
+TIMEOUT_S = 300.0
+
+
+@dataclass
+class Count:
+    """Of one kind of sentences.
+
+    num_runs: runs of unknown characters, each a placeholder in what the model was given. num_whole: those that
+    the translation has, character by character. num_placed, num_mended: by the model, and at the end.
+    num_lost: single characters that the vocabulary lacks and that the text at the end of the whole way, splitting
+    and joining too, has less often than the source.
+    """
+
+    num_sentences: int = 0
+    num_runs: int = 0
+    num_whole: int = 0
+    num_placed: int = 0
+    num_mended: int = 0
+    num_lost: int = 0
+
+
+class Carrier:
+    """A bundle's model, engine and translator, outside any server."""
+
+    def __init__(self, model: Model, engine: Engine, executor: ThreadPoolExecutor) -> None:
+        self.model = model
+        self.engine = engine
+        self.pair = model.manifest.language_pairs[0]
+        self.translator = Translator(
+            model.manifest,
+            engine,
+            source_tokenizer=model.source_tokenizer,
+            target_tokenizer=model.target_tokenizer,
+            executor=executor,
+            max_sentences=100,
+        )
+
+    async def count(self, sentence: str, count: Count) -> tuple[str, bool]:
+        """Add one sentence. Returns its translation, and whether the model placed all of its runs."""
+        count.num_sentences += 1
+        placed = [await self._count_piece(encoded, count) for encoded in self._pieces(sentence)]
+        result = await self.translator.translate(self._request(sentence))
+        text = result.translations[0].text
+        count.num_lost += self._num_lost(sentence, text)
+        return text, all(placed)
+
+    async def _count_piece(self, encoded: Encoded, count: Count) -> bool:
+        """Add one piece. Returns whether all of its runs were placed by the model."""
+        options = self.translator.options(self._request(""), num_source_tokens=len(encoded.ids))
+        result = await self.engine.submit(
+            encoded.ids, options, request_id="", caller="", deadline=time.monotonic() + TIMEOUT_S
+        )
+        decoded = self.model.target_tokenizer.decode(result.hypotheses[0].ids, encoded.carried)
+        count.num_runs += len(encoded.carried)
+        count.num_whole += sum(
+            min(number, decoded.text.count(run)) for run, number in Counter(encoded.carried).items()
+        )
+        count.num_mended += decoded.num_mended
+        count.num_placed += len(encoded.carried) - decoded.num_mended
+        return not decoded.num_mended
+
+    def _pieces(self, sentence: str) -> list[Encoded]:
+        """What the model is given, as the translator cuts it."""
+        pieces = []
+        for span in sentence_spans(sentence, self.pair.source):
+            for part in fitting_spans(
+                sentence, span, lambda text: self.translator.encode(text, self.pair) is not None
+            ):
+                encoded = self.translator.encode(part.of(sentence), self.pair)
+                assert encoded is not None
+                pieces.append(encoded)
+        return pieces
+
+    def _request(self, text: str) -> TranslationRequest:
+        return TranslationRequest(
+            texts=(text,),
+            source=self.pair.source,
+            target=self.pair.target,
+            request_id="",
+            caller="",
+            deadline=time.monotonic() + TIMEOUT_S,
+        )
+
+    def _num_lost(self, source: str, answer: str) -> int:
+        """Characters unknown to the vocabulary that the answer has less often than the source."""
+        source, answer = unicodedata.normalize("NFC", source), unicodedata.normalize("NFC", answer)
+        unknown = Counter(
+            character for character in source if self.model.source_tokenizer.num_carried(character)
+        )
+        return sum((unknown - Counter(answer)).values())
+
+
+async def measure(model: Model) -> tuple[dict[str, Count], list[dict[str, str]]]:
+    """All sentences, one after another. Returns the counts by kind, and the sentences that were mended."""
+    engine = Engine(
+        model.runner, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None
+    )
+    engine.start()
+    counts: dict[str, Count] = {}
+    mended: list[dict[str, str]] = []
+    with ThreadPoolExecutor(1) as executor:
+        carrier = Carrier(model, engine, executor)
+        for kind, sentences in SENTENCES.items():
+            counts[kind] = Count()
+            for sentence in sentences:
+                translation, is_placed = await carrier.count(sentence, counts[kind])
+                if not is_placed:
+                    mended.append({"source": sentence, "translation": translation})
+    await engine.close(drain_timeout_s=0.0)
+    return counts, mended
+
+
+def total_of(counts: Sequence[Count]) -> Count:
+    """The sum."""
+    fields = asdict(Count())
+    return Count(**{name: sum(getattr(count, name) for count in counts) for name in fields})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, print a table, write JSON; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bundle", type=Path, help="(default: the bundled model)")
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
+    args = parser.parse_args(arguments)
+    model = load_model(load_settings({"bundle": args.bundle} if args.bundle else None))
+    counts, mended = asyncio.run(measure(model))
+    total = total_of(list(counts.values()))
+    given = sys.argv[1:] if arguments is None else arguments
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.carried", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "model": {
+            "name": model.manifest.name,
+            "version": model.manifest.version,
+            "precision": model.precision,
+        },
+        "total": asdict(total),
+        "by_kind": {kind: asdict(count) for kind, count in counts.items()},
+        "mended": mended,
+    }
+    rows = [*counts.items(), ("all", total)]
+    table = "\n".join([
+        "| | sentences | runs | come back whole | placed by the model | mended at the end | characters lost |",
+        "|---|---|---|---|---|---|---|",
+        *(f"| {name} | {' | '.join(str(value) for value in asdict(count).values())} |" for name, count in rows),
+    ])  # fmt: skip
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    args.output.with_suffix(".md").write_text(
+        f"# Characters that training never saw\n\n{model.manifest.name} {model.manifest.version} in "
+        f"{model.precision}, commit {result['commit']}.\n\n```\n{result['command']}\n```\n\n{table}\n",
+        "utf-8",
+    )
+    print(table)
+    return 1 if total.num_lost or total.num_whole < total.num_runs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

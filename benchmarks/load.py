@@ -1,0 +1,213 @@
+"""Requests over plain keep-alive connections: clients that wait for each answer, and arrivals at random times.
+
+The client does nothing but write prepared bytes and read answers, which are parsed after the clock has
+stopped, so that its own core is never what limits the figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+HOST = "127.0.0.1"
+PATH = "/v1/translate"
+TIMEOUT_MS = 60_000  # the most that a server takes unless its settings say otherwise
+_HEAD = "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+
+
+class LoadError(Exception):
+    """The server answered something else than 200."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sentence to translate. `number`: of the sentence. `body`: the JSON; `content`: all that is sent."""
+
+    number: int
+    beam_size: int
+    body: bytes
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One answer, not parsed yet. Times in seconds of time.perf_counter; due_at: when it was to be sent."""
+
+    request: Request
+    due_at: float
+    sent_at: float
+    ended_at: float
+    head: bytes
+    body: bytes
+
+    @property
+    def latency_ms(self) -> float:
+        """From the time at which the request was due to the last byte of the answer."""
+        return (self.ended_at - self.due_at) * 1e3
+
+    @property
+    def phases_ms(self) -> dict[str, float]:
+        """The header Server-Timing: milliseconds by phase."""
+        value = next(
+            line.partition(b":")[2]
+            for line in self.head.split(b"\r\n")
+            if line.lower().startswith(b"server-timing:")
+        )
+        parts = (part.strip().split(";dur=") for part in value.decode().split(","))
+        return {name: float(milliseconds) for name, milliseconds in parts}
+
+    @property
+    def said(self) -> tuple[str, int, tuple[float, ...]]:
+        """Text, number of target subwords and each segment's score: equal where the ids are."""
+        answer: Any = json.loads(self.body)
+        (translation,) = answer["translations"]
+        scores = tuple(float(segment["score"]) for segment in translation["segments"])
+        return translation["text"], int(answer["usage"]["target_tokens"]), scores
+
+
+def make_request(number: int, text: str, *, pair: tuple[str, str], beam_size: int) -> Request:
+    """Prepare the bytes. pair: source and target language."""
+    fields = {
+        "text": text,
+        "source": pair[0],
+        "target": pair[1],
+        "beam_size": beam_size,
+        "timeout_ms": TIMEOUT_MS,
+    }
+    body = json.dumps(fields, ensure_ascii=False).encode()
+    return Request(
+        number, beam_size, body, _HEAD.format(path=PATH, host=HOST, length=len(body)).encode() + body
+    )
+
+
+class Connection:
+    """One connection, one request at a time; closed at the end of the `async with`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(HOST, self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        with contextlib.suppress(OSError):  # the other side may have gone first
+            await self._writer.wait_closed()
+
+    async def post(self, request: Request, *, due_at: float | None = None) -> Answered:
+        """Send and wait for the whole answer. due_at: now unless given. Raises LoadError."""
+        sent_at = time.perf_counter()
+        self._writer.write(request.content)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        lowered = head.lower()
+        length = int(lowered.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+        body = await self._reader.readexactly(length)
+        ended_at = time.perf_counter()
+        if not head.startswith(b"HTTP/1.1 200 "):
+            status = head.partition(b"\r\n")[0].decode()
+            raise LoadError(f"{status}: {body[:200].decode(errors='replace')}")
+        return Answered(request, sent_at if due_at is None else due_at, sent_at, ended_at, head, body)
+
+
+async def closed_loop(
+    port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
+) -> list[Answered]:
+    """Clients that each send their next request when the last one is answered, round and round `requests`.
+
+    Ends after num_answers answers, or limit_s seconds; what is under way then is awaited, so that no client is
+    idle before the last answer that counts. Returns the answers in the order in which they came.
+    """
+    upcoming = itertools.cycle(requests)
+    answers: list[Answered] = []
+    until = time.perf_counter() + limit_s
+
+    async def client() -> None:
+        async with Connection(port) as connection:
+            while len(answers) < num_answers and time.perf_counter() < until:
+                answers.append(await connection.post(next(upcoming)))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(num_clients):
+            group.create_task(client())
+    return answers[:num_answers]
+
+
+async def random_arrivals(
+    port: int, requests: Sequence[Request], *, rate: float, seed: int
+) -> list[Answered]:
+    """Send each request once, in the given order, at the times of a Poisson process, answered or not.
+
+    rate: requests/s; the gaps are scaled so that the rate comes out exactly.
+    """
+    draw = random.Random(seed)
+    times = list(itertools.accumulate(draw.expovariate(1.0) for _ in requests))
+    scale = len(requests) / rate / times[-1]
+    answers: list[Answered] = []
+    connections: list[Connection] = []
+    idle: list[Connection] = []
+
+    async def send(request: Request, due_at: float) -> None:
+        if idle:
+            connection = idle.pop()
+        else:
+            connection = await Connection(port).__aenter__()
+            connections.append(connection)
+        answers.append(await connection.post(request, due_at=due_at))
+        idle.append(connection)
+
+    started_at = time.perf_counter()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for request, offset in zip(requests, times, strict=True):
+                due_at = started_at + offset * scale
+                await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
+                group.create_task(send(request, due_at))
+    finally:
+        for connection in connections:
+            await connection.__aexit__()
+    return answers
+
+
+async def httpx_loop(
+    port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
+) -> list[float]:
+    """As `closed_loop`, with httpx, as a check of the client above. Returns when each answer came."""
+    upcoming = itertools.cycle(requests)
+    ended_at: list[float] = []
+    until = time.perf_counter() + limit_s
+    limits = httpx.Limits(max_connections=num_clients, max_keepalive_connections=num_clients)
+    headers = {"Content-Type": "application/json"}
+    # A bare context: nothing is encrypted on the loopback, and reading certificates takes a while.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    async with httpx.AsyncClient(
+        base_url=f"http://{HOST}:{port}", trust_env=False, verify=context, timeout=60.0, limits=limits
+    ) as client:
+
+        async def post() -> None:
+            while len(ended_at) < num_answers and time.perf_counter() < until:
+                answer = await client.post(PATH, content=next(upcoming).body, headers=headers)
+                answer.raise_for_status()
+                ended_at.append(time.perf_counter())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(num_clients):
+                group.create_task(post())
+    return ended_at[:num_answers]
+
+
+def rate_of(ended_at: Sequence[float], *, num_warm_up: int) -> float:
+    """Answers/s after the first num_warm_up ones. Raises ValueError where no more came."""
+    if not 0 < num_warm_up < len(ended_at):
+        raise ValueError(f"{len(ended_at)} answers are too few for a rate")
+    return (len(ended_at) - num_warm_up) / (ended_at[-1] - ended_at[num_warm_up - 1])

@@ -1,0 +1,83 @@
+"""What a figure has to be read with: the machine, the versions, the commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "numpy",
+    "sentencepiece",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+)
+# Run by the Python that is measured, which may be another than ours.
+_VERSIONS = """
+import json, platform, sys
+from importlib import metadata
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+def describe_machine() -> dict[str, object]:
+    """CPU, cores, memory in GB, kernel, the load of the minute before, and the time."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": cpu_name(),
+        "num_cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(memory_bytes / 1e9, 1),
+        "kernel": platform.release(),
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def cpu_name() -> str:
+    """The processor, as the system calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
+    )
+
+
+def versions(python: str) -> dict[str, str]:
+    """Versions of Python and of what serves, as the interpreter `python` sees them."""
+    done = subprocess.run(
+        [python, "-c", _VERSIONS, *PACKAGES], check=True, capture_output=True, text=True, timeout=60
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def commit() -> str:
+    """The commit, with `+` where files under version control differ from it; `unknown` without git."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout.strip()

@@ -1,0 +1,78 @@
+"""The fp32 variant of a bundle that has none: exported from the bundle's own weights, where PyTorch is at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from app.bundle import Bundle
+from benchmarks.machine import ROOT
+
+TIMEOUT_S = 120
+_CARD = """
+summary = "The reference in fp32, for a measurement."
+good_at = ["being compared with"]
+bad_at = ["being quick"]
+weights_licence = {licence}
+[training]
+commit = {commit}
+num_steps = {num_steps}
+data = []
+"""
+
+
+class NoReferenceError(Exception):
+    """Why there is no fp32 variant."""
+
+
+def reference_bundle(bundle: Bundle, folder: Path) -> Path:
+    """The path of a bundle with an fp32 variant: this one, or one written into `folder`.
+
+    The weights in a bundle are fp16; in fp32 they are the same numbers. Raises NoReferenceError.
+    """
+    if "fp32" in bundle.manifest.variants:
+        return bundle.path
+    missing = [name for name in ("torch", "onnx", "safetensors") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NoReferenceError(f"this Python has no {', '.join(missing)}")
+    checkpoint = folder / "checkpoint"
+    try:
+        shutil.copytree(bundle.path / "weights", checkpoint)
+    except OSError as error:
+        raise NoReferenceError(f"the bundle has no weights to export ({type(error).__name__})") from error
+    shutil.copyfile(bundle.file("source.spm"), checkpoint / "tokenizer.spm")
+    training = bundle.manifest.training
+    card = _CARD.format(
+        licence=json.dumps(bundle.manifest.weights_licence),
+        commit=json.dumps(training.commit),
+        num_steps=training.num_steps,
+    )
+    (folder / "card.toml").write_text(card, "utf-8")
+    output = folder / "fp32"
+    pair = bundle.manifest.language_pairs[0]
+    options = {
+        "--checkpoint": checkpoint,
+        "--output": output,
+        "--name": bundle.manifest.name,
+        "--version": bundle.manifest.version,
+        "--source": pair.source,
+        "--target": pair.target,
+        "--precisions": "fp32",
+        "--card": folder / "card.toml",
+    }
+    arguments = [str(part) for option in options.items() for part in option]
+    done = subprocess.run(
+        [sys.executable, "-m", "transduce", "export", *arguments],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    if done.returncode:
+        raise NoReferenceError(f"the export failed: {done.stderr.strip().splitlines()[-1]}")
+    return output

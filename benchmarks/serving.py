@@ -1,0 +1,395 @@
+"""What serving the bundled model is like: start, first request, one client against 32, random company, memory.
+
+Starts the server as a user would, sends it the 500 sentences beside this file over the loopback, and writes
+JSON, and the same as a Markdown table beside it. Server and client have a core each; what is compared
+takes turns within one run. Linux only. Exit code 1 where int8 said something else in company than alone.
+
+    python -m benchmarks.serving --bundle bundles/small-en-de --output benchmarks/results/serving.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from app.bundle import Bundle, load_bundle
+from app.settings import find_bundle, load_settings
+from benchmarks.company import Company, compare, mixed_requests
+from benchmarks.load import (
+    Answered,
+    Connection,
+    Request,
+    closed_loop,
+    httpx_loop,
+    make_request,
+    random_arrivals,
+    rate_of,
+)
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.reference_bundle import NoReferenceError, reference_bundle
+from benchmarks.server_process import Served, ServerProcess
+from benchmarks.serving_report import render
+
+SENTENCES = Path(__file__).with_name("sentences.tsv")
+RESULT = Path(__file__).with_name("results") / "serving.json"
+NUM_CLIENTS = 32
+BEAM_SIZES = (4, 1)
+NUM_STEADY = 15  # requests after the first one
+ARRIVALS_OVER_ALONE = 2.0  # sentences that arrive in the time that one client alone takes for one
+SEED = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. Times in seconds; a pass that takes longer than limit_s is cut short."""
+
+    num_starts: int
+    num_rounds: int
+    limit_s: float
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """One pass of clients that wait for their answers.
+
+    phases_ms: medians of the header Server-Timing; `other`: the rest of the latency, that is HTTP on both sides
+    and, with many clients, waiting for the core. CPU shares: of one core. rows_per_step: mean.
+    """
+
+    num_clients: int
+    num_sentences: int
+    sentences_per_s: float
+    latency_median_ms: float
+    latency_p95_ms: float
+    phases_ms: dict[str, float]
+    rows_per_step: float
+    server_cpu_share: float
+    client_cpu_share: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--bundle", type=Path, help="what is served (default: the bundled model)")
+    add("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
+    add("--python", default=sys.executable, help="the server's Python (default: this one)")
+    add("--num-starts", type=int, default=5, help="(default: 5)")
+    add("--num-rounds", type=int, default=5, help="turns of one client and of 32 (default: 5)")
+    add("--num-sentences", type=int, help="only so many, for a try")
+    add("--limit", type=float, default=40.0, metavar="S", help="most seconds of one pass (default: 40)")
+    add(
+        "--budget",
+        type=float,
+        default=220.0,
+        metavar="S",
+        help="no new round begins after so many (default: 220)",
+    )
+
+
+def read_sentences(path: Path = SENTENCES) -> list[str]:
+    """The second column."""
+    lines = path.read_text("utf-8").split("\n")
+    return [line.split("\t")[1] for line in lines if line]
+
+
+async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dict[str, float]:
+    """Start once; then a sentence with the default options as the first request, and again and again.
+
+    Each over a connection of its own, whose opening counts, so that the first one differs in nothing else.
+    """
+    request = make_request(0, text, pair=pair, beam_size=BEAM_SIZES[0])
+    with ServerProcess(served) as server:
+        times = []
+        for _ in range(1 + NUM_STEADY):
+            started_at = time.perf_counter()
+            async with Connection(server.port) as connection:
+                answer = await connection.post(request)
+            times.append((answer.ended_at - started_at) * 1e3)
+    steady = statistics.median(times[1:])
+    return {
+        "ready_s": server.start_to_ready_s,
+        "first_ms": times[0],
+        "steady_median_ms": steady,
+        "first_over_steady": times[0] / steady,
+    }
+
+
+def measure_starts(served: Served, text: str, pair: tuple[str, str], num_starts: int) -> dict[str, Any]:
+    """Several starts: each of them, and the medians."""
+    starts = [asyncio.run(measure_start(served, text, pair)) for _ in range(num_starts)]
+    medians = {name: statistics.median(start[name] for start in starts) for name in starts[0]}
+    return {"sentence": text, "medians": medians, "starts": starts}
+
+
+def measure_load(
+    server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
+) -> tuple[Load, list[Answered]]:
+    """One pass: every request once, after a warm-up of one answer a client. Returns all answers too."""
+    before = _counters(server)
+    answers = asyncio.run(
+        closed_loop(
+            server.port,
+            requests,
+            num_clients=num_clients,
+            num_answers=num_clients + len(requests),
+            limit_s=limit_s,
+        )
+    )
+    after = _counters(server)
+    spent = {name: after[name] - before[name] for name in after}
+    counted = answers[num_clients:]
+    latencies = [answer.latency_ms for answer in counted]
+    load = Load(
+        num_clients=num_clients,
+        num_sentences=len(counted),
+        sentences_per_s=rate_of([answer.ended_at for answer in answers], num_warm_up=num_clients),
+        latency_median_ms=statistics.median(latencies),
+        latency_p95_ms=statistics.quantiles(latencies, n=20)[-1],
+        phases_ms=_phases(counted),
+        rows_per_step=spent["rows"] / max(spent["steps"], 1),
+        server_cpu_share=spent["server_cpu_s"] / spent["time_s"],
+        client_cpu_share=spent["client_cpu_s"] / spent["time_s"],
+    )
+    return load, answers
+
+
+def _counters(server: ServerProcess) -> dict[str, float]:
+    return {
+        "rows": server.metric("transduce_batch_size_sum"),
+        "steps": server.metric("transduce_batch_size_count"),
+        "server_cpu_s": server.cpu_time_s(),
+        "client_cpu_s": time.process_time(),
+        "time_s": time.perf_counter(),
+    }
+
+
+def _phases(answers: Sequence[Answered]) -> dict[str, float]:
+    phases = [answer.phases_ms for answer in answers]
+    medians = {name: statistics.median(phase[name] for phase in phases) for name in phases[0]}
+    other = [answer.latency_ms - sum(phase.values()) for answer, phase in zip(answers, phases, strict=True)]
+    return {**medians, "other": statistics.median(other)}
+
+
+def measure_rounds(
+    server: ServerProcess,
+    requests: dict[int, list[Request]],
+    plan: Plan,
+    company: Company,
+) -> dict[str, Any]:
+    """One client, 32, one, 32, for each beam. company: is told every answer.
+
+    At least one round of each; no new one begins once the budget is spent.
+    """
+    rounds: dict[int, list[tuple[Load, Load]]] = {beam_size: [] for beam_size in requests}
+    until = time.perf_counter() + plan.budget_s
+    for number in range(plan.num_rounds):
+        for beam_size, asked in requests.items():
+            if number and time.perf_counter() > until:
+                break
+            one, alone = measure_load(server, asked, num_clients=1, limit_s=plan.limit_s)
+            many, together = measure_load(server, asked, num_clients=NUM_CLIENTS, limit_s=plan.limit_s)
+            rounds[beam_size].append((one, many))
+            company.alone(alone)
+            company.together(f"{NUM_CLIENTS} clients", together)
+            _say(
+                f"beam {beam_size}: 1 client {one.sentences_per_s:.1f}/s, "
+                f"{NUM_CLIENTS} clients {many.sentences_per_s:.1f}/s"
+            )
+    return {f"beam_{beam_size}": _summary(pairs) for beam_size, pairs in rounds.items()}
+
+
+def _summary(pairs: Sequence[tuple[Load, Load]]) -> dict[str, Any]:
+    """Medians over the rounds, and the rounds themselves."""
+    ratios = [many.sentences_per_s / one.sentences_per_s for one, many in pairs]
+    return {
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "one_client": _median_load([one for one, _ in pairs]),
+        "many_clients": _median_load([many for _, many in pairs]),
+        "rounds": [{"one_client": asdict(one), "many_clients": asdict(many)} for one, many in pairs],
+    }
+
+
+def _median_load(loads: Sequence[Load]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in asdict(loads[0]).items():
+        if isinstance(value, dict):
+            found[name] = {
+                phase: statistics.median(load.phases_ms[phase] for load in loads) for phase in value
+            }
+        else:
+            found[name] = statistics.median(getattr(load, name) for load in loads)
+    return found
+
+
+def measure_httpx(server: ServerProcess, requests: Sequence[Request], limit_s: float) -> dict[str, float]:
+    """32 clients of httpx, greedy: what the leaner client is there for."""
+    cpu_before, before = time.process_time(), time.perf_counter()
+    ended_at = asyncio.run(
+        httpx_loop(
+            server.port,
+            requests,
+            num_clients=NUM_CLIENTS,
+            num_answers=NUM_CLIENTS + len(requests),
+            limit_s=limit_s,
+        )
+    )
+    share = (time.process_time() - cpu_before) / (time.perf_counter() - before)
+    return {
+        "sentences_per_s": rate_of(ended_at, num_warm_up=NUM_CLIENTS),
+        "client_cpu_share": share,
+        "beam_size": requests[0].beam_size,
+    }
+
+
+def measure_arrivals(
+    server: ServerProcess,
+    requests: dict[int, list[Request]],
+    company: Company,
+    *,
+    alone_rates: Sequence[float],
+    limit_s: float,
+) -> dict[str, float]:
+    """Every sentence with every beam, in random order, at random times; only so many as arrive in limit_s.
+
+    alone_rates: sentences/s of one client, by beam.
+    """
+    rate = ARRIVALS_OVER_ALONE * statistics.harmonic_mean(alone_rates)
+    mixed = mixed_requests(requests, seed=SEED)[: int(rate * limit_s)]
+    before = _counters(server)
+    answers = asyncio.run(random_arrivals(server.port, mixed, rate=rate, seed=SEED))
+    after = _counters(server)
+    company.together("random arrival", answers)
+    lags = [(answer.sent_at - answer.due_at) * 1e3 for answer in answers]
+    latencies = [answer.latency_ms for answer in answers]
+    return {
+        "num_requests": len(answers),
+        "offered_per_s": rate,
+        "latency_median_ms": statistics.median(latencies),
+        "latency_p95_ms": statistics.quantiles(latencies, n=20)[-1],
+        "sent_late_p99_ms": statistics.quantiles(lags, n=100)[-1],
+        "rows_per_step": (after["rows"] - before["rows"]) / max(after["steps"] - before["steps"], 1),
+    }
+
+
+def measure_reference(
+    served: Served, requests: dict[int, list[Request]], limit_s: float
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """fp32: alone, then at random times. Returns the comparison and how the requests arrived."""
+    company = Company()
+    with ServerProcess(served) as server:
+        rates = []
+        for asked in requests.values():
+            load, answers = measure_load(server, asked, num_clients=1, limit_s=limit_s)
+            company.alone(answers)
+            rates.append(load.sentences_per_s)
+        arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=limit_s)
+    return compare(company), arrivals
+
+
+def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
+    """Everything, as it goes into the JSON."""
+    plan = Plan(args.num_starts, args.num_rounds, args.limit, args.budget)
+    pair = (bundle.manifest.language_pairs[0].source, bundle.manifest.language_pairs[0].target)
+    texts = read_sentences()[: args.num_sentences]
+    random.Random(SEED).shuffle(texts)
+    requests = {
+        beam_size: [
+            make_request(number, text, pair=pair, beam_size=beam_size) for number, text in enumerate(texts)
+        ]
+        for beam_size in BEAM_SIZES
+    }
+    usual = sorted(texts, key=len)[len(texts) // 2]
+    result: dict[str, Any] = {"num_sentences": len(texts)}
+    result["start"] = measure_starts(Served(args.python, bundle.path), usual, pair, plan.num_starts)
+    _say(f"ready after {result['start']['medians']['ready_s']:.2f} s")
+    server_core, client_core = cores_to_pin()
+    if client_core is not None:
+        os.sched_setaffinity(0, client_core)
+    result["pinned"] = server_core is not None
+    company = Company()
+    with ServerProcess(Served(args.python, bundle.path, cores=server_core)) as server:
+        result["model"] = json.loads(server.get("/v1/models"))["models"][0]
+        memory = {"after_start_mb": server.peak_memory_mb()}
+        result["load"] = measure_rounds(server, requests, plan, company)
+        result["httpx"] = measure_httpx(server, requests[BEAM_SIZES[-1]], plan.limit_s)
+        rates = [result["load"][f"beam_{size}"]["one_client"]["sentences_per_s"] for size in requests]
+        arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=plan.limit_s)
+        result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}
+    precision = result["model"]["precision"]
+    result["company"] = {precision: {"answers": compare(company), "arrivals": arrivals}}
+    _say(f"{precision} in company: {result['company'][precision]['answers']}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            reference = reference_bundle(bundle, Path(folder))
+            served = Served(args.python, reference, precision="fp32", cores=server_core)
+            answers, arrivals = measure_reference(served, requests, plan.limit_s)
+            result["company"]["fp32"] = {"answers": answers, "arrivals": arrivals}
+        except NoReferenceError as error:
+            result["company"]["fp32"] = {"skipped": str(error)}
+    return result
+
+
+def cores_to_pin() -> tuple[frozenset[int] | None, frozenset[int] | None]:
+    """A core for the server and one for this process; none where there are not two."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return None, None
+    return frozenset(cores[:1]), frozenset(cores[1:2])
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write JSON and Markdown, print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    given = sys.argv[1:] if arguments is None else arguments
+    started_at = time.perf_counter()
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.serving", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(args.python),
+        **measure(args, bundle),
+        "seconds": round(time.perf_counter() - started_at, 1),
+    }
+    table = render(result)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(rounded(result), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    args.output.with_suffix(".md").write_text(table, "utf-8")
+    print(table)
+    int8 = result["company"].get("int8")
+    return 1 if int8 and any(each["num_different"] for each in int8["answers"].values()) else 0
+
+
+def rounded(value: Any) -> Any:
+    """The same, with floats to four significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The result of `benchmarks.serving` as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+PHASES = ("tokenise", "queue", "encode", "decode", "detokenise", "other")
+
+
+def render(result: dict[str, Any]) -> str:
+    """Tables of every figure, with what they were measured on."""
+    machine, model = result["machine"], result["model"]
+    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    cores = (
+        "Server and client had a core each."
+        if result["pinned"]
+        else "Server and client shared the only core, so the rates are not comparable."
+    )
+    served = (
+        f"{model['name']} {model['version']} in {model['precision']}; {result['num_sentences']} sentences "
+        f"(`benchmarks/sentences.tsv`), no cache. {cores}"
+    )
+    measured_on = (
+        f"{machine['cpu']}, {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux {machine['kernel']}; "
+        f"commit {result['commit']}; {packages}; {machine['measured_at']}, load before "
+        f"{machine['load_average_before']}, {result['seconds']} s in all."
+    )
+    command = f"```\n{result['command']}\n```"
+    tables = [_start(result), _rates(result), _phases(result), _company(result["company"])]
+    parts = ["# Serving", served, measured_on, command, *tables]
+    return "\n\n".join(parts) + "\n"
+
+
+def _start(result: dict[str, Any]) -> str:
+    start, memory = result["start"], result["memory"]
+    medians, starts = start["medians"], start["starts"]
+    rows = [
+        ("start to ready, s", f"{medians['ready_s']:.2f}", _range(starts, "ready_s", 2)),
+        ("first request, ms", f"{medians['first_ms']:.1f}", _range(starts, "first_ms", 1)),
+        (f"steady median (beam 4, “{start['sentence']}”), ms", f"{medians['steady_median_ms']:.1f}",
+         _range(starts, "steady_median_ms", 1)),
+        ("first over steady", f"{medians['first_over_steady']:.2f}", _range(starts, "first_over_steady", 2)),
+        ("peak memory when ready, MB", f"{memory['after_start_mb']:.0f}", ""),
+        ("peak memory after the load, MB", f"{memory['after_load_mb']:.0f}", ""),
+    ]  # fmt: skip
+    return f"## Start and memory\n\nOf {len(starts)} starts.\n\n" + _table(
+        ("", "median", "least to most"), rows
+    )
+
+
+def _range(starts: list[dict[str, float]], name: str, digits: int) -> str:
+    values = [start[name] for start in starts]
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def _rates(result: dict[str, Any]) -> str:
+    header = ("", "sentences/s", "median ms", "p95 ms", "rows a step", "server CPU", "client CPU")
+    rows = []
+    notes = []
+    for beam, load in result["load"].items():
+        name = beam.replace("_", " ")
+        for each in (load["one_client"], load["many_clients"]):
+            clients = f"{each['num_clients']:.0f} client{'s' if each['num_clients'] > 1 else ''}"
+            rows.append((
+                f"{name}, {clients}",
+                f"{each['sentences_per_s']:.1f}",
+                f"{each['latency_median_ms']:.1f}",
+                f"{each['latency_p95_ms']:.1f}",
+                f"{each['rows_per_step']:.1f}",
+                f"{each['server_cpu_share']:.0%}",
+                f"{each['client_cpu_share']:.0%}",
+            ))  # fmt: skip
+        ratios = ", ".join(f"{ratio:.2f}" for ratio in load["ratios"])
+        notes.append(f"{name}: {load['ratio']:.2f} times as many (each round: {ratios}).")
+    check = result["httpx"]
+    notes.append(
+        f"The clients are asyncio streams; with httpx, beam {check['beam_size']}: {check['sentences_per_s']:.1f} "
+        f"sentences/s at {check['client_cpu_share']:.0%} client CPU."
+    )
+    return "## One client and 32\n\n" + _table(header, rows) + "\n\n" + "\n".join(f"- {n}" for n in notes)
+
+
+def _phases(result: dict[str, Any]) -> str:
+    rows = []
+    for beam, load in result["load"].items():
+        for each in (load["one_client"], load["many_clients"]):
+            name = f"{beam.replace('_', ' ')}, {each['num_clients']:.0f}"
+            rows.append((name, *(f"{each['phases_ms'][phase]:.2f}" for phase in PHASES)))
+    return (
+        "## Where the time goes\n\nMedian milliseconds by phase (`Server-Timing`), for one client and 32; `other` is "
+        "HTTP on both sides.\n\n" + _table(("", *PHASES), rows)
+    )
+
+
+def _company(company: dict[str, Any]) -> str:
+    rows, notes = [], []
+    for precision, found in company.items():
+        if "skipped" in found:
+            notes.append(f"{precision}: not compared: {found['skipped']}.")
+            continue
+        for name, each in found["answers"].items():
+            rows.append((
+                f"{precision}, {name}",
+                f"{each['num_compared']:.0f}",
+                f"{each['num_different']:.0f}",
+                f"{each['num_other_scores']:.0f}",
+                f"{each['largest_score_gap']:.2g}",
+            ))  # fmt: skip
+        arrivals = found["arrivals"]
+        notes.append(
+            f"{precision}: {arrivals['num_requests']} requests of both beams in random order, Poisson arrivals at "
+            f"{arrivals['offered_per_s']:.1f}/s (sent late by {arrivals['sent_late_p99_ms']:.1f} ms at p99), "
+            f"{arrivals['rows_per_step']:.1f} rows a step; latency {arrivals['latency_median_ms']:.1f} ms median, "
+            f"{arrivals['latency_p95_ms']:.1f} ms p95."
+        )
+    header = ("", "answers", "other text or length", "other score", "largest gap")
+    return (
+        "## In company\n\nEach answer against the one to the same sentence alone.\n\n"
+        + _table(header, rows)
+        + "\n\n"
+        + "\n".join(f"- {note}" for note in notes)
+    )
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
