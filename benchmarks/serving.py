@@ -26,18 +26,10 @@ from typing import Any
 
 from app.bundle import Bundle, load_bundle
 from app.settings import find_bundle, load_settings
-from benchmarks.company import Company, compare, mixed_requests
-from benchmarks.load import (
-    Answered,
-    Connection,
-    Request,
-    closed_loop,
-    httpx_loop,
-    make_request,
-    random_arrivals,
-    rate_of,
-)
+from benchmarks.company import Company, compare
+from benchmarks.load import Connection, Request, make_request
 from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.passes import SEED, Load, measure_arrivals, measure_httpx, measure_load, median_load
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
 from benchmarks.server_process import Served, ServerProcess
 from benchmarks.serving_report import render
@@ -47,8 +39,6 @@ RESULT = Path(__file__).with_name("results") / "serving.json"
 NUM_CLIENTS = 32
 BEAM_SIZES = (4, 1)
 NUM_STEADY = 15  # requests after the first one
-ARRIVALS_OVER_ALONE = 2.0  # sentences that arrive in the time that one client alone takes for one
-SEED = 20
 
 
 @dataclass(frozen=True)
@@ -59,25 +49,6 @@ class Plan:
     num_rounds: int
     limit_s: float
     budget_s: float
-
-
-@dataclass(frozen=True)
-class Load:
-    """One pass of clients that wait for their answers.
-
-    phases_ms: medians of the header Server-Timing; `other`: the rest of the latency, that is HTTP on both sides
-    and, with many clients, waiting for the core. CPU shares: of one core. rows_per_step: mean.
-    """
-
-    num_clients: int
-    num_sentences: int
-    sentences_per_s: float
-    latency_median_ms: float
-    latency_p95_ms: float
-    phases_ms: dict[str, float]
-    rows_per_step: float
-    server_cpu_share: float
-    client_cpu_share: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,55 +105,6 @@ def measure_starts(served: Served, text: str, pair: tuple[str, str], num_starts:
     return {"sentence": text, "medians": medians, "starts": starts}
 
 
-def measure_load(
-    server: ServerProcess, requests: Sequence[Request], *, num_clients: int, limit_s: float
-) -> tuple[Load, list[Answered]]:
-    """One pass: every request once, after a warm-up of one answer a client. Returns all answers too."""
-    before = _counters(server)
-    answers = asyncio.run(
-        closed_loop(
-            server.port,
-            requests,
-            num_clients=num_clients,
-            num_answers=num_clients + len(requests),
-            limit_s=limit_s,
-        )
-    )
-    after = _counters(server)
-    spent = {name: after[name] - before[name] for name in after}
-    counted = answers[num_clients:]
-    latencies = [answer.latency_ms for answer in counted]
-    load = Load(
-        num_clients=num_clients,
-        num_sentences=len(counted),
-        sentences_per_s=rate_of([answer.ended_at for answer in answers], num_warm_up=num_clients),
-        latency_median_ms=statistics.median(latencies),
-        latency_p95_ms=statistics.quantiles(latencies, n=20)[-1],
-        phases_ms=_phases(counted),
-        rows_per_step=spent["rows"] / max(spent["steps"], 1),
-        server_cpu_share=spent["server_cpu_s"] / spent["time_s"],
-        client_cpu_share=spent["client_cpu_s"] / spent["time_s"],
-    )
-    return load, answers
-
-
-def _counters(server: ServerProcess) -> dict[str, float]:
-    return {
-        "rows": server.metric("transduce_batch_size_sum"),
-        "steps": server.metric("transduce_batch_size_count"),
-        "server_cpu_s": server.cpu_time_s(),
-        "client_cpu_s": time.process_time(),
-        "time_s": time.perf_counter(),
-    }
-
-
-def _phases(answers: Sequence[Answered]) -> dict[str, float]:
-    phases = [answer.phases_ms for answer in answers]
-    medians = {name: statistics.median(phase[name] for phase in phases) for name in phases[0]}
-    other = [answer.latency_ms - sum(phase.values()) for answer, phase in zip(answers, phases, strict=True)]
-    return {**medians, "other": statistics.median(other)}
-
-
 def measure_rounds(
     server: ServerProcess,
     requests: dict[int, list[Request]],
@@ -217,71 +139,9 @@ def _summary(pairs: Sequence[tuple[Load, Load]]) -> dict[str, Any]:
     return {
         "ratio": statistics.median(ratios),
         "ratios": ratios,
-        "one_client": _median_load([one for one, _ in pairs]),
-        "many_clients": _median_load([many for _, many in pairs]),
+        "one_client": median_load([one for one, _ in pairs]),
+        "many_clients": median_load([many for _, many in pairs]),
         "rounds": [{"one_client": asdict(one), "many_clients": asdict(many)} for one, many in pairs],
-    }
-
-
-def _median_load(loads: Sequence[Load]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in asdict(loads[0]).items():
-        if isinstance(value, dict):
-            found[name] = {
-                phase: statistics.median(load.phases_ms[phase] for load in loads) for phase in value
-            }
-        else:
-            found[name] = statistics.median(getattr(load, name) for load in loads)
-    return found
-
-
-def measure_httpx(server: ServerProcess, requests: Sequence[Request], limit_s: float) -> dict[str, float]:
-    """32 clients of httpx, greedy: what the leaner client is there for."""
-    cpu_before, before = time.process_time(), time.perf_counter()
-    ended_at = asyncio.run(
-        httpx_loop(
-            server.port,
-            requests,
-            num_clients=NUM_CLIENTS,
-            num_answers=NUM_CLIENTS + len(requests),
-            limit_s=limit_s,
-        )
-    )
-    share = (time.process_time() - cpu_before) / (time.perf_counter() - before)
-    return {
-        "sentences_per_s": rate_of(ended_at, num_warm_up=NUM_CLIENTS),
-        "client_cpu_share": share,
-        "beam_size": requests[0].beam_size,
-    }
-
-
-def measure_arrivals(
-    server: ServerProcess,
-    requests: dict[int, list[Request]],
-    company: Company,
-    *,
-    alone_rates: Sequence[float],
-    limit_s: float,
-) -> dict[str, float]:
-    """Every sentence with every beam, in random order, at random times; only so many as arrive in limit_s.
-
-    alone_rates: sentences/s of one client, by beam.
-    """
-    rate = ARRIVALS_OVER_ALONE * statistics.harmonic_mean(alone_rates)
-    mixed = mixed_requests(requests, seed=SEED)[: int(rate * limit_s)]
-    before = _counters(server)
-    answers = asyncio.run(random_arrivals(server.port, mixed, rate=rate, seed=SEED))
-    after = _counters(server)
-    company.together("random arrival", answers)
-    lags = [(answer.sent_at - answer.due_at) * 1e3 for answer in answers]
-    latencies = [answer.latency_ms for answer in answers]
-    return {
-        "num_requests": len(answers),
-        "offered_per_s": rate,
-        "latency_median_ms": statistics.median(latencies),
-        "latency_p95_ms": statistics.quantiles(latencies, n=20)[-1],
-        "sent_late_p99_ms": statistics.quantiles(lags, n=100)[-1],
-        "rows_per_step": (after["rows"] - before["rows"]) / max(after["steps"] - before["steps"], 1),
     }
 
 
@@ -325,7 +185,9 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         result["model"] = json.loads(server.get("/v1/models"))["models"][0]
         memory = {"after_start_mb": server.peak_memory_mb()}
         result["load"] = measure_rounds(server, requests, plan, company)
-        result["httpx"] = measure_httpx(server, requests[BEAM_SIZES[-1]], plan.limit_s)
+        result["httpx"] = measure_httpx(
+            server, requests[BEAM_SIZES[-1]], num_clients=NUM_CLIENTS, limit_s=plan.limit_s
+        )
         rates = [result["load"][f"beam_{size}"]["one_client"]["sentences_per_s"] for size in requests]
         arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=plan.limit_s)
         result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}
