@@ -155,6 +155,21 @@ def test_arrivals_do_not_wait_for_answers() -> None:
     assert all(answer.latency_ms >= 290 for answer in answers)
 
 
+def test_what_is_sent_late_counts_from_when_it_was_due() -> None:
+    """60 requests in 60 microseconds, which no client keeps up with."""
+
+    async def run() -> list[Answered]:
+        async with Answering() as server:
+            return await random_arrivals(server.port, requests(60), rate=1e6, seed=1)
+
+    answers = asyncio.run(run())
+    due = [answer.due_at for answer in answers]
+    assert 0 < max(due) - min(due) <= 60e-6
+    assert max(answer.sent_at for answer in answers) - max(due) > 60e-6
+    for answer in answers:
+        assert answer.latency_ms == (answer.ended_at - answer.due_at) * 1e3
+
+
 def test_another_status_is_an_error() -> None:
     async def run() -> None:
         async with Answering(status="429 Too Many Requests") as server:
