@@ -30,7 +30,7 @@ from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
-from app.api.server import ServeOptions, Server, end_on_signal, listen
+from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
 from app.bundle import Golden, Manifest, Precision, load_bundle
 from app.decoding.options import DecodingOptions
@@ -300,11 +300,7 @@ def serve(overrides: dict[str, object]) -> int:
 def run(application: Application) -> int:
     """Serve an application; as `serve`."""
     settings = application.settings
-    end_on_signal()
-    listener = listen(settings.host, settings.port)
-    server = Server(
-        application.app, application.service, _serve_options(settings), close_engine=application.close_engine
-    )
+    hold_signals()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:
@@ -312,10 +308,17 @@ def run(application: Application) -> int:
         is_configuration = isinstance(error, BundleError | SettingsError)
         server.stop(EXIT_CONFIGURATION if is_configuration else EXIT_ENGINE)
 
-    application.on_failure = on_failure
-    host, port = listener.getsockname()[:2]
-    log_event(logger, logging.INFO, "listening", fields={"host": host, "port": port})
-    server.run(sockets=[listener])
+    with listen(settings.host, settings.port) as listener:
+        server = Server(
+            application.app,
+            application.service,
+            _serve_options(settings),
+            close_engine=application.close_engine,
+        )
+        application.on_failure = on_failure
+        host, port = listener.getsockname()[:2]
+        log_event(logger, logging.INFO, "listening", fields={"host": host, "port": port})
+        server.run(sockets=[listener])
     for failure in failures:
         _refuse(_problems_of(failure))
     _leave_behind_threads(server.exit_code)

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -90,6 +89,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         try:
             yield
         finally:
@@ -129,13 +129,9 @@ class Server(uvicorn.Server):
         log_event(logger, logging.INFO, "drained", fields=dict(fields))
 
 
-def end_on_signal() -> None:
-    """Make a SIGTERM that comes before there is anything to drain a plain end, with exit code 0."""
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, leave)
+def hold_signals() -> None:
+    """Keep signals waiting until the server takes them, on its event loop: one that comes early drains as any other."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 def listen(host: str, port: int) -> socket.socket:
