@@ -180,7 +180,7 @@ class Application:
             model.runner,
             settings=_engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
-            on_death=lambda: self.on_failure(RuntimeError("the engine has died")),
+            on_death=lambda: self.on_failure(RuntimeError("the engine has died; the log says of what")),
         )
         self.engine.start()
         translator = Translator(
@@ -304,6 +304,8 @@ def run(application: Application) -> int:
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:
+        if failures:
+            return  # a consequence of the first
         failures.append(error)
         is_configuration = isinstance(error, BundleError | SettingsError)
         server.stop(EXIT_CONFIGURATION if is_configuration else EXIT_ENGINE)
