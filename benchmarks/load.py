@@ -182,27 +182,28 @@ async def random_arrivals(
 async def httpx_loop(
     port: int, requests: Sequence[Request], *, num_clients: int, num_answers: int, limit_s: float
 ) -> list[float]:
-    """As `closed_loop`, with httpx, as a check of the client above. Returns when each answer came."""
+    """As `closed_loop`, with httpx, as a check of the client above. Returns when each answer came.
+
+    Each client has a pool of its own: one pool looks at all of its connections for every request.
+    """
     upcoming = itertools.cycle(requests)
     ended_at: list[float] = []
     until = time.perf_counter() + limit_s
-    limits = httpx.Limits(max_connections=num_clients, max_keepalive_connections=num_clients)
     headers = {"Content-Type": "application/json"}
     # A bare context: nothing is encrypted on the loopback, and reading certificates takes a while.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    async with httpx.AsyncClient(
-        base_url=f"http://{HOST}:{port}", trust_env=False, verify=context, timeout=60.0, limits=limits
-    ) as client:
 
-        async def post() -> None:
+    async def post() -> None:
+        async with httpx.AsyncClient(trust_env=False, verify=context, timeout=TIMEOUT_MS / 1e3) as client:
             while len(ended_at) < num_answers and time.perf_counter() < until:
-                answer = await client.post(PATH, content=next(upcoming).body, headers=headers)
+                content = next(upcoming).body
+                answer = await client.post(f"http://{HOST}:{port}{PATH}", content=content, headers=headers)
                 answer.raise_for_status()
                 ended_at.append(time.perf_counter())
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(num_clients):
-                group.create_task(post())
+    async with asyncio.TaskGroup() as group:
+        for _ in range(num_clients):
+            group.create_task(post())
     return ended_at[:num_answers]
 
 

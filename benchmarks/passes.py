@@ -116,7 +116,6 @@ def measure_httpx(
     return {
         "sentences_per_s": rate_of(ended_at, num_warm_up=num_clients),
         "client_cpu_share": share,
-        "beam_size": requests[0].beam_size,
     }
 
 

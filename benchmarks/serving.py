@@ -185,9 +185,10 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         result["model"] = json.loads(server.get("/v1/models"))["models"][0]
         memory = {"after_start_mb": server.peak_memory_mb()}
         result["load"] = measure_rounds(server, requests, plan, company)
-        result["httpx"] = measure_httpx(
-            server, requests[BEAM_SIZES[-1]], num_clients=NUM_CLIENTS, limit_s=plan.limit_s
-        )
+        result["httpx"] = {
+            f"beam_{beam_size}": measure_httpx(server, asked, num_clients=NUM_CLIENTS, limit_s=plan.limit_s)
+            for beam_size, asked in requests.items()
+        }
         rates = [result["load"][f"beam_{size}"]["one_client"]["sentences_per_s"] for size in requests]
         arrivals = measure_arrivals(server, requests, company, alone_rates=rates, limit_s=plan.limit_s)
         result["memory"] = {**memory, "after_load_mb": server.peak_memory_mb()}

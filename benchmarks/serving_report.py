@@ -73,11 +73,11 @@ def _rates(result: dict[str, Any]) -> str:
             ))  # fmt: skip
         ratios = ", ".join(f"{ratio:.2f}" for ratio in load["ratios"])
         notes.append(f"{name}: {load['ratio']:.2f} times as many (each round: {ratios}).")
-    check = result["httpx"]
-    notes.append(
-        f"The clients are asyncio streams; with httpx, beam {check['beam_size']}: {check['sentences_per_s']:.1f} "
-        f"sentences/s at {check['client_cpu_share']:.0%} client CPU."
-    )
+    checks = [
+        f"{beam.replace('_', ' ')} {check['sentences_per_s']:.1f} sentences/s at {check['client_cpu_share']:.0%} client CPU"
+        for beam, check in result["httpx"].items()
+    ]
+    notes.append(f"The clients are asyncio streams. With 32 of httpx instead: {', '.join(checks)}.")
     return "## One client and 32\n\n" + _table(header, rows) + "\n\n" + "\n".join(f"- {n}" for n in notes)
 
 
