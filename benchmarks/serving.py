@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from app.bundle import Bundle, load_bundle
+from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
 from benchmarks.company import Company, compare
 from benchmarks.load import Connection, Request, make_request
@@ -225,7 +226,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
-    bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    try:
+        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    except (BundleError, SettingsError) as error:
+        parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
     given = sys.argv[1:] if arguments is None else arguments
     started_at = time.perf_counter()
     result = {

@@ -74,7 +74,8 @@ def _rates(result: dict[str, Any]) -> str:
         ratios = ", ".join(f"{ratio:.2f}" for ratio in load["ratios"])
         notes.append(f"{name}: {load['ratio']:.2f} times as many (each round: {ratios}).")
     checks = [
-        f"{beam.replace('_', ' ')} {check['sentences_per_s']:.1f} sentences/s at {check['client_cpu_share']:.0%} client CPU"
+        f"{beam.replace('_', ' ')} {check['sentences_per_s']:.1f} sentences/s "
+        f"at {check['client_cpu_share']:.0%} client CPU"
         for beam, check in result["httpx"].items()
     ]
     notes.append(f"The clients are asyncio streams. With 32 of httpx instead: {', '.join(checks)}.")
