@@ -24,8 +24,8 @@ from pathlib import Path
 
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
-from app.main import Model, load_model
 from app.settings import load_settings
+from app.startup import Model, load_model
 from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
 from app.translator import TranslationRequest, Translator

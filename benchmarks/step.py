@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from app.bundle import Bundle, Precision, load_bundle
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
+from benchmarks.machine import cpu_name
 
 # Lengths of what rows attend to: targets and sources of everyday sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
@@ -172,17 +172,6 @@ def run(args: argparse.Namespace, bundle: Bundle) -> list[Measurement]:
             calls = {name: encode_case(runner, count, length) for name, runner in runners.items()}
             found += measure(f"encode {count} x {length}", calls, args.num_rounds, on_round=progress.update)
     return found
-
-
-def cpu_name() -> str:
-    """The processor, as the system calls it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,8 +21,8 @@ from app.bundle import (
 )
 from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
-from app.main import Model
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from app.startup import Model
 from app.text.tokenizer import Tokenizer
 from tests.engine.fake_runner import FakeRunner
 

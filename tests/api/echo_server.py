@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 from app.errors import SettingsError
-from app.main import Application, Model, run
+from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import Settings, load_settings
+from app.startup import Model
 from app.text.tokenizer import Tokenizer
 from tests.api.echo import Behaviour, echo_model
 

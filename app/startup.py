@@ -1,0 +1,152 @@
+"""What happens before the first request: load the bundle, see that it says what it promises, warm up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.bundle import Golden, Manifest, Precision, load_bundle
+from app.decoding.options import DecodingOptions
+from app.errors import BundleError
+from app.observability.logging import log_event
+from app.runtime.interface import Runner
+from app.settings import Settings, find_bundle
+from app.text.tokenizer import Tokenizer, TokenizerError
+from app.translator import TranslationRequest, Translator
+
+T = TypeVar("T")
+logger = logging.getLogger("app.startup")
+# For the golden sentences and the warm-up, on the slowest machine that makes sense.
+CHECK_TIMEOUT_S = 120.0
+NUM_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Model:
+    """A bundle's variant, loaded. `name`: of its folder."""
+
+    name: str
+    manifest: Manifest
+    golden: tuple[Golden, ...]
+    precision: Precision
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    runner: Runner
+
+
+def load_model(settings: Settings) -> Model:
+    """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError."""
+    # Imported here, off the event loop: ONNX Runtime takes a good part of a second.
+    from app.runtime.ort_runner import load_runner
+    from app.runtime.session import choose_device, choose_precision
+
+    path = find_bundle(settings)
+    bundle = load_bundle(path)
+    try:
+        source, target = Tokenizer(bundle.file("source.spm")), Tokenizer(bundle.file("target.spm"))
+    except TokenizerError as error:
+        raise BundleError(path.name, [str(error)]) from error
+    vocab_size = bundle.manifest.dimensions.vocab_size
+    problems = [
+        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest says {vocab_size}"
+        for name, tokenizer in (("source", source), ("target", target))
+        if tokenizer.vocab_size != vocab_size
+    ]
+    if problems:
+        raise BundleError(path.name, problems)
+    precision = choose_precision(bundle, choose_device(settings.device), settings.precision)
+    runner = load_runner(
+        bundle,
+        precision=precision,
+        device=settings.device,
+        num_rows=settings.num_rows,
+        num_threads=settings.num_threads or num_usable_cores(),
+    )
+    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, runner)
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may run on, by its affinity and its cgroup's quota; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
+            quota, period = file.read().split()
+        cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
+    return cores
+
+
+async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
+    """Decode the bundle's golden sentences. Raises BundleError where fewer than min_share come out exactly."""
+    defaults, pair = model.manifest.decoding, model.manifest.language_pairs[0]
+    engine = translator.engine
+    deadline = time.monotonic() + CHECK_TIMEOUT_S
+    futures = []
+    for line in model.golden:
+        options = DecodingOptions(
+            beam_size=line.beam_size,
+            length_penalty=defaults.length_penalty,
+            alpha=defaults.alpha,
+            max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
+        )
+        encoded = translator.encode(line.source, pair)
+        if encoded is None:
+            raise BundleError(model.name, ["a golden sentence is longer than the model takes"])
+        futures.append(engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline))
+    results = await asyncio.gather(*futures)
+    num_exact = sum(
+        result.hypotheses[0].ids == line.ids.get(model.precision)
+        for result, line in zip(results, model.golden, strict=True)
+    )
+    told = f"{num_exact} of {len(results)} golden sentences came out as the bundle says"
+    if num_exact < min_share * len(results):
+        raise BundleError(model.name, [f"{told}: it does not work on this machine as where it was made"])
+    level = logging.INFO if num_exact == len(results) else logging.WARNING
+    log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
+
+
+async def warm_up(model: Model, translator: Translator) -> None:
+    """A few whole requests, one after another, so that the first caller does not pay for first times."""
+    pair = model.manifest.language_pairs[0]
+    for number, line in enumerate(model.golden[:NUM_WARM_UP]):
+        request = TranslationRequest(
+            texts=(line.source,),
+            source=pair.source,
+            target=pair.target,
+            request_id=f"warm-up-{number}",
+            caller="",
+            deadline=time.monotonic() + CHECK_TIMEOUT_S,
+        )
+        await translator.translate(request)
+
+
+def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run work that cannot be interrupted in a thread that does not hold up the process's end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # None only beside an error, or as T itself
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - handed over, whatever it is
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="loading", daemon=True).start()
+    return future
