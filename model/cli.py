@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,21 +66,23 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_tokenizer(args: argparse.Namespace) -> int:
-    """Train a joint vocabulary; a domain's weight is rounded to how often its pairs are read, at least once."""
+    """Train a joint vocabulary on each domain's pairs as often as its weight says."""
     from model.tokenizer_training import train_tokenizer
 
-    weights = dict(args.domain)
-    repeated = (
-        pair
-        for pair in pairs_of(args.data)
-        for _ in range(
-            max(1, round(weights.get(pair.domain, 1.0))) if weights.get(pair.domain, 1.0) > 0 else 0
-        )
-    )
+    repeated = weighted(pairs_of(args.data), dict(args.domain))
     train_tokenizer(
         repeated, args.output, vocab_size=args.vocab_size, character_coverage=args.character_coverage
     )
     return 0
+
+
+def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pair]:
+    """Each domain's pairs, repeated or left out evenly: 2.5 is twice and three times in turn, 0.5 every second."""
+    owed: dict[str, float] = {}
+    for pair in pairs:
+        due = owed.get(pair.domain, 0.0) + weights.get(pair.domain, 1.0)
+        owed[pair.domain] = due - int(due)
+        yield from repeat(pair, int(due))
 
 
 # --- train ---

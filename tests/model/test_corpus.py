@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from app.text.tokenizer import Tokenizer
 from model.batches import Batches, Position
+from model.cli import weighted
 from model.corpus import (
     STRANGE,
     CorpusError,
@@ -157,3 +159,10 @@ def test_the_order_depends_on_seed_and_epoch_and_resumes_at_the_very_batch(token
     first, other_seed = batches.epoch(0), batches_of(tokenizer, seed=6).epoch(0)
     assert [b.tolist() for b in first] != [b.tolist() for b in batches.epoch(1)]
     assert [b.tolist() for b in first] != [b.tolist() for b in other_seed]
+
+
+def test_the_tokenizer_reads_each_domain_as_often_as_its_weight_says() -> None:
+    mixed = [Pair(str(i), "", domain) for i in range(8) for domain in ("often", "rare", "never", "once")]
+    found = list(weighted(mixed, {"often": 2.5, "rare": 0.25, "never": 0.0}))
+    assert Counter(pair.domain for pair in found) == {"often": 20, "rare": 2, "once": 8}
+    assert [pair.source for pair in found if pair.domain == "rare"] == ["3", "7"]
