@@ -4,7 +4,7 @@ A run of them travels as a placeholder that the model learnt to copy; one that t
 the end of its sentence. Counted, by kind: runs that come back whole (all of them must), runs that the model
 placed itself, runs that were mended. Exit code 1 where one was lost.
 
-    python -m benchmarks.carried --bundle bundles/small-en-de --output benchmarks/results/carried.json
+    python -m benchmarks.carried --bundle bundles/en-de --output benchmarks/results/carried.json
 """
 
 from __future__ import annotations

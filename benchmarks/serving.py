@@ -4,7 +4,7 @@ Starts the server as a user would, sends it the 500 sentences beside this file o
 JSON, and the same as a Markdown table beside it. Server and client have a core each; what is compared
 takes turns within one run. Linux only. Exit code 1 where int8 said something else in company than alone.
 
-    python -m benchmarks.serving --bundle bundles/small-en-de --output benchmarks/results/serving.json
+    python -m benchmarks.serving --bundle bundles/en-de --output benchmarks/results/serving.json
 """
 
 from __future__ import annotations

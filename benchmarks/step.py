@@ -3,7 +3,7 @@
 Variants take turns of a few calls, so that whatever else the machine does meets them alike. Prints
 medians with the ratio to the first variant, and writes them as JSON.
 
-    python -m benchmarks.step --bundle bundles/small-en-de --json step.json
+    python -m benchmarks.step --bundle bundles/en-de --json step.json
     python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-fused,fp32
 """
 

@@ -30,7 +30,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         help="model.safetensors, config.json, tokenizer.spm",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="the bundle; one that is there is replaced")
-    add("--name", required=True, help="the model's name, such as small-en-de")
+    add("--name", required=True, help="the model's name, such as en-de-small")
     add("--version", required=True, dest="model_version", metavar="VERSION", help="the weights' version")
     add("--source", required=True, metavar="LANGUAGE", help="language that it translates from, such as en")
     add("--target", required=True, metavar="LANGUAGE", help="language that it translates to, such as de")
