@@ -7,9 +7,11 @@ from itertools import product
 import pytest
 import torch
 
+from app.decoding.options import DecodingOptions, FinishReason
 from model.config import EOS_ID, preset
 from model.search import Penalty, beam_search, greedy_search, length_penalty, next_log_probabilities
 from model.transformer import Transformer
+from tests.decoding.plain_search import plain_search
 
 SOURCE = (5, 4, 2)
 
@@ -78,3 +80,23 @@ def test_length_penalties_by_hand() -> None:
     assert length_penalty(7, 0.6, "wu") == pytest.approx(2**0.6)
     assert length_penalty(4, 0.5, "power") == pytest.approx(2.0)
     assert length_penalty(9, 0.0, "wu") == length_penalty(9, 0.0, "power") == 1.0
+
+
+# With seed 50 one hypothesis ends with the very token after the limit, beside one that does not.
+@pytest.mark.parametrize("seed", [*range(12), 50])
+def test_it_is_the_plain_search_over_whole_prefixes(seed: int) -> None:
+    beam_size, longest = 2 + seed % 4, 2 + seed % 5
+    model = random_model(12, seed)
+    with torch.no_grad():
+        model.embedding.weight[EOS_ID] *= (
+            1.5  # ends compete with words, among the first ranks and behind them
+        )
+    options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=longest)
+    expected = plain_search(
+        lambda ids: next_log_probabilities(model, SOURCE, [(1, *ids)])[0].tolist(), options, eos_id=EOS_ID
+    )
+    found = beam_search(model, SOURCE, beam_size=beam_size, max_target_length=longest)
+    assert [(one.ids, one.is_complete) for one in found] == [
+        (one.ids, one.finish_reason is FinishReason.STOP) for one in expected
+    ]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)

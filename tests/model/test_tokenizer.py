@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerError
+from model.corpus import Pair
+from model.tokenizer_training import train_tokenizer
+from tests.model.sentences import pairs
 
 ALTERED_BY_THE_DEFAULT = {
     "zero-width space": "the\u200briver",
@@ -117,3 +120,14 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"not a model")
     with pytest.raises(TokenizerError, match=r"broken\.spm is not a SentencePiece model"):
         Tokenizer(path)
+
+
+def test_known_characters_that_the_default_rule_folds_stay_what_they_are(tmp_path: Path) -> None:
+    folded = "\u2026\u00b2\ufb01\uff21\u00bd\u2122\u00a0"
+    known = [Pair(f"{pair.source} {folded}", pair.target, pair.domain) for pair in pairs()]
+    train_tokenizer(known, tmp_path / "folded.spm", vocab_size=420, character_coverage=1.0)
+    tokenizer = Tokenizer(tmp_path / "folded.spm")
+    text = f"the river{folded}"
+    encoded = tokenizer.encode(text)
+    assert encoded.carried == ()
+    assert tokenizer.decode(encoded.ids[:-1]).text == text

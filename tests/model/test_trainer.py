@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import os
 import signal
@@ -21,6 +22,7 @@ from model.batches import Batches
 from model.checkpoint import CheckpointError, Saved
 from model.config import preset
 from model.corpus import Filter, encode_corpus
+from model.dropout import Dropout
 from model.options import TrainingOptions
 from model.trainer import Trainer
 from model.transformer import Transformer
@@ -172,6 +174,27 @@ def test_accumulated_batches_are_one_large_batch(
         gradients.append([p.grad.clone() for p in trainer.model.parameters() if p.grad is not None])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+def test_an_update_takes_the_mean_over_the_subwords_of_all_its_batches(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    how = {"precision": "fp32", "max_gradient_norm": 0.0, "accumulate": 2, "max_steps": 1}
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, **how)
+    for module in trainer.model.modules():
+        if isinstance(module, Dropout):
+            module.threshold = 0
+    before = copy.deepcopy(trainer.model)
+    trainer.train(dev_of(trainer))
+    moments = [trainer.optimizer.state[p]["exp_avg"] for p in trainer.model.parameters()]
+    trainer.model = before
+    parts = [trainer.batches.collate(i) for i in trainer.batches.epoch(0)[:2]]
+    num_tokens = sum(batch.num_target_tokens for batch in parts)
+    for batch in parts:
+        (trainer.loss(batch)[0] / num_tokens).backward()  # type: ignore[no-untyped-call]
+    for moment, parameter in zip(moments, before.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(moment, 0.1 * parameter.grad, atol=1e-7, rtol=1e-4)
 
 
 def test_resume_with_another_batch_size_is_refused(
