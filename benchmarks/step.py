@@ -3,7 +3,7 @@
 Variants take turns of a few calls, so that whatever else the machine does meets them alike. Prints
 medians with the ratio to the first variant, and writes them as JSON.
 
-    python -m benchmarks.step --bundle bundles/en-de --json step.json
+    python -m benchmarks.step --bundle bundles/en-de --variants int8 --json benchmarks/results/step.json
     python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-fused,fp32
 """
 
@@ -26,6 +26,7 @@ import onnxruntime
 from tqdm import tqdm
 
 from app.bundle import Bundle, Precision, load_bundle
+from app.errors import BundleError
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
@@ -190,7 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if args.bundle
             else random_bundle(args.preset, args.vocab_size, precisions, Path(folder))
         )
-        found = run(args, bundle)
+        try:
+            found = run(args, bundle)
+        except BundleError as error:
+            parser.error(str(error))
     print(f"{'case':<18} {'variant':<12} {'median ms':>10} {'fastest':>9} {'ratio':>6}")
     for m in found:
         print(f"{m.case:<18} {m.variant:<12} {m.median_ms:>10.3f} {m.fastest_ms:>9.3f} {m.ratio:>6.2f}")
