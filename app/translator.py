@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from app.bundle import LanguagePair, Manifest
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason, Hypothesis, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, PayloadTooLarge, SourceTooLong, UnsupportedLanguages
@@ -27,8 +27,6 @@ CHARACTERS_PER_TOKEN = 4
 # A piece is cut at this many characters a subword before it is tokenised at all: normalising is quadratic in
 # runs of combining marks.
 MAX_CHARACTERS_PER_TOKEN = 16
-# "maximum output length during inference to input length + 50", section 6.1 of the paper.
-EXTRA_TARGET_LENGTH = 50
 MAX_LISTED_PAIRS = 20
 
 

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from app.bundle import Bundle, Precision, Score, load_bundle
-from app.decoding.options import DecodingOptions, LengthPenalty
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, write_variant
@@ -33,8 +33,6 @@ TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 MAX_MEAN_DIFFERENCE = 0.1
 MAX_BLEU_LOSS = 0.3
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
-# "maximum output length during inference to input length + 50", section 6.1 of the paper.
-EXTRA_TARGET_LENGTH = 50
 
 
 @dataclass(frozen=True)

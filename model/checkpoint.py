@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -140,9 +141,13 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def best_folders(run: Path, count: int) -> list[Path]:
-    """The `count` checkpoints of a run with the lowest dev loss."""
+    """The `count` checkpoints of a run with the lowest dev loss, as last measured before each was saved.
+
+    Those that were saved before the first measurement come last.
+    """
 
     def dev_loss(path: Path) -> float:
-        return float(json.loads((path / STATE).read_text("utf-8"))["dev_loss"])
+        measured = json.loads((path / STATE).read_text("utf-8"))["dev_loss"]
+        return math.inf if measured is None else float(measured)
 
     return sorted(step_folders(run), key=dev_loss)[:count]

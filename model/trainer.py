@@ -55,6 +55,7 @@ class Trainer:
         self.position = Position()
         self.best = math.inf
         self.num_worse = 0
+        self.last_dev_loss = math.inf
         self.elapsed_s = 0.0
 
     # --- the loop ---
@@ -157,8 +158,6 @@ class Trainer:
         return row
 
     # --- checkpoints ---
-
-    last_dev_loss = math.inf
 
     def save(self) -> Path:
         """Write step-N, then drop the oldest beyond `keep`. Returns its folder."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MAX_BEAM_SIZE = 16
+# "maximum output length during inference to input length + 50", section 6.1: where nobody asks for another limit.
+EXTRA_TARGET_LENGTH = 50
 
 
 class LengthPenalty(StrEnum):

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 Device = Literal["cpu", "cuda"]
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
-# Read when a session is made. Row after row through the fused kernel is slower from a few rows on than one
-# matrix product a row and head, as `benchmarks/step.py` measures (its variants that end in -fused).
+# Read when a session is made. One matrix product a row and head was level with the fused kernel for the small
+# model and took 7 % less of a step for the base size at 32 and 64 rows (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 # Puts sums and norms into one operator, which on a CPU takes five times as long as they do. Graphs for a GPU,
 # where it does not, are exported with that operator.

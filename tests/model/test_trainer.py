@@ -232,6 +232,14 @@ def test_the_average_is_the_mean(tmp_path: Path, tokenizer_path: Path) -> None:
         checkpoint.save(tmp_path / f"step-{number}", saved, tokenizer_path)
     assert checkpoint.average(checkpoint.step_folders(tmp_path))["w"].tolist() == [3.0, 3.0, 3.0]
     assert [path.name for path in checkpoint.best_folders(tmp_path, 2)] == ["step-1", "step-2"]
+    unmeasured = Saved({"w": torch.zeros(3)}, {"model": {}}, {"rng": torch.zeros(1)}, {"dev_loss": None})
+    checkpoint.save(tmp_path / "step-0", unmeasured, tokenizer_path)
+    assert [path.name for path in checkpoint.best_folders(tmp_path, 4)] == [
+        "step-1",
+        "step-2",
+        "step-3",
+        "step-0",
+    ]
 
 
 def test_a_broken_checkpoint_is_named(tmp_path: Path, tokenizer_path: Path) -> None:
