@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason, Hypothesis, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure, PayloadTooLarge, UnsupportedLanguages
 from app.text.tokenizer import Tokenizer
-from app.translator import EXTRA_TARGET_LENGTH, TranslationRequest, Translator
+from app.translator import TranslationRequest, Translator
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 
