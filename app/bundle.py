@@ -92,12 +92,21 @@ class GraphSpec(Part):
     outputs: tuple[TensorSpec, ...]
 
 
-class Variant(Part):
-    """The same weights in one precision. `opset`: of the standard operators."""
+class GraphPair(Part):
+    """An encoder and a decoder that belong together."""
 
-    opset: int
     encoder: GraphSpec
     decoder: GraphSpec
+
+
+class Variant(GraphPair):
+    """The same weights in one precision: graphs of ONNX Runtime's own operators, and of the native kernels.
+
+    opset: of the standard operators. native: None where the kernels do not take a model of this size or precision.
+    """
+
+    opset: int
+    native: GraphPair | None = None
 
 
 class FileEntry(Part):
@@ -252,7 +261,8 @@ def _reference_problems(manifest: Manifest) -> list[str]:
     """Files that the manifest needs and does not list, and sizes that contradict one another."""
     needed = ["source.spm", "target.spm", "golden.jsonl", "MODEL_CARD.md"]
     for variant in manifest.variants.values():
-        needed += [variant.encoder.file, variant.decoder.file]
+        pairs = [variant, *([variant.native] if variant.native else [])]
+        needed += [graph.file for pair in pairs for graph in (pair.encoder, pair.decoder)]
     problems = [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
     if manifest.dimensions.d_model % manifest.dimensions.num_heads:
         problems.append("d_model is not a multiple of num_heads")

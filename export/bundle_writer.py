@@ -20,6 +20,7 @@ from app.bundle import (
     DecodingDefaults,
     Dimensions,
     FileEntry,
+    GraphPair,
     GraphSpec,
     LanguagePair,
     Manifest,
@@ -37,6 +38,8 @@ from export.encoder import build_encoder
 from export.golden import make_golden
 from export.graph import OPSET, Graph
 from export.model_card import Facts, render_card
+from export.native import build_native_decoder, build_native_encoder, is_native_possible
+from export.weight_file import WeightFile
 from export.weights import Weights, weights_of
 from model.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointError, load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
@@ -45,6 +48,8 @@ from model.transformer import Transformer, num_parameters
 # The paper's own way of decoding (section 6.1).
 DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6)
 WEIGHTS_FOLDER = "weights"
+# The graphs' own, in each variant's folder.
+WEIGHT_FILE = "weights.bin"
 
 
 class ExportError(ValueError):
@@ -102,19 +107,25 @@ def write_bundle(
 
 
 def write_variant(folder: Path, weights: Weights, precision: Precision) -> Variant:
-    """Build one precision's graphs and write them to its folder in `folder`."""
+    """Build one precision's graphs and write them, with one file of weights for all, to its folder in `folder`."""
     (folder / precision).mkdir()
-    specs: dict[str, GraphSpec] = {}
-    graphs: dict[str, Callable[[Weights, Precision], Graph]] = {
-        "encoder": build_encoder,
-        "decoder": build_decoder,
-    }
-    for name, build in graphs.items():
-        graph = build(weights, precision)
-        file = f"{precision}/{name}.onnx"
-        (folder / file).write_bytes(graph.content)
-        specs[name] = graph.spec(file)
-    return Variant(opset=OPSET, encoder=specs["encoder"], decoder=specs["decoder"])
+    file = WeightFile(WEIGHT_FILE)
+
+    def write(name: str, build: Callable[[Weights, Precision, WeightFile], Graph]) -> GraphSpec:
+        graph = build(weights, precision, file)
+        path = f"{precision}/{name}.onnx"
+        (folder / path).write_bytes(graph.content)
+        return graph.spec(path)
+
+    encoder, decoder = write("encoder", build_encoder), write("decoder", build_decoder)
+    native = None
+    if is_native_possible(weights.config, precision):
+        native = GraphPair(
+            encoder=write("native_encoder", build_native_encoder),
+            decoder=write("native_decoder", build_native_decoder),
+        )
+    file.write(folder / precision)
+    return Variant(opset=OPSET, encoder=encoder, decoder=decoder, native=native)
 
 
 def make_manifest(

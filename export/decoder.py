@@ -11,10 +11,11 @@ import numpy as np
 from app.bundle import Precision, TensorSpec
 from export.blocks import Residuals, embed, feed_forward, project, top_candidates
 from export.graph import CONTRIB, Graph, GraphBuilder
+from export.weight_file import WeightFile
 from export.weights import CrossAttention, SelfAttention, Weights
 
 
-def build_decoder(weights: Weights, precision: Precision) -> Graph:
+def build_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
     Inputs, over `rows` rows: `ids` and `positions` (rows,) int32, the last subword and its position, which
@@ -26,7 +27,7 @@ def build_decoder(weights: Weights, precision: Precision) -> Graph:
     `log_probabilities` (rows, vocab_size); and each cache as `present_<its name>`.
     """
     config = weights.config
-    g = GraphBuilder(precision)
+    g = GraphBuilder(precision, file)
     blocks = _Attention(g, weights)
     x = embed(g, weights, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from app.bundle import Precision, TensorSpec
 from export.blocks import Residuals, embed, feed_forward
 from export.graph import CONTRIB, Graph, GraphBuilder
+from export.weight_file import WeightFile
 from export.weights import SelfAttention, Weights
 
 
-def build_encoder(weights: Weights, precision: Precision) -> Graph:
+def build_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
     Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32,
@@ -20,7 +21,7 @@ def build_encoder(weights: Weights, precision: Precision) -> Graph:
     keys of layer 0, values of layer 0, keys of layer 1..., each plane as a row of the decoder's cache holds it.
     """
     config = weights.config
-    g = GraphBuilder(precision)
+    g = GraphBuilder(precision, file)
     residuals = Residuals(g, weights.encoder)
     flow = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
     for layer in weights.encoder.layers:

@@ -22,10 +22,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from app.bundle import GraphSpec, Precision, TensorSpec
 from export.quantize import LARGEST, quantize_columns, quantize_rows
+from export.weight_file import WeightFile
 from export.weights import Floats, Linear, Norm
 
 OPSET = 21
 CONTRIB = "com.microsoft"
+NATIVE = "transduce"
 # The file format that belongs to OPSET: an older reader refuses a newer one.
 IR_VERSION = 10
 NORM_EPSILON = 1e-5
@@ -42,10 +44,14 @@ ELEMENT_TYPES = {
 
 
 class GraphBuilder:
-    """Collects nodes and constants. A tensor is its name; `float_type` is the type of the activations."""
+    """Collects nodes and constants. A tensor is its name; `float_type` is the type of the activations.
 
-    def __init__(self, precision: Precision) -> None:
+    file: where larger constants go; None: all stay in the graph.
+    """
+
+    def __init__(self, precision: Precision, file: WeightFile | None = None) -> None:
         self.precision = precision
+        self._file = file
         self.float_type = "float16" if precision == "fp16" else "float32"
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
@@ -180,11 +186,15 @@ class GraphBuilder:
             [_value(spec) for spec in outputs],
             [*self._constants.values()],
         )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        domains = {node.domain for node in self._nodes} - {""}
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, 1) for name in sorted(domains))]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="transduce"
         )
         onnx.checker.check_model(model)
+        if self._file is not None:
+            for tensor in model.graph.initializer:
+                self._file.move_out(tensor)
         content: bytes = model.SerializeToString()
         return content
 

@@ -16,7 +16,7 @@ from app.bundle import Bundle, Precision, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.runtime.ort_runner import OrtRunner, load_runner
 from app.text.tokenizer import Tokenizer
-from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, write_variant
+from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
 from export.golden import NUM_ROWS, golden_options, golden_sources, translate_ids
 from export.parity import Pair, largest_difference, mean_target_difference, random_pairs
 from export.report import Check, Report
@@ -76,8 +76,7 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
     if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
         return bundle
     variant = write_variant(folder, weights_of(model), "fp32")
-    files = {spec.file: bundle.manifest.files["source.spm"] for spec in (variant.encoder, variant.decoder)}
-    update = {"variants": {"fp32": variant}, "files": files}
+    update = {"variants": {"fp32": variant}, "files": file_entries(folder)}
     return Bundle(folder, bundle.manifest.model_copy(update=update), ())
 
 

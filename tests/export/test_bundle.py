@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 
@@ -47,7 +48,31 @@ def test_what_stands_in_a_bundle(tiny: Path) -> None:
     assert "# tiny-en-de 1" in card
     assert "CC0-1.0" in card
     sizes = {name: entry.size for name, entry in manifest.files.items()}
-    assert sizes["int8/decoder.onnx"] < sizes["fp16/decoder.onnx"] < sizes["fp32/decoder.onnx"]
+    assert sizes["int8/weights.bin"] < sizes["fp16/weights.bin"] < sizes["fp32/weights.bin"]
+    assert {name: v.native is not None for name, v in manifest.variants.items()} == {
+        "int8": True,
+        "fp16": False,
+        "fp32": True,
+    }
+
+
+def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
+    graphs = {
+        name: onnx.load(tiny / "bundle" / "int8" / f"{name}.onnx", load_external_data=False)
+        for name in ("decoder", "native_decoder")
+    }
+    places = {
+        name: {
+            (entry["offset"], entry["length"])
+            for tensor in graph.graph.initializer
+            if (entry := {pair.key: pair.value for pair in tensor.external_data})
+        }
+        for name, graph in graphs.items()
+    }
+    size = (tiny / "bundle" / "int8" / "weights.bin").stat().st_size
+    assert all(int(offset) + int(length) <= size for found in places.values() for offset, length in found)
+    # All but the output's table and the cross-attention's cut of the scales.
+    assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 
 def test_its_weights_are_a_checkpoint_in_half_precision(tiny: Path) -> None:
@@ -92,8 +117,8 @@ def remove(bundle: Path) -> str:
 
 
 def add_a_file(bundle: Path) -> str:
-    (bundle / "int8" / "weights.bin").write_bytes(b"")
-    return "int8/weights.bin is not in the manifest"
+    (bundle / "int8" / "more.bin").write_bytes(b"")
+    return "int8/more.bin is not in the manifest"
 
 
 def replace_by_a_link(bundle: Path) -> str:
