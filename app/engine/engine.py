@@ -20,7 +20,7 @@ from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
 from app.engine.core import Cancel, EngineCore, Report, Stop, Submit
-from app.engine.limits import EngineLimits, check_limits, check_sentence
+from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
 from app.errors import DeadlineExceeded, NotReady
@@ -116,7 +116,7 @@ class Engine:
         self._check_accepting()
         assert self._loop is not None
         ids = np.asarray(source_ids, dtype=np.int32)
-        check_sentence(ids, options, self._limits)
+        options = checked_options(ids, options, self._limits)
         future: asyncio.Future[SequenceResult] = self._loop.create_future()
         now = time.monotonic()
         if deadline <= now:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from app.decoding.options import MAX_BEAM_SIZE, DecodingOptions
-from app.errors import InvalidRequest, SettingsError
+from app.decoding.options import DecodingOptions
+from app.decoding.validation import Bounds, bounded_by_source, check_options, check_range
+from app.errors import SettingsError
 from app.runtime.interface import Int32s, Limits
-
-MAX_ALPHA = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,22 +53,24 @@ def check_limits(settings: EngineLimits, limits: Limits) -> None:
         raise SettingsError(problems)
 
 
-def check_sentence(source_ids: Int32s, options: DecodingOptions, limits: Limits) -> None:
-    """Raise InvalidRequest, with the field, its limit and its value, where a sentence could not run to its end."""
-    max_beam_size = min(MAX_BEAM_SIZE, limits.num_rows)
-    _check_range("source", source_ids.size, (1, limits.max_source_length), unit=" subwords")
-    _check_range("source", int(source_ids.min()), (0, limits.vocab_size - 1), unit=" as an id")
-    _check_range("source", int(source_ids.max()), (0, limits.vocab_size - 1), unit=" as an id")
-    _check_range("beam_size", options.beam_size, (1, max_beam_size))
-    _check_range("num_hypotheses", options.num_hypotheses, (1, options.beam_size))
-    _check_range(
-        "max_target_length", options.max_target_length, (1, limits.max_target_length - 1), unit=" subwords"
+def option_bounds(limits: Limits) -> Bounds:
+    """What options may ask for, on a model of these limits."""
+    return Bounds(
+        vocab_size=limits.vocab_size,
+        eos_id=limits.eos_id,
+        max_target_length=limits.max_target_length - 1,
+        max_beam_size=limits.num_rows,
+        has_alignment=limits.has_alignment,
     )
-    _check_range("alpha", options.alpha, (0.0, MAX_ALPHA))
 
 
-def _check_range(field: str, value: float, allowed: tuple[float, float], *, unit: str = "") -> None:
-    """Inclusive at both ends; NaN is outside."""
-    low, high = allowed
-    if not low <= value <= high:
-        raise InvalidRequest(f"{field} must be {low} to {high}{unit}, and is {value}", field=field)
+def checked_options(source_ids: Int32s, options: DecodingOptions, limits: Limits) -> DecodingOptions:
+    """The options of one sentence, its ratios turned into lengths.
+
+    Raises InvalidRequest, with the field, its limit and its value, where it could not run to its end.
+    """
+    check_range("source", source_ids.size, (1, limits.max_source_length), unit=" subwords")
+    check_range("source", int(source_ids.min()), (0, limits.vocab_size - 1), unit=" as an id")
+    check_range("source", int(source_ids.max()), (0, limits.vocab_size - 1), unit=" as an id")
+    check_options(options, option_bounds(limits))
+    return bounded_by_source(options, source_ids.size - 1)

@@ -18,6 +18,7 @@ class SequenceResult:
     hypotheses: best first, num_hypotheses of them (fewer only where the search found fewer).
     queue_time_s: from submission to the first encoding; encode_time_s: the encoder's run that it shared;
     decode_time_s: from there to its end. num_steps: decoder steps that it took part in.
+    has_looped: whether the loop guard ended a first attempt, so that this is the second (`DecodingOptions.loop_guard`).
     """
 
     hypotheses: list[Hypothesis]
@@ -25,6 +26,7 @@ class SequenceResult:
     encode_time_s: float
     decode_time_s: float
     num_steps: int
+    has_looped: bool = False
 
 
 class Status(Enum):

@@ -27,6 +27,7 @@ class Limits:
     num_rows: cache rows, so the most hypotheses that run at once.
     max_source_length: subwords of a source, its end token counted.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
+    has_alignment: whether a step can return the attention that its tokens pay to the source.
     """
 
     num_rows: int
@@ -35,6 +36,7 @@ class Limits:
     vocab_size: int
     bos_id: int
     eos_id: int
+    has_alignment: bool = False
 
 
 @dataclass(frozen=True)

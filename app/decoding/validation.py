@@ -1,0 +1,186 @@
+"""Options that no search could serve are refused before anything is allocated, with the fields that contradict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import NoReturn
+
+from app.decoding.options import MAX_ALTERNATIVES, MAX_BEAM_SIZE, DecodingOptions, EarlyStop
+from app.errors import InvalidRequest
+
+MAX_ALPHA = 10.0
+MAX_PENALTY = 10.0
+MAX_RATIO = 100.0
+MAX_SEED = 2**63 - 1
+# Suppressed runs are walked at every step: their tokens, all together, are bounded.
+MAX_SUPPRESSED_TOKENS = 1024
+
+# Options that mean nothing where the target is given.
+SEARCH_FIELDS = (
+    "sampling",
+    "target_prefix",
+    "min_target_length",
+    "min_target_ratio",
+    "max_target_ratio",
+    "suppress_sequences",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+    "loop_guard",
+)
+OFF = {field.name: field.default for field in fields(DecodingOptions)}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What options may name and ask for, on one model.
+
+    max_target_length: most subwords of a target. max_beam_size: rows that there are, at most MAX_BEAM_SIZE counts.
+    has_alignment: whether it gives the attention that target tokens pay.
+    """
+
+    vocab_size: int
+    eos_id: int
+    max_target_length: int
+    max_beam_size: int = MAX_BEAM_SIZE
+    has_alignment: bool = False
+
+
+def check_options(options: DecodingOptions, bounds: Bounds) -> None:
+    """Raise InvalidRequest: a value outside its range, or two that contradict each other, both named.
+
+    What depends on a source's length is checked by `bounded_by_source`.
+    """
+    _check_ranges(options, bounds)
+    _check_ids(options, bounds)
+    _check_search(options)
+    _check_lengths(options)
+    if options.forced_target is not None:
+        _check_forced(options)
+    if not bounds.has_alignment and (options.coverage_penalty or options.alignment):
+        field = "coverage_penalty" if options.coverage_penalty else "alignment"
+        _refuse(field, "needs the model's alignment, which this model does not give")
+
+
+def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingOptions:
+    """The same with the ratios turned into lengths; checked options that use none of them are returned as they are.
+
+    source_length: in subwords, the end token not counted. Raises InvalidRequest where the shortest target that is
+    allowed is longer than the longest.
+    """
+    if not options.min_target_ratio and options.max_target_ratio is None:
+        return options
+    shortest = options.min_target_length
+    if options.min_target_ratio:
+        shortest = max(shortest, math.ceil(options.min_target_ratio * source_length - 1e-9))
+    longest = options.max_target_length
+    if options.max_target_ratio is not None:
+        longest = min(longest, max(1, math.floor(options.max_target_ratio * source_length + 1e-9)))
+    bounded = replace(
+        options,
+        min_target_length=shortest,
+        max_target_length=longest,
+        min_target_ratio=0.0,
+        max_target_ratio=None,
+    )
+    minimum = "min_target_length" if shortest == options.min_target_length else "min_target_ratio"
+    maximum = "max_target_length" if longest == options.max_target_length else "max_target_ratio"
+    _check_lengths(bounded, minimum=minimum, maximum=maximum)
+    return bounded
+
+
+def check_range(field: str, value: float, allowed: tuple[float, float], *, unit: str = "") -> None:
+    """Inclusive at both ends; NaN is outside. Raises InvalidRequest."""
+    low, high = allowed
+    if not low <= value <= high:
+        raise InvalidRequest(f"{field} must be {low} to {high}{unit}, and is {value}", field=field)
+
+
+def _check_ranges(options: DecodingOptions, bounds: Bounds) -> None:
+    longest = bounds.max_target_length
+    check_range("beam_size", options.beam_size, (1, min(MAX_BEAM_SIZE, bounds.max_beam_size)))
+    check_range("max_target_length", options.max_target_length, (1, longest), unit=" subwords")
+    check_range("min_target_length", options.min_target_length, (0, longest), unit=" subwords")
+    check_range("min_target_ratio", options.min_target_ratio, (0.0, MAX_RATIO))
+    if options.max_target_ratio is not None:
+        check_range("max_target_ratio", options.max_target_ratio, (0.01, MAX_RATIO))
+    check_range("alpha", options.alpha, (0.0, MAX_ALPHA))
+    check_range("coverage_penalty", options.coverage_penalty, (0.0, MAX_PENALTY))
+    check_range("repetition_penalty", options.repetition_penalty, (0.1, MAX_PENALTY))
+    check_range("no_repeat_ngram_size", options.no_repeat_ngram_size, (0, longest), unit=" subwords")
+    check_range("patience", options.patience, (0.01, 10.0))
+    check_range("num_alternatives", options.num_alternatives, (0, MAX_ALTERNATIVES))
+    if options.sampling is not None:
+        check_range("temperature", options.sampling.temperature, (0.01, 100.0))
+        check_range("top_k", options.sampling.top_k, (0, bounds.vocab_size))
+        check_range("top_p", options.sampling.top_p, (0.001, 1.0))
+        check_range("seed", options.sampling.seed, (0, MAX_SEED))
+
+
+def _check_ids(options: DecodingOptions, bounds: Bounds) -> None:
+    """Every id names a subword; what is forced does not end the target; runs to suppress are not empty."""
+    num_suppressed = sum(len(run) for run in options.suppress_sequences)
+    check_range("suppress_sequences", num_suppressed, (0, MAX_SUPPRESSED_TOKENS), unit=" tokens in all")
+    for run in options.suppress_sequences:
+        if not run:
+            _refuse("suppress_sequences", "must not contain an empty sequence")
+        _check_known("suppress_sequences", run, bounds)
+    for field, ids in (
+        ("target_prefix", options.target_prefix),
+        ("forced_target", options.forced_target or ()),
+    ):
+        _check_known(field, ids, bounds)
+        if bounds.eos_id in ids:
+            _refuse(field, f"must not contain the end token ({bounds.eos_id})")
+
+
+def _check_known(field: str, ids: Iterable[int], bounds: Bounds) -> None:
+    for token in ids:
+        check_range(field, token, (0, bounds.vocab_size - 1), unit=" as an id")
+
+
+def _check_search(options: DecodingOptions) -> None:
+    """How many hypotheses there are to be found, and by which strategy."""
+    if options.sampling is not None and options.beam_size != 1:
+        _refuse("sampling", f"needs beam_size 1, and beam_size is {options.beam_size}")
+    if not 1 <= options.num_hypotheses <= options.beam_size:
+        text = f"must be 1 to beam_size ({options.beam_size}), and is {options.num_hypotheses}"
+        _refuse("num_hypotheses", text)
+    if options.beam_size == 1 and options.patience != OFF["patience"]:
+        _refuse("patience", "must be 1 where beam_size is 1")
+    if options.beam_size == 1 and options.early_stop is not EarlyStop.FIRST:
+        _refuse("early_stop", "must be first where beam_size is 1")
+    if options.early_stop is not EarlyStop.FIRST and options.patience != OFF["patience"]:
+        _refuse("patience", f"must be 1 where early_stop is {options.early_stop}, and is {options.patience}")
+    if options.num_hypotheses > options.num_to_complete:
+        text = f"must be at most {options.num_to_complete}, what patience {options.patience} completes of beam_size"
+        _refuse("num_hypotheses", f"{text} {options.beam_size}, and is {options.num_hypotheses}")
+
+
+def _check_lengths(
+    options: DecodingOptions, *, minimum: str = "min_target_length", maximum: str = "max_target_length"
+) -> None:
+    """minimum, maximum: the fields that the lengths come from."""
+    shortest, longest = options.min_target_length, options.max_target_length
+    if shortest > longest:
+        text = f"asks for {shortest} subwords at least, and {maximum} allows {longest}"
+        _refuse(minimum, text)
+    for field, ids in (
+        ("target_prefix", options.target_prefix),
+        ("forced_target", options.forced_target or ()),
+    ):
+        if len(ids) > longest:
+            _refuse(field, f"has {len(ids)} subwords, and {maximum} allows {longest}")
+
+
+def _check_forced(options: DecodingOptions) -> None:
+    if options.beam_size != 1:
+        _refuse("forced_target", f"needs beam_size 1, and beam_size is {options.beam_size}")
+    for field in SEARCH_FIELDS:
+        if getattr(options, field) != OFF[field]:
+            _refuse("forced_target", f"leaves nothing to search for, and {field} is set")
+
+
+def _refuse(field: str, text: str) -> NoReturn:
+    raise InvalidRequest(f"{field} {text}", field=field)
