@@ -61,7 +61,11 @@ class Settings(BaseSettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="where the model runs; auto: the GPU where there is one"
     )
-    num_threads: int = Field(0, ge=0, le=256, description="threads of ONNX Runtime; 0: one a usable core")
+    kernels: Literal["auto", "native", "standard"] = Field(
+        "auto",
+        description="operators on a CPU; auto: the native ones where they can run, else ONNX Runtime's",
+    )
+    num_threads: int = Field(0, ge=0, le=256, description="threads of an operator; 0: one a usable core")
     num_rows: int = Field(64, ge=1, le=4096, description="hypotheses that run at once, over all requests")
     golden_min_share: float = Field(
         0.8,

@@ -66,6 +66,7 @@ def load_model(settings: Settings) -> Model:
         bundle,
         precision=precision,
         device=settings.device,
+        kernels=settings.kernels,
         num_rows=settings.num_rows,
         num_threads=settings.num_threads or num_usable_cores(),
     )

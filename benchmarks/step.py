@@ -28,7 +28,7 @@ from tqdm import tqdm
 from app.bundle import Bundle, Precision, load_bundle
 from app.errors import BundleError
 from app.runtime.interface import StepInput
-from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION
 from benchmarks.machine import cpu_name
 
@@ -96,14 +96,14 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
     return Bundle(folder, make_manifest(model, request, variants, folder), ())
 
 
-def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> OrtRunner:
+def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
     """A runner; its attention kernel is chosen when its sessions are made."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
     precision = cast(Precision, variant.removesuffix(FUSED))
     return load_runner(bundle, precision=precision, device="auto", num_rows=num_rows, num_threads=num_threads)
 
 
-def step_case(runner: OrtRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
+def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
     """One decoder step of rows of random lengths."""
     random_numbers = np.random.default_rng(num_rows)
     vocab_size = runner.limits.vocab_size
@@ -121,7 +121,7 @@ def step_case(runner: OrtRunner, num_rows: int, num_candidates: int) -> Callable
     return lambda: runner.decode(step)
 
 
-def encode_case(runner: OrtRunner, count: int, length: int) -> Callable[[], object]:
+def encode_case(runner: LoadedRunner, count: int, length: int) -> Callable[[], object]:
     """One encoding of `count` sentences of `length` subwords."""
     sources = [np.full(length, 9, np.int32)] * count
     return lambda: runner.encode(sources, list(range(count)))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from app.runtime.interface import Floats, Int32s, StepInput
-from app.runtime.ort_runner import OrtRunner
+from app.runtime.ort_runner import LoadedRunner
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
@@ -52,7 +52,7 @@ def one_shot_log_probabilities(model: Transformer, pair: Pair) -> Floats:
     return log_probabilities
 
 
-def stepwise_log_probabilities(runner: OrtRunner, pairs: Sequence[Pair]) -> list[Floats]:
+def stepwise_log_probabilities(runner: LoadedRunner, pairs: Sequence[Pair]) -> list[Floats]:
     """The runner's, one step at a time with its cache; rows join at their steps and stay to the longest one's end.
 
     A row whose target is used up repeats its last position, which changes no other row.
@@ -77,7 +77,7 @@ def stepwise_log_probabilities(runner: OrtRunner, pairs: Sequence[Pair]) -> list
     return [np.stack(rows) for rows in found]
 
 
-def largest_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pair]) -> float:
+def largest_difference(model: Transformer, runner: LoadedRunner, pairs: Sequence[Pair]) -> float:
     """Over all pairs, positions and subwords, in natural logarithms. Not a number where one side is not."""
     differences = [
         np.abs(stepwise - one_shot_log_probabilities(model, pair)).max()
@@ -86,7 +86,7 @@ def largest_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pa
     return float(np.max(differences))
 
 
-def mean_target_difference(model: Transformer, runner: OrtRunner, pairs: Sequence[Pair]) -> float:
+def mean_target_difference(model: Transformer, runner: LoadedRunner, pairs: Sequence[Pair]) -> float:
     """How far the log-probability of a target's subword is from PyTorch's, on average; the end token counted."""
     differences: list[Floats] = []
     for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from app.bundle import Bundle, Precision, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
-from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
 from export.golden import NUM_ROWS, golden_options, golden_sources, translate_ids
@@ -97,12 +97,12 @@ class _Verification:
         self._source_tokenizer = Tokenizer(bundle.file("source.spm"))
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
         _, self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
-        self._runners: dict[Precision, OrtRunner] = {
+        self._runners: dict[Precision, LoadedRunner] = {
             name: self._load(bundle, name) for name in bundle.manifest.variants
         }
         self._reference = self._runners["fp32"] if reference is bundle else self._load(reference, "fp32")
 
-    def _load(self, bundle: Bundle, precision: Precision) -> OrtRunner:
+    def _load(self, bundle: Bundle, precision: Precision) -> LoadedRunner:
         return load_runner(
             bundle,
             precision=precision,
@@ -124,7 +124,7 @@ class _Verification:
             yield self._golden_scores(self._runners["int8"])
             yield self._alone_and_in_company(self._runners["int8"])
 
-    def _log_probabilities(self, precision: Precision, runner: OrtRunner) -> Check:
+    def _log_probabilities(self, precision: Precision, runner: LoadedRunner) -> Check:
         """Random ragged batches, the runner step by step with its cache, PyTorch in one go."""
         random_numbers = np.random.default_rng(self._options.seed)
         config = self._model.config
@@ -174,7 +174,7 @@ class _Verification:
         detail = f"{different} of {len(self._golden_sources)} golden sentences differ from PyTorch's"
         return Check(f"fp32 ids, beam {beam_size}", different == 0, detail, different, 0)
 
-    def _golden(self, precision: Precision, runner: OrtRunner) -> Check:
+    def _golden(self, precision: Precision, runner: LoadedRunner) -> Check:
         """The ids that the bundle promises."""
         lines = [line for line in self._bundle.golden if precision in line.ids]
         different = 0
@@ -186,7 +186,7 @@ class _Verification:
         detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
         return Check(f"{precision} golden ids", bool(lines) and different == 0, detail, different, 0)
 
-    def _golden_scores(self, runner: OrtRunner) -> Check:
+    def _golden_scores(self, runner: LoadedRunner) -> Check:
         """What int8 thinks of its golden translations, and what PyTorch thinks of them."""
         lines = [line for line in self._bundle.golden if "int8" in line.ids]
         pairs = [
@@ -201,7 +201,7 @@ class _Verification:
         detail = f"a subword's log-probability differs by {value:.3f} on average, limit {MAX_MEAN_DIFFERENCE}"
         return Check("int8 golden scores", value <= MAX_MEAN_DIFFERENCE, detail, value, MAX_MEAN_DIFFERENCE)
 
-    def _alone_and_in_company(self, runner: OrtRunner) -> Check:
+    def _alone_and_in_company(self, runner: LoadedRunner) -> Check:
         """A sentence's int8 ids must not depend on its neighbours."""
         sources = self._golden_sources
         options = golden_options(self._bundle.manifest, beam_size=4)
@@ -236,7 +236,7 @@ class _Verification:
         self,
         name: str,
         precision: Precision,
-        runner: OrtRunner,
+        runner: LoadedRunner,
         sources: Sequence[str],
         references: Sequence[str],
     ) -> Score:

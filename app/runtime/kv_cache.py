@@ -7,6 +7,7 @@ contiguous block, which a graph reads and writes where it stands.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +28,12 @@ class PoolShape:
     capacity: int
     head_dim: int
     dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the whole pool, used or not."""
+        axes = (self.num_planes, self.num_rows, self.num_heads, self.capacity, self.head_dim)
+        return math.prod(axes) * np.dtype(self.dtype).itemsize
 
 
 class Pool(Protocol):
@@ -59,6 +66,10 @@ class HostPool:
         """As `Pool.write`."""
         block = values.numpy()
         self._values[:, rows, :, : block.shape[3]] = block
+
+    def columns(self) -> NDArray[Any]:
+        """The pool as columns, heads side by side in each, where num_heads is 1: (planes, rows, capacity, head_dim)."""
+        return self._values[:, :, 0]
 
     def read(self, num_rows: int) -> NDArray[Any]:
         """Rows 0..num_rows-1 as they stand, without a copy: (planes, num_rows, num_heads, capacity, head_dim)."""

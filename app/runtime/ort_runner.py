@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import onnxruntime
 
-from app.bundle import Bundle, Manifest, Precision, TensorSpec
+from app.bundle import Bundle, GraphPair, Manifest, Precision, TensorSpec
+from app.runtime import native
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, Pool, PoolShape
+from app.runtime.native_runner import NativeRunner
 from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
 
-# Bindings kept, by number of rows, of candidates, and whether log-probabilities are asked for. Making one
-# anew costs a fraction of a millisecond.
+logger = logging.getLogger(__name__)
+
+# Bindings kept, by number of rows, of candidates, and the extra outputs asked for. Making one anew costs a
+# fraction of a millisecond.
 MAX_BINDINGS = 256
 
 
@@ -28,18 +34,34 @@ def load_runner(
     device: Literal["auto", "cpu", "cuda"],
     num_rows: int,
     num_threads: int,
-) -> OrtRunner:
+    kernels: Literal["auto", "native", "standard"] = "auto",
+) -> LoadedRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
-    num_threads: threads of one operator, on the CPU. Raises BundleError for a variant that is not there
-    and for graphs that do not load or differ from the manifest, SettingsError for a device that is not there.
+    num_threads: threads of one operator, on the CPU. kernels: for a CPU, `auto` is native where nothing stands
+    against it. Raises BundleError for a variant that is not there and for graphs that do not load or differ from
+    the manifest, SettingsError for a device or kernels that are not there.
     """
     chosen = choose_device(device)
-    variant = bundle.manifest.variants[choose_precision(bundle, chosen, precision)]
+    name = choose_precision(bundle, chosen, precision)
+    variant, limits = bundle.manifest.variants[name], _limits(bundle.manifest, num_rows)
+    found: Kernels = choose_kernels(variant, kernels) if chosen == "cpu" else "standard"
     options = SessionOptions(device=chosen, num_threads=num_threads)
-    encoder = Session(bundle, variant.encoder, options)
-    decoder = Session(bundle, variant.decoder, options)
-    return OrtRunner(encoder, decoder, limits=_limits(bundle.manifest, num_rows))
+    graphs: GraphPair = variant
+    if found == "native" and variant.native is not None:
+        native.set_num_threads(num_threads)
+        # The kernels have threads of their own.
+        options, graphs = (
+            SessionOptions(chosen, num_threads=1, operators=native.library_path()),
+            variant.native,
+        )
+    sessions = Session(bundle, graphs.encoder, options), Session(bundle, graphs.decoder, options)
+    runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
+    logger.info(
+        "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
+        *(name, chosen, found, num_threads, num_rows, runner.cache_bytes / 1e6),
+    )
+    return runner
 
 
 def _limits(manifest: Manifest, num_rows: int) -> Limits:
@@ -50,7 +72,16 @@ def _limits(manifest: Manifest, num_rows: int) -> Limits:
         vocab_size=manifest.dimensions.vocab_size,
         bos_id=manifest.special_ids.bos,
         eos_id=manifest.special_ids.eos,
+        has_alignment=manifest.alignment is not None,
     )
+
+
+class StepShape(NamedTuple):
+    """What steps of one binding have in common. extra: names of the optional outputs that are asked for."""
+
+    num_rows: int
+    num_candidates: int
+    extra: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,20 +89,24 @@ class StepBinding:
     """Everything that a step of one shape reads and writes, bound once.
 
     ids, positions, last_source_positions: OrtValues (rows,) on the decoder's device, filled anew for every step.
-    The arrays are where the results stand after it; log_probabilities only where they are asked for.
+    The arrays are where the results stand after it.
+    extra: log_probabilities (rows, vocab_size) and alignment (rows, max_length), those that are asked for.
     """
 
     native: Any
     top_log_probabilities: Floats
     top_ids: Int64s
-    log_probabilities: Floats | None
+    extra: dict[str, Floats]
     ids: Any
     positions: Any
     last_source_positions: Any
 
 
 class OrtRunner:
-    """One model on one device. Called from one thread only."""
+    """One model on one device, in ONNX Runtime's own operators. Called from one thread only.
+
+    cache_bytes: of both caches; on a CPU taken page by page as rows are first used.
+    """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
         """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
@@ -80,17 +115,18 @@ class OrtRunner:
         self._limits = limits
         specs = {spec.name: spec for spec in decoder.spec.inputs}
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
-        self._self_pool = self._make_pool(specs["self_key_0"])
-        self._cross_pool = self._make_pool(specs["cross_key_0"])
+        shapes = [self._pool_shape(specs[name]) for name in ("self_key_0", "cross_key_0")]
+        self.cache_bytes = sum(shape.num_bytes for shape in shapes)
+        self._self_pool, self._cross_pool = (self._make_pool(shape) for shape in shapes)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
-        self._bindings: OrderedDict[tuple[int, int, bool], StepBinding] = OrderedDict()
-        self._log_probabilities: Floats | None = None
+        self._bindings: OrderedDict[StepShape, StepBinding] = OrderedDict()
+        self._extra: dict[str, Floats] = {}
 
-    def _make_pool(self, spec: TensorSpec) -> Pool:
-        """A pool for one kind of attention, of the sizes that the graph says for a layer of it."""
+    def _pool_shape(self, spec: TensorSpec) -> PoolShape:
+        """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
         _, num_heads, capacity, head_dim = spec.axes
-        shape = PoolShape(
+        return PoolShape(
             num_planes=2 * self._num_layers,
             num_rows=self._limits.num_rows,
             num_heads=int(num_heads),
@@ -98,6 +134,8 @@ class OrtRunner:
             head_dim=int(head_dim),
             dtype=spec.dtype,
         )
+
+    def _make_pool(self, shape: PoolShape) -> Pool:
         return CudaPool(shape) if self._decoder.device == "cuda" else HostPool(shape)
 
     @property
@@ -130,14 +168,19 @@ class OrtRunner:
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        binding = self._run(step, with_log_probabilities=False)
+        binding = self._run(step)
         return StepOutput(binding.top_log_probabilities, binding.top_ids)
 
     def log_probabilities(self, step: StepInput) -> Floats:
         """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
-        binding = self._run(step, with_log_probabilities=True)
-        assert binding.log_probabilities is not None
-        return binding.log_probabilities
+        return self._run(step, "log_probabilities").extra["log_probabilities"]
+
+    def alignment(self, step: StepInput) -> Floats:
+        """As `decode`, and return the attention to the source instead: (rows, max_length), 0 beyond its end.
+
+        A row's weights sum to 1. They belong to the subword that the step predicts. Overwritten by the next.
+        """
+        return self._run(step, "alignment").extra["alignment"]
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -149,28 +192,29 @@ class OrtRunner:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)
 
-    def _run(self, step: StepInput, *, with_log_probabilities: bool) -> StepBinding:
+    def _run(self, step: StepInput, *extra: str) -> StepBinding:
         """Run a step and return the binding that holds its results. Raises EngineFailure."""
         num_rows = len(step.ids)
-        binding = self._binding((num_rows, step.num_candidates, with_log_probabilities))
+        binding = self._binding(StepShape(num_rows, step.num_candidates, extra))
         binding.ids.update_inplace(step.ids)
         binding.positions.update_inplace(step.positions)
         binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])
         self._decoder.run(binding.native)
         return binding
 
-    def _binding(self, key: tuple[int, int, bool]) -> StepBinding:
+    def _binding(self, shape: StepShape) -> StepBinding:
         """The binding of a step's shape: a kept one, or a new one in place of the one longest unused."""
-        found = self._bindings.pop(key, None)
+        found = self._bindings.pop(shape, None)
         if found is None:
             if len(self._bindings) == MAX_BINDINGS:
                 self._bindings.popitem(last=False)
-            found = self._make_binding(*key)
-        self._bindings[key] = found
+            found = self._make_binding(shape)
+        self._bindings[shape] = found
         return found
 
-    def _make_binding(self, num_rows: int, num_candidates: int, with_log_probabilities: bool) -> StepBinding:
+    def _make_binding(self, shape: StepShape) -> StepBinding:
         """Bind inputs, caches and results of steps of one shape."""
+        num_rows, num_candidates, extra = shape
         native, device = self._decoder.binding(), self._decoder.device
         inputs = {
             name: onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(num_rows, np.int32), device)
@@ -179,22 +223,28 @@ class OrtRunner:
         for name, value in inputs.items():
             native.bind_ortvalue_input(name, value)
         native.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
+        if self._limits.has_alignment:
+            num_aligned = num_rows if "alignment" in extra else 0
+            native.bind_cpu_input("num_aligned", np.array([num_aligned], np.int64))
         top_log_probabilities = np.zeros((num_rows, num_candidates), np.float32)
         top_ids = np.zeros((num_rows, num_candidates), np.int64)
-        log_probabilities = self._all_log_probabilities()[:num_rows] if with_log_probabilities else None
-        results = {"top_log_probabilities": top_log_probabilities, "top_ids": top_ids}
-        if log_probabilities is not None:
-            results["log_probabilities"] = log_probabilities
+        extras = {name: self._extra_output(name)[:num_rows] for name in extra}
+        results = {"top_log_probabilities": top_log_probabilities, "top_ids": top_ids, **extras}
         for name, array in results.items():
             native.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
         for layer in range(self._num_layers):
             for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
                 self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
                 self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
-        return StepBinding(native, top_log_probabilities, top_ids, log_probabilities, **inputs)
+        return StepBinding(native, top_log_probabilities, top_ids, extras, **inputs)
 
-    def _all_log_probabilities(self) -> Floats:
-        """(num_rows, vocab_size) for the steps that want whole distributions, made for the first of them."""
-        if self._log_probabilities is None:
-            self._log_probabilities = np.zeros((self._limits.num_rows, self._limits.vocab_size), np.float32)
-        return self._log_probabilities
+    def _extra_output(self, name: str) -> Floats:
+        """Room for an optional output of all rows, (num_rows, its columns), made for the first step that wants it."""
+        if name not in self._extra:
+            spec = next(spec for spec in self._decoder.spec.outputs if spec.name == name)
+            self._extra[name] = np.zeros((self._limits.num_rows, int(spec.axes[1])), np.float32)
+        return self._extra[name]
+
+
+# A bundle's model, ready to run, in either kind of operators.
+LoadedRunner = OrtRunner | NativeRunner

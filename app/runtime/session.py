@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,11 +40,13 @@ class SessionOptions:
     """How sessions run.
 
     device: where the graphs run.
-    num_threads: threads that share the work of one operator; 1 is the calling thread alone.
+    num_threads: threads that share the work of one of ONNX Runtime's operators; 1 is the calling thread alone.
+    operators: a library of further operators that the graphs are made of.
     """
 
     device: Device
     num_threads: int
+    operators: Path | None = None
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -99,7 +102,7 @@ class Session:
         try:
             self._session = onnxruntime.InferenceSession(
                 str(bundle.file(spec.file)),
-                _native_options(options),
+                _session_options(options),
                 providers=[PROVIDERS[options.device]],
                 disabled_optimizers=[SLOW_FUSION],
             )
@@ -128,22 +131,24 @@ class Session:
             raise EngineFailure(f"the forward pass failed ({type(error).__name__})") from error
 
 
-def _native_options(options: SessionOptions) -> Any:
+def _session_options(options: SessionOptions) -> Any:
     """Threads do not spin: whoever answers HTTP needs the cores between two steps.
 
     The arena keeps the largest step's memory for good. What a step can be is bounded by the number of rows and
     the engine's limits, and without it the fragments of many shapes take more.
     """
-    native_options = onnxruntime.SessionOptions()
-    native_options.intra_op_num_threads = options.num_threads
-    native_options.inter_op_num_threads = 1
-    native_options.enable_cpu_mem_arena = True
-    native_options.log_severity_level = 3
-    native_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    found = onnxruntime.SessionOptions()
+    found.intra_op_num_threads = options.num_threads
+    found.inter_op_num_threads = 1
+    found.enable_cpu_mem_arena = True
+    found.log_severity_level = 3
+    found.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if options.device == "cuda":
         # A node that the GPU cannot take would copy its inputs back and forth at every step.
-        native_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    return native_options
+        found.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    if options.operators is not None:
+        found.register_custom_ops_library(str(options.operators))
+    return found
 
 
 def _signature_problems(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from app.bundle import Bundle, Precision, Training, TrainingData
-from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
 from export.weights import weights_of
@@ -89,7 +89,7 @@ def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
 
 def load_tiny_runner(
     model: Transformer, precision: Precision, folder: Path, *, num_rows: int = 16, num_threads: int = 1
-) -> OrtRunner:
+) -> LoadedRunner:
     """The server's runner over one variant of a model, without the rest of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)

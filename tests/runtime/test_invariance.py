@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.runtime.interface import Floats, Int32s, StepInput
-from app.runtime.ort_runner import OrtRunner
+from app.runtime.ort_runner import LoadedRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 
@@ -17,7 +17,7 @@ NUM_STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> LoadedRunner:
     return load_tiny_runner(random_model(max_length=32), "int8", tmp_path_factory.mktemp("int8"), num_rows=64)
 
 
@@ -30,7 +30,7 @@ def random_sources(seed: int) -> list[Int32s]:
     ]
 
 
-def follow(runner: OrtRunner, targets: Int32s) -> Floats:
+def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
     """Distributions of rows that follow `targets` (rows, steps): (rows, steps, vocab_size)."""
     num_rows, num_steps = targets.shape
     found = [
@@ -40,7 +40,7 @@ def follow(runner: OrtRunner, targets: Int32s) -> Floats:
     return np.stack(found, axis=1)
 
 
-def test_alone_and_in_company(runner: OrtRunner) -> None:
+def test_alone_and_in_company(runner: LoadedRunner) -> None:
     sources = random_sources(1)
     targets = (
         np.random.default_rng(2).integers(EOS_ID + 1, VOCAB_SIZE, (NUM_SENTENCES, NUM_STEPS)).astype(np.int32)
@@ -54,7 +54,7 @@ def test_alone_and_in_company(runner: OrtRunner) -> None:
         np.testing.assert_array_equal(alone[0], together[index])
 
 
-def test_any_row_and_any_neighbours(runner: OrtRunner) -> None:
+def test_any_row_and_any_neighbours(runner: LoadedRunner) -> None:
     sources = random_sources(3)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
@@ -65,7 +65,7 @@ def test_any_row_and_any_neighbours(runner: OrtRunner) -> None:
         np.testing.assert_array_equal(follow(runner, targets[: len(order)]), expected[order])
 
 
-def test_a_loud_neighbour_changes_nothing(runner: OrtRunner) -> None:
+def test_a_loud_neighbour_changes_nothing(runner: LoadedRunner) -> None:
     """With one scale a tensor instead of one a row, a neighbour of large numbers would coarsen all the others'."""
     sources = random_sources(6)[:2]
     quiet = np.full((2, NUM_STEPS), BOS_ID, np.int32)
@@ -78,7 +78,7 @@ def test_a_loud_neighbour_changes_nothing(runner: OrtRunner) -> None:
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_threads_change_nothing(runner: OrtRunner, tmp_path: Path) -> None:
+def test_threads_change_nothing(runner: LoadedRunner, tmp_path: Path) -> None:
     sources = random_sources(7)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     two_threads = load_tiny_runner(random_model(max_length=32), "int8", tmp_path, num_rows=64, num_threads=2)

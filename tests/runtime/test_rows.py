@@ -14,7 +14,7 @@ from app.errors import EngineFailure
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.kv_cache import HostPool, PoolShape
-from app.runtime.ort_runner import OrtRunner
+from app.runtime.ort_runner import LoadedRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 
@@ -110,7 +110,7 @@ def test_a_copy_that_fails_is_an_engine_failure() -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> OrtRunner:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> LoadedRunner:
     return load_tiny_runner(
         random_model(max_length=16), "int8", tmp_path_factory.mktemp("rows"), num_rows=NUM_ROWS
     )
@@ -120,7 +120,7 @@ def random_ids(seed: int, size: int) -> Int32s:
     return np.random.default_rng(seed).integers(EOS_ID + 1, VOCAB_SIZE, size).astype(np.int32)
 
 
-def start(runner: OrtRunner, *, same_source: bool) -> None:
+def start(runner: LoadedRunner, *, same_source: bool) -> None:
     """Encode a sentence a row and decode two steps of different subwords, which leaves 2 columns in each cache."""
     lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
     sources = [
@@ -131,14 +131,14 @@ def start(runner: OrtRunner, *, same_source: bool) -> None:
     runner.decode(StepInput(random_ids(20, NUM_ROWS), np.ones(NUM_ROWS, np.int32), 1))
 
 
-def third_step(runner: OrtRunner, ids: Int32s) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def third_step(runner: LoadedRunner, ids: Int32s) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return runner.log_probabilities(StepInput(ids, np.full(len(ids), 2, np.int32), 1)).copy()
 
 
 @pytest.mark.parametrize(
     "sources", [[1, 2, 3, 4, 5, 6, 7, 0], [1, 0, 3, 2, 4, 5, 6, 7], [3, 3, 3, 3, 0, 0, 0, 0]]
 )
-def test_copied_rows_go_on_as_their_sources_would(runner: OrtRunner, sources: list[int]) -> None:
+def test_copied_rows_go_on_as_their_sources_would(runner: LoadedRunner, sources: list[int]) -> None:
     ids = random_ids(21, NUM_ROWS)
     start(runner, same_source=False)
     expected = third_step(runner, ids)
@@ -147,7 +147,7 @@ def test_copied_rows_go_on_as_their_sources_would(runner: OrtRunner, sources: li
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 
-def test_reordered_beams_go_on_as_their_parents_would(runner: OrtRunner) -> None:
+def test_reordered_beams_go_on_as_their_parents_would(runner: LoadedRunner) -> None:
     sources = [0, 0, 1, 5, 5, 2, 6, 6]
     ids = random_ids(22, NUM_ROWS)
     start(runner, same_source=True)
@@ -158,7 +158,7 @@ def test_reordered_beams_go_on_as_their_parents_would(runner: OrtRunner) -> None
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 
-def test_what_a_row_held_before_is_forgotten(runner: OrtRunner, tmp_path: Path) -> None:
+def test_what_a_row_held_before_is_forgotten(runner: LoadedRunner, tmp_path: Path) -> None:
     long, short = np.append(random_ids(30, 15), EOS_ID).astype(np.int32), np.append(random_ids(31, 2), EOS_ID)
     step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 4)
     runner.encode([short.astype(np.int32)], [0])

@@ -13,7 +13,7 @@ import pytest
 from app.bundle import Bundle, Manifest
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.interface import StepInput
-from app.runtime.ort_runner import MAX_BINDINGS, OrtRunner, load_runner
+from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, load_runner
 from app.runtime.session import choose_device, choose_precision
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
@@ -40,7 +40,7 @@ def with_decoder(bundle: Bundle, **changes: Any) -> Bundle:
     return Bundle(bundle.path, Manifest.model_validate(fields), ())
 
 
-def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> OrtRunner:
+def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> LoadedRunner:
     return load_runner(bundle, precision=precision, device=device, num_rows=4, num_threads=1)
 
 

@@ -1,0 +1,32 @@
+"""Which kernels a CPU's graphs run on: ONNX Runtime's own operators, or the native ones where they can be used."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from app.bundle import Variant
+from app.errors import SettingsError
+from app.runtime.native import is_supported, library_path
+
+Kernels = Literal["native", "standard"]
+
+
+def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
+    """`auto` is native where nothing stands against it. Raises SettingsError where native is asked for in vain."""
+    if wanted == "standard":
+        return "standard"
+    problem = _problem_with_native(variant)
+    if problem and wanted == "native":
+        raise SettingsError([f"kernels native was asked for, and {problem}"])
+    return "standard" if problem else "native"
+
+
+def _problem_with_native(variant: Variant) -> str:
+    """Why the native kernels cannot be used here; empty where they can."""
+    if variant.native is None:
+        return "the bundle's variant has no graphs for them"
+    if library_path() is None:
+        return "they were not built: install transduce again where there is a C++ compiler"
+    if not is_supported():
+        return "this processor has no AVX-512 VNNI"
+    return ""

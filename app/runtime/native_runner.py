@@ -1,0 +1,170 @@
+"""The Runner over the graphs of the native CPU kernels (docs/native-kernels.md).
+
+A sentence's cross-attention keys and values stand in a slot of the cache. A row names its slot, so that copying a row
+copies the name, and a beam reads its source once. There are as many slots as rows: one that no row names is always
+free for a sentence that comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.kv_cache import HostPool, PoolShape
+from app.runtime.session import Session
+
+# Bindings kept, by shape of the step. Making one anew costs a fraction of a millisecond.
+MAX_BINDINGS = 256
+NO_SLOT = -1
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Everything that a step of one shape reads and writes, bound once. The arrays are where its results stand."""
+
+    binding: Any
+    top_log_probabilities: Floats
+    top_ids: Int64s
+
+
+class NativeRunner:
+    """One model on the CPU. Called from one thread only.
+
+    cache_bytes: of both caches, taken page by page as rows are first used.
+    """
+
+    def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
+        """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
+        self._encoder = encoder
+        self._decoder = decoder
+        self._limits = limits
+        spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
+        num_planes, _, capacity, width = (int(axis) if isinstance(axis, int) else 0 for axis in spec.axes)
+        # A column holds all heads side by side, so that a row's columns are one block.
+        shape = PoolShape(num_planes, limits.num_rows, 1, capacity, width, spec.dtype)
+        self._self_pool, self._cross_pool = HostPool(shape), HostPool(shape)
+        self.cache_bytes = 2 * shape.num_bytes
+        num_rows = limits.num_rows
+        self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        self._slots = np.full(num_rows, NO_SLOT, np.int32)
+        self._source_lengths = np.ones(num_rows, np.int32)
+        self._log_probabilities = np.zeros((num_rows, limits.vocab_size), np.float32)
+        self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
+        self._steps: OrderedDict[tuple[int, int, bool], _Step] = OrderedDict()
+
+    @property
+    def limits(self) -> Limits:
+        """What this runner can hold."""
+        return self._limits
+
+    @property
+    def num_bindings(self) -> int:
+        """Step shapes that are bound now, at most MAX_BINDINGS."""
+        return len(self._steps)
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        """As `Runner.encode`: sentences one after another, each attending to itself."""
+        self._slots[rows] = NO_SLOT
+        free = np.setdiff1d(np.arange(self._limits.num_rows, dtype=np.int32), self._slots)
+        slots = free[: len(sources)]
+        lengths = np.array([len(source) for source in sources], np.int32)
+        positions = [self._source_positions[: len(source)] for source in sources]
+        binding = self._encoder.binding()
+        for name, values in (
+            ("ids", np.concatenate(sources).astype(np.int32)),
+            ("positions", np.concatenate(positions)),
+            ("lengths", lengths),
+            ("slots", slots),
+        ):
+            binding.bind_cpu_input(name, values)
+        binding.bind_ortvalue_input("cross_cache", _value(self._cross_pool.columns()))
+        binding.bind_output("written", "cpu")
+        self._encoder.run(binding)
+        self._slots[rows] = slots
+        self._source_lengths[rows] = lengths
+
+    def decode(self, step: StepInput) -> StepOutput:
+        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape.
+
+        Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
+        """
+        found = self._run(step, wants_log_probabilities=False)
+        return StepOutput(found.top_log_probabilities, found.top_ids)
+
+    def log_probabilities(self, step: StepInput) -> Floats:
+        """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
+        self._run(step, wants_log_probabilities=True)
+        return self._log_probabilities[: len(step.ids)]
+
+    def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.copy_rows`."""
+        self._self_pool.copy(sources, targets, lengths)
+        self._slots[targets] = self._slots[sources]
+        self._source_lengths[targets] = self._source_lengths[sources]
+
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.reorder`."""
+        self._self_pool.copy(sources, targets, lengths)
+
+    def _run(self, step: StepInput, *, wants_log_probabilities: bool) -> _Step:
+        """Run a step and return where its results stand. Raises EngineFailure."""
+        num_rows = len(step.ids)
+        self._ids[:num_rows] = step.ids
+        self._positions[:num_rows] = step.positions
+        found = self._step((num_rows, step.num_candidates, wants_log_probabilities))
+        self._decoder.run(found.binding)
+        return found
+
+    def _step(self, key: tuple[int, int, bool]) -> _Step:
+        """What is bound for a step's shape: kept, or new in place of the one longest unused."""
+        found = self._steps.pop(key, None)
+        if found is None:
+            if len(self._steps) == MAX_BINDINGS:
+                self._steps.popitem(last=False)
+            found = self._bind(*key)
+        self._steps[key] = found
+        return found
+
+    def _bind(self, num_rows: int, num_candidates: int, wants_log_probabilities: bool) -> _Step:
+        """Bind inputs, caches and results of steps of one shape to fixed memory."""
+        binding = self._decoder.binding()
+        inputs: dict[str, NDArray[Any]] = {
+            "ids": self._ids[:num_rows],
+            "positions": self._positions[:num_rows],
+            "slots": self._slots[:num_rows],
+            "source_lengths": self._source_lengths[:num_rows],
+            "num_candidates": np.array([num_candidates], np.int64),
+            "wants_log_probabilities": np.array([wants_log_probabilities], np.int64),
+        }
+        for kind, pool in (("self", self._self_pool), ("cross", self._cross_pool)):
+            planes = pool.columns()
+            for layer in range(len(planes) // 2):
+                inputs[f"{kind}_key_{layer}"] = planes[2 * layer]
+                inputs[f"{kind}_value_{layer}"] = planes[2 * layer + 1]
+        found = _Step(
+            binding,
+            np.zeros((num_rows, num_candidates), np.float32),
+            np.zeros((num_rows, num_candidates), np.int64),
+        )
+        outputs: dict[str, NDArray[Any]] = {
+            "top_log_probabilities": found.top_log_probabilities,
+            "top_ids": found.top_ids,
+            "log_probabilities": self._log_probabilities[:num_rows],
+        }
+        for name, values in inputs.items():
+            binding.bind_ortvalue_input(name, _value(values))
+        for name, values in outputs.items():
+            binding.bind_ortvalue_output(name, _value(values))
+        return found
+
+
+def _value(array: NDArray[Any]) -> Any:
+    """An OrtValue over the array's own memory, which it keeps."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
