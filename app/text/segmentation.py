@@ -1,8 +1,8 @@
 """Text to the spans that are translated, and back, so that everything else stays as it stood.
 
 A text is cut into lines (at every line break and tab), lines into sentences by `sentencex`, sentences that the
-model cannot take at once at their best place. What lies between two spans (line breaks, indentation, runs of
-spaces, marks without a letter or digit) is never touched: a span replaced by itself gives the very text.
+model cannot take at once at their best place. What lies between two spans (line breaks, indentation, bullets and
+numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself gives the very text.
 
 Every step is linear in the text, or n log n for an over-long sentence.
 """
@@ -31,6 +31,13 @@ _ATTACHED = frozenset({"Mn", "Mc", "Me", "Cf"})  # Unicode's categories of marks
 _SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _ZERO_WIDTH_JOINER = "\u200d"
+# At a line's start, with white space behind: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
+_NUMBERING = re.compile(
+    r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\])(?=\s)"
+)
+# Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
+_BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
+_BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
 _CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
 
 
@@ -47,6 +54,14 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What the model is given at once. `is_part`: the sentence was longer than that."""
+
+    span: Span
+    is_part: bool
+
+
+@dataclass(frozen=True)
 class Joined:
     """A text made of translated spans. `spans`: where each translation stands in it, in code points."""
 
@@ -55,17 +70,44 @@ class Joined:
 
 
 def sentence_spans(text: str, language: str) -> Iterator[Span]:
-    """The sentences of a text, in order, without the white space around them.
+    """The sentences of a text, in order, without the white space around them and the marks of a list.
 
     language: ISO 639-1 code, which chooses the abbreviations that do not end a sentence.
     """
     for line in _LINE.finditer(text):
-        start = line.start()
-        for sentence in _sentences(line.group(), language):
+        marks = _after_marks(line.group())
+        start = line.start() + marks
+        for sentence in _sentences(line.group()[marks:], language):
             span = trimmed(text, start, start + len(sentence))
             start += len(sentence)  # of the same length as in the text, though its spaces may be others
             if span is not None:
                 yield span
+
+
+def _after_marks(line: str) -> int:
+    """Where the text of a line begins, behind bullets, numbering and the white space that follows them."""
+    begin = place = 0
+    while True:
+        while place < len(line) and _is_edge(line[place]):
+            place += 1
+        begin = place
+        numbering = _NUMBERING.match(line, place)
+        if numbering is not None:
+            place = numbering.end()
+            continue
+        while place < len(line) and _is_bullet(line, place):
+            place += 1
+        if place == begin or place == len(line) or not line[place].isspace():
+            return begin
+
+
+def _is_bullet(line: str, place: int) -> bool:
+    character = line[place]
+    return (
+        character in _BULLETS
+        or unicodedata.category(character) in _BULLET_CATEGORIES
+        or (place > 0 and _is_attached(line, place))
+    )
 
 
 def _sentences(line: str, language: str) -> list[str]:
@@ -82,18 +124,25 @@ def _sentences(line: str, language: str) -> list[str]:
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:
-    """The span start..end-1 without its edges, or None where it holds no letter or digit."""
+    """The span start..end-1 without its edges, or None where it holds no letter."""
     while start < end and _is_edge(text[start]):
         start += 1
     while start < end and _is_edge(text[end - 1]):
         end -= 1
-    if any(character.isalnum() for character in text[start:end]):
+    if any(character.isalpha() for character in text[start:end]):
         return Span(start, end)
     return None
 
 
 def _is_edge(character: str) -> bool:
     return character.isspace() or character in _EDGE
+
+
+def fitting_pieces(text: str, span: Span, fits: Callable[[str], bool]) -> list[Piece]:
+    """A sentence in as many pieces as the model needs, in order; `fits` as for `fitting_spans`."""
+    spans = list(fitting_spans(text, span, fits))
+    is_part = spans != [span]
+    return [Piece(part, is_part) for part in spans]
 
 
 def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterator[Span]:

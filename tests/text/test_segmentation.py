@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.segmentation import Span, best_cut, fitting_spans, join, sentence_spans, trimmed
+from app.text.segmentation import (
+    Span,
+    best_cut,
+    fitting_pieces,
+    fitting_spans,
+    join,
+    sentence_spans,
+    trimmed,
+)
 
 BREAKS = "\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 WORDS = st.sampled_from(
@@ -50,14 +58,14 @@ def test_nothing_is_lost(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(ANY_TEXT)
-def test_spans_are_in_order_and_hold_every_letter_and_digit(text: str) -> None:
+def test_spans_are_in_order_and_hold_every_letter(text: str) -> None:
     covered: set[int] = set()
     end = 0
     for span in spans_of(text):
         assert end <= span.start < span.end <= len(text)
         end = span.end
         covered.update(range(span.start, span.end))
-    assert all(index in covered for index, character in enumerate(text) if character.isalnum())
+    assert all(index in covered for index, character in enumerate(text) if character.isalpha())
 
 
 @settings(max_examples=300, deadline=None)
@@ -79,7 +87,7 @@ def test_over_long_sentences_are_cut_and_not_cut_off(text: str, limit: int) -> N
     assert all(part.end - part.start <= limit for part in parts)
     assert join(text, parts, [part.of(text) for part in parts]).text == text
     kept = "".join(part.of(text) for part in parts)
-    assert [c for c in kept if c.isalnum()] == [c for c in text if c.isalnum()]
+    assert [c for c in kept if c.isalpha()] == [c for c in text if c.isalpha()]
 
 
 def test_parts_come_in_order() -> None:
@@ -97,6 +105,7 @@ def test_parts_come_in_order() -> None:
         ("one\r\ntwo\u2028three\x85four", ["one", "two", "three", "four"]),
         ("\ufeff\u200bHello.\u200b", ["Hello."]),
         ("--- *** ---\n\U0001f600 \U0001f600", []),
+        ("12:30\n3.5 %\n(1) 2024-05-01", []),  # numbers alone are in no language
         (" \t\n\u00a0\u200b\ufeff", []),
         ("", []),
         (
@@ -107,6 +116,66 @@ def test_parts_come_in_order() -> None:
 )
 def test_sentences(text: str, expected: list[str]) -> None:
     assert [span.of(text) for span in spans_of(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  - Bread and butter", "Bread and butter"),
+        ("\u2022\u00a0Bread", "Bread"),
+        ("* * Bread", "Bread"),
+        ("> ## Bread", "Bread"),
+        ("1. Bread", "Bread"),
+        ("2.10.3) Bread", "Bread"),
+        ("a) Bread (b) butter", "Bread (b) butter"),
+        ("(iv) Bread", "Bread"),
+        ("- [ ] 1. Bread", "Bread"),
+        ("\u2705 Bread", "Bread"),
+        ("\U0001f469\U0001f3fd\u200d\U0001f4bb Bread", "Bread"),
+        ("\u2265 5 loaves", "5 loaves"),
+        ("\u2013 Bread, he said.", "Bread, he said."),
+        ("-5 degrees", "-5 degrees"),  # a minus has no space behind it
+        ("3.5 million loaves", "3.5 million loaves"),
+        ("2024. A year of bread", "A year of bread"),  # sentencex ends a sentence at the year
+        ("*Bread* and butter", "*Bread* and butter"),
+        ("(I know", "(I know"),
+        ("\U0001f600Bread", "\U0001f600Bread"),
+    ],
+)
+def test_the_marks_of_a_list_stay_outside(line: str, expected: str) -> None:
+    assert [span.of(line) for span in spans_of(line)] == [expected]
+
+
+MARKS = st.lists(
+    st.sampled_from(["- ", "1. ", "\t", "a) ", "[x] ", "\u2022\u3000", "# ", "\u2705 "]), max_size=5
+)
+
+
+@given(st.lists(st.tuples(MARKS, st.sampled_from(["Bread and butter", "Hello, you", ""])), max_size=8))
+def test_marks_and_line_breaks_come_back_around_what_is_translated(
+    lines: list[tuple[list[str], str]],
+) -> None:
+    text = "\r\n".join("".join(marks) + rest for marks, rest in lines)
+    spans = spans_of(text)
+    assert [span.of(text) for span in spans] == [rest for _, rest in lines if rest]
+    joined = join(text, spans, ["x"] * len(spans)).text
+    assert joined == "\r\n".join("".join(marks) + "x" * bool(rest) for marks, rest in lines)
+
+
+def test_pieces_of_an_over_long_sentence_are_flagged() -> None:
+    text = "one, two, three four"
+    (whole,) = fitting_pieces(text, Span(0, 20), lambda part: len(part) <= 20)
+    assert (whole.span, whole.is_part) == (Span(0, 20), False)
+    parts = fitting_pieces(text, Span(0, 20), lambda part: len(part) <= 12)
+    assert [(part.span.of(text), part.is_part) for part in parts] == [
+        ("one, two,", True),
+        ("three four", True),
+    ]
+
+
+def test_a_piece_is_flagged_where_the_other_half_has_no_letter() -> None:
+    (part,) = fitting_pieces("one 1234", Span(0, 8), lambda part: len(part) <= 4)
+    assert (part.span, part.is_part) == (Span(0, 3), True)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +197,9 @@ def test_the_best_cut(text: str, left: str) -> None:
     assert text[: best_cut(text, Span(0, len(text)))] == left
 
 
-@pytest.mark.parametrize("unit", [" ", ".", "a. ", "\n", "a", "?! ", "a\u0301", '"a. ', "\U0001f600 ", "a, "])
+@pytest.mark.parametrize(
+    "unit", [" ", ".", "a. ", "\n", "a", "?! ", "a\u0301", '"a. ', "\U0001f600 ", "a, ", "- ", "1. "]
+)
 def test_time_is_linear(unit: str) -> None:
     """Quadratic work on this size would take minutes; ten seconds is far from both."""
     started = time.monotonic()
