@@ -99,6 +99,13 @@ class GraphPair(Part):
     decoder: GraphSpec
 
 
+class Alignment(Part):
+    """The cross-attention that the decoder graphs give as `alignment`: these heads of this layer, both from 0."""
+
+    layer: int = Field(ge=0)
+    heads: tuple[int, ...] = Field(min_length=1)
+
+
 class Variant(GraphPair):
     """The same weights in one precision: graphs of ONNX Runtime's own operators, and of the native kernels.
 
@@ -145,7 +152,10 @@ class Training(Part):
 
 
 class Manifest(Part):
-    """manifest.json. Lengths count subwords: a source with its end token, a target with its start token."""
+    """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
+
+    alignment: None where the decoder graphs have no such output.
+    """
 
     format_version: Literal[1]
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
@@ -156,6 +166,7 @@ class Manifest(Part):
     max_source_length: int = Field(ge=2)
     max_target_length: int = Field(ge=2)
     variants: dict[Precision, Variant] = Field(min_length=1)
+    alignment: Alignment | None = None
     decoding: DecodingDefaults
     scores: tuple[Score, ...]
     training: Training

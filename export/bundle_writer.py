@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from app.bundle import (
     FORMAT_VERSION,
     MANIFEST,
+    Alignment,
     Bundle,
     DecodingDefaults,
     Dimensions,
@@ -40,7 +41,7 @@ from export.graph import OPSET, Graph
 from export.model_card import Facts, render_card
 from export.native import build_native_decoder, build_native_encoder, is_native_possible
 from export.weight_file import WeightFile
-from export.weights import Weights, weights_of
+from export.weights import Weights, default_alignment, weights_of
 from model.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointError, load_model
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from model.transformer import Transformer, num_parameters
@@ -64,6 +65,7 @@ class BundleRequest:
     precisions: its variants. facts: for the card and the manifest. scores: measured before, may be empty.
     max_source_length: subwords that the model was trained on, the end token counted; longer sentences are split
     by the server. None: as many as the model has positions.
+    alignment: the cross-attention that aligns best, as `benchmarks.alignment` measures it. None: `default_alignment`.
     """
 
     name: str
@@ -74,6 +76,7 @@ class BundleRequest:
     facts: Facts
     scores: tuple[Score, ...] = ()
     max_source_length: int | None = None
+    alignment: Alignment | None = None
 
 
 def write_bundle(
@@ -144,6 +147,7 @@ def make_manifest(
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
             max_target_length=config.max_length,
             variants=variants,
+            alignment=_alignment(config, request),
             decoding=DEFAULT_DECODING,
             scores=request.scores,
             training=request.facts.training,
@@ -200,7 +204,7 @@ def _write_files(
     on_progress: Callable[[str], None],
 ) -> None:
     """Fill the folder; the manifest comes last."""
-    weights = weights_of(model)
+    weights = weights_of(model, _alignment(model.config, request))
     variants: dict[Precision, Variant] = {}
     for precision in request.precisions:
         on_progress(f"{precision} graphs")
@@ -234,6 +238,18 @@ def dimensions_of(config: ModelConfig) -> Dimensions:
     """The manifest's sizes of a model."""
     fields = config.to_json()
     return Dimensions(**{name: fields[name] for name in Dimensions.model_fields})
+
+
+def _alignment(config: ModelConfig, request: BundleRequest) -> Alignment:
+    """The wanted one, or the default. Raises ExportError for a layer or head that the model does not have."""
+    alignment = request.alignment or default_alignment(config)
+    for name, values, limit in (
+        ("layer", (alignment.layer,), config.num_decoder_layers),
+        ("heads", alignment.heads, config.num_heads),
+    ):
+        if not set(values) <= set(range(limit)) or len(set(values)) < len(values):
+            raise ExportError(f"alignment: {name} is none of, or not once of, 0-{limit - 1}")
+    return alignment
 
 
 def _special_ids() -> SpecialIds:

@@ -19,6 +19,15 @@ def precisions_argument(text: str) -> tuple[str, ...]:
     return names
 
 
+def alignment_argument(text: str) -> tuple[int, tuple[int, ...]]:
+    """Parse `LAYER:HEAD,HEAD...`. Raises ArgumentTypeError."""
+    layer, _, heads = text.partition(":")
+    try:
+        return int(layer), tuple(int(head) for head in heads.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form LAYER:HEAD,HEAD...") from None
+
+
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce export`."""
     add = parser.add_argument
@@ -55,6 +64,12 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         help="subwords of the longest source that it was trained on; the server splits longer ones",
     )
     add(
+        "--alignment",
+        type=alignment_argument,
+        metavar="LAYER:HEADS",
+        help="cross-attention that aligns best, such as 1:0,2, counted from 0 (default: the last layer but one, all)",
+    )
+    add(
         "--scores",
         type=Path,
         metavar="FILE.json",
@@ -66,6 +81,7 @@ def run_export(args: argparse.Namespace) -> int:
     """Write a bundle. Raises ValueError and others with a clear line; returns 0."""
     from tqdm import tqdm
 
+    from app.bundle import Alignment
     from export.bundle_writer import BundleRequest, write_bundle
     from export.model_card import read_facts
     from export.report import read_scores
@@ -79,6 +95,7 @@ def run_export(args: argparse.Namespace) -> int:
         facts=read_facts(args.card),
         scores=read_scores(args.scores) if args.scores else (),
         max_source_length=args.max_source_length,
+        alignment=Alignment(layer=args.alignment[0], heads=args.alignment[1]) if args.alignment else None,
     )
     with tqdm(total=len(args.precisions) + 2, unit=" stages") as bar:
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.bundle import Precision, TensorSpec
+from export.alignment import add_alignment, alignment_specs
 from export.blocks import Residuals, embed, feed_forward, project, top_candidates
 from export.graph import CONTRIB, Graph, GraphBuilder
 from export.weight_file import WeightFile
@@ -21,10 +22,12 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     Inputs, over `rows` rows: `ids` and `positions` (rows,) int32, the last subword and its position, which
     is also the number of columns that the row's self-attention cache holds; `last_source_positions`
     (rows,) int32, the length of the row's source minus 1; `num_candidates` (1,) int64, at most
-    MAX_CANDIDATES; and for each layer i
-    `self_key_i`, `self_value_i` (rows, num_heads, max_length, head_dim) and `cross_key_i`, `cross_value_i`.
+    MAX_CANDIDATES; for each layer i
+    `self_key_i`, `self_value_i` (rows, num_heads, max_length, head_dim) and `cross_key_i`, `cross_value_i`;
+    and `num_aligned` (1,) int64, `rows` where the alignment is wanted, else 0.
     Outputs: `top_log_probabilities` and `top_ids` (rows, candidates), each row descending;
-    `log_probabilities` (rows, vocab_size); and each cache as `present_<its name>`.
+    `log_probabilities` (rows, vocab_size); `alignment` (num_aligned, max_length), the attention of the layer and
+    heads that `weights.alignment` names; and each cache as `present_<its name>`.
     """
     config = weights.config
     g = GraphBuilder(precision, file)
@@ -56,6 +59,7 @@ class _Attention:
     def __init__(self, g: GraphBuilder, weights: Weights) -> None:
         config = weights.config
         self._g = g
+        self._weights = weights
         self._d_model = config.d_model
         self._attributes = {"num_heads": config.num_heads, "kv_num_heads": config.num_heads, "scale": 1.0}
         # A constant, not the longest row's length: where it equals the number of queries, 1, the operator
@@ -74,6 +78,8 @@ class _Attention:
         """Attend to the row's source: (rows, d_model), W^O's bias left out. Nothing is appended to the cache."""
         g = self._g
         q = g.reshape(g.linear(x, attention.q), -1, 1, self._d_model)
+        if layer == self._weights.alignment.layer:
+            add_alignment(g, q, self._weights)
         if not self._no_keys:
             self._no_keys = g.op("Slice", q, g.integers(0), g.integers(0), g.integers(1))
         heads = self._grouped_query(
@@ -98,6 +104,7 @@ class _Attention:
 def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs and outputs, in the order of `build_decoder`."""
     config = weights.config
+    num_aligned, alignment = alignment_specs(config)
     axes = ("rows", config.num_heads, config.max_length, config.head_dim)
     caches = [
         TensorSpec(name=f"{kind}_{index}", dtype=float_type, axes=axes)
@@ -111,11 +118,13 @@ def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...
         ),
         TensorSpec(name="num_candidates", dtype="int64", axes=(1,)),
         *caches,
+        num_aligned,
     )
     outputs = (
         TensorSpec(name="top_log_probabilities", dtype="float32", axes=("rows", "candidates")),
         TensorSpec(name="top_ids", dtype="int64", axes=("rows", "candidates")),
         TensorSpec(name="log_probabilities", dtype="float32", axes=("rows", config.vocab_size)),
+        alignment,
         *(spec.model_copy(update={"name": f"present_{spec.name}"}) for spec in caches),
     )
     return inputs, outputs

@@ -11,7 +11,7 @@ The precision decides how a product is computed and stored:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ class GraphBuilder:
         self._file = file
         self.float_type = "float16" if precision == "fp16" else "float32"
         self._nodes: list[onnx.NodeProto] = []
+        self._num_named = 0
         self._constants: dict[str, onnx.TensorProto] = {}
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
 
@@ -82,7 +83,8 @@ class GraphBuilder:
         self, kind: str, *inputs: str, domain: str = "", outputs: Sequence[str] = (), **attributes: Any
     ) -> str:
         """Add a node and return its first output. `outputs` names all of them where there are several."""
-        name = f"{kind}_{len(self._nodes)}"
+        name = f"{kind}_{self._num_named}"
+        self._num_named += 1
         names = list(outputs) or [f"{name}_out"]
         self._nodes.append(
             helper.make_node(kind, list(inputs), names, name=name, domain=domain, **attributes)
@@ -91,7 +93,27 @@ class GraphBuilder:
 
     def fresh(self, name: str) -> str:
         """A name that no tensor has yet, for one of several outputs."""
-        return f"{name}_{len(self._nodes)}"
+        return f"{name}_{self._num_named}"
+
+    def only_if(
+        self, condition: str, compute: Callable[[], str], *, otherwise: NDArray[np.float32], output: str
+    ) -> None:
+        """`output` is what `compute` adds and returns (float32) where condition (1,) holds, else a constant.
+
+        Where it does not hold none of those nodes runs. They see every tensor that was there before.
+        """
+
+        def constant() -> str:
+            return self.op("Constant", value=numpy_helper.from_array(otherwise))
+
+        outside = self._nodes
+        branches = {}
+        for name, add in (("then_branch", compute), ("else_branch", constant)):
+            self._nodes = []
+            result = helper.make_tensor_value_info(add(), TensorProto.FLOAT, None)
+            branches[name] = helper.make_graph(self._nodes, name, [], [result])
+        self._nodes = outside
+        self.op("If", condition, outputs=(output,), **branches)
 
     # --- products ---
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from app.bundle import Alignment
 from model.config import ModelConfig
 from model.transformer import Transformer
 
@@ -87,6 +88,7 @@ class Weights:
 
     embedding: (vocab_size, d_model), as trained: inputs scale it by sqrt(d_model), the output does not.
     positions: (max_length, d_model).
+    alignment: the cross-attention that the decoder gives as its alignment.
     """
 
     config: ModelConfig
@@ -94,6 +96,7 @@ class Weights:
     positions: Floats
     encoder: Stack
     decoder: Stack
+    alignment: Alignment
 
     @property
     def cross_projection(self) -> Floats:
@@ -108,8 +111,16 @@ class Weights:
         return np.concatenate(blocks, axis=1)
 
 
-def weights_of(model: Transformer) -> Weights:
-    """The weights of a model, in fp32."""
+def default_alignment(config: ModelConfig) -> Alignment:
+    """All heads of the last decoder layer but one, or of the only one, for a model where none was measured.
+
+    In trained models that layer aligns best, not the last (Garg et al. 2019, section 4.1).
+    """
+    return Alignment(layer=max(0, config.num_decoder_layers - 2), heads=tuple(range(config.num_heads)))
+
+
+def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weights:
+    """The weights of a model, in fp32. alignment: None is `default_alignment`."""
     config = model.config
     state = {name: tensor.detach().float().cpu().numpy() for name, tensor in model.state_dict().items()}
     return Weights(
@@ -119,6 +130,7 @@ def weights_of(model: Transformer) -> Weights:
         positions=model.embedding.positions.detach().float().cpu().numpy(),
         encoder=_stack(state, config, "encoder"),
         decoder=_stack(state, config, "decoder"),
+        alignment=alignment or default_alignment(config),
     )
 
 

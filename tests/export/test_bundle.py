@@ -15,7 +15,7 @@ import onnx
 import pytest
 import torch
 
-from app.bundle import load_bundle
+from app.bundle import Alignment, load_bundle
 from app.errors import BundleError
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import ExportError, write_bundle
@@ -243,10 +243,12 @@ def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path)
     # What a killed export leaves behind is in nobody's way.
     (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
     (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
-    only_int8 = replace(request(version="2"), precisions=("int8",))
+    alignment = Alignment(layer=1, heads=(1,))
+    only_int8 = replace(request(version="2"), precisions=("int8",), alignment=alignment)
     write_bundle(tiny / "checkpoint", own_bundle, only_int8)
     manifest = load_bundle(own_bundle).manifest
     assert (manifest.version, set(manifest.variants)) == ("2", {"int8"})
+    assert manifest.alignment == alignment
     assert names(own_bundle.parent) == [own_bundle.name]
 
 
@@ -263,6 +265,9 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
         (request(name="Tiny EN-DE"), "name"),
         (request(version=""), "version"),
         (replace(request(), target="deutsch!"), "target"),
+        (replace(request(), alignment=Alignment(layer=2, heads=(0,))), "alignment: layer"),
+        (replace(request(), alignment=Alignment(layer=1, heads=(0, 2))), "alignment: heads"),
+        (replace(request(), alignment=Alignment(layer=1, heads=(1, 1))), "alignment: heads"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(

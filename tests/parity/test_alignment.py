@@ -1,0 +1,98 @@
+"""The decoder graph's alignment is PyTorch's attention of the layer and heads that the manifest names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from app.bundle import Alignment, Bundle
+from app.runtime.interface import Floats, StepInput
+from app.runtime.ort_runner import OrtRunner, load_runner
+from export.bundle_writer import make_manifest, write_variant
+from export.parity import Pair, random_pairs
+from export.weights import default_alignment, weights_of
+from model.config import BOS_ID, preset
+from model.transformer import Transformer
+from tests.export.tiny import VOCAB_SIZE, random_model, request
+
+MAX_LENGTH = 24
+
+
+def aligned_runner(
+    model: Transformer, alignment: Alignment | None, precision: Any, folder: Path
+) -> OrtRunner:
+    """A runner of ONNX Runtime's own operators, over graphs that give this alignment."""
+    variant = write_variant(folder, weights_of(model, alignment), precision)
+    manifest = make_manifest(model, request(), {precision: variant}, folder)
+    bundle = Bundle(folder, manifest, ())
+    runner = load_runner(
+        bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels="standard"
+    )
+    assert isinstance(runner, OrtRunner)
+    return runner
+
+
+def expected_weights(model: Transformer, pair: Pair, alignment: Alignment) -> Floats:
+    """PyTorch's, of one forward pass: (len(target) + 1, source_length)."""
+    source = torch.from_numpy(pair.source).long()[None]
+    target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
+    with torch.no_grad():
+        weights = model.cross_attention_weights(source, target)[alignment.layer, 0]
+    mean: Floats = weights[list(alignment.heads)].mean(0).numpy()
+    return mean
+
+
+def stepwise_weights(runner: OrtRunner, pairs: list[Pair]) -> list[Floats]:
+    """The runner's, a row a pair; one whose target is used up repeats its last position."""
+    runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
+    inputs = [[BOS_ID, *pair.target.tolist()] for pair in pairs]
+    steps = []
+    for step in range(max(map(len, inputs))):
+        positions = [min(step, len(ids) - 1) for ids in inputs]
+        ids = [row[position] for row, position in zip(inputs, positions, strict=True)]
+        steps.append(
+            runner.alignment(StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1)).copy()
+        )
+    return [np.stack(steps)[: len(ids), row] for row, ids in enumerate(inputs)]
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2), ("int8", 0.1)])
+@pytest.mark.parametrize(
+    "alignment",
+    [Alignment(layer=1, heads=(0, 1)), Alignment(layer=2, heads=(1,)), Alignment(layer=0, heads=(0,))],
+)
+def test_weights_are_those_of_the_model(
+    alignment: Alignment, precision: Any, tolerance: float, tmp_path: Path
+) -> None:
+    model = random_model(max_length=MAX_LENGTH, num_decoder_layers=3)
+    runner = aligned_runner(model, alignment, precision, tmp_path)
+    pairs = random_pairs(
+        np.random.default_rng(8), num_pairs=6, vocab_size=VOCAB_SIZE, max_length=MAX_LENGTH, max_join=0
+    )
+    for pair, found in zip(pairs, stepwise_weights(runner, pairs), strict=True):
+        expected = expected_weights(model, pair, alignment)
+        np.testing.assert_allclose(found[:, : len(pair.source)], expected, rtol=0, atol=tolerance)
+        assert not found[:, len(pair.source) :].any()
+        np.testing.assert_allclose(found.sum(1), 1, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_a_step_gives_the_same_candidates_with_and_without_it(precision: Any, tmp_path: Path) -> None:
+    runner = aligned_runner(random_model(max_length=MAX_LENGTH), None, precision, tmp_path)
+    runner.encode([np.array([9, 11, 2], np.int32), np.array([7, 2], np.int32)], [0, 1])
+    step = StepInput(np.full(2, BOS_ID, np.int32), np.zeros(2, np.int32), 4)
+    without = [array.copy() for array in (runner.decode(step).log_probabilities, runner.decode(step).ids)]
+    runner.alignment(step)
+    after = runner.decode(step)
+    np.testing.assert_array_equal(after.log_probabilities, without[0])
+    np.testing.assert_array_equal(after.ids, without[1])
+
+
+def test_where_none_was_measured_it_is_the_last_layer_but_one() -> None:
+    for num_layers, layer in ((1, 0), (2, 0), (3, 1), (6, 4)):
+        config = preset("tiny", VOCAB_SIZE, num_decoder_layers=num_layers, num_heads=4)
+        assert default_alignment(config) == Alignment(layer=layer, heads=(0, 1, 2, 3))
