@@ -1,9 +1,10 @@
 """Beam search as in section 6.1 of the paper, one step at a time.
 
 A step takes the 2 * beam_size best continuations of all live hypotheses, by summed log-probability. An
-end token among the first beam_size of them completes its hypothesis; the best beam_size others live on.
-The search is done when beam_size hypotheses are complete (first come, first served), or at
-max_target_length, where those that do not end with the very next token are scored as they stand.
+end token among the first beam_size of them completes its hypothesis; the best beam_size others live on; one that
+is impossible (log-probability of negative infinity) is no continuation. When the search is done is
+`EarlyStop`'s to say; at max_target_length it is, and those that do not end with the very next token are
+scored as they stand.
 
 The first step has one live hypothesis, so that a beam takes one row until it spreads. Of one row the beam
 can want no more than its own best beam_size + 1: a row's sums are its log-probabilities and a constant, at most one
@@ -12,30 +13,30 @@ of its candidates is the end token, and beam_size others fill the beam.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
-from app.decoding.scoring import finished
+from app.decoding.loop_guard import is_looping, next_check
+from app.decoding.notes import Notes
+from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis
+from app.decoding.scoring import best_reachable, finished
+
+# A hypothesis' last subword, its sum with it, and what was before: hypotheses share what they have in common.
+Branch = tuple[int, float, "Branch | None"]
 
 
-class Prefix(NamedTuple):
-    """A hypothesis' subwords, last first: hypotheses share what they have in common."""
-
-    token: int
-    before: Prefix | None
-
-    @staticmethod
-    def ids(prefix: Prefix | None) -> tuple[int, ...]:
-        """In reading order."""
-        backwards: list[int] = []
-        while prefix is not None:
-            backwards.append(prefix.token)
-            prefix = prefix.before
-        return tuple(reversed(backwards))
+def unwound(branch: Branch | None) -> tuple[list[int], list[float]]:
+    """Its subwords and the sum with each, in reading order."""
+    ids: list[int] = []
+    totals: list[float] = []
+    while branch is not None:
+        token, total, branch = branch
+        ids.append(token)
+        totals.append(total)
+    return ids[::-1], totals[::-1]
 
 
 class BeamSearch:
@@ -44,34 +45,47 @@ class BeamSearch:
     totals: summed log-probability of each live hypothesis, best first.
     """
 
-    def __init__(self, options: DecodingOptions, *, bos_id: int, eos_id: int) -> None:
+    wants_distributions = False
+    wants_alignment = False
+
+    def __init__(
+        self, options: DecodingOptions, *, bos_id: int, eos_id: int, source_ids: Sequence[int] = ()
+    ) -> None:
         self.options = options
         self.bos_id = bos_id
         self.eos_id = eos_id
+        self.source_ids = source_ids
+        self.notes: Notes | None = None
         self.num_candidates = options.beam_size + 1
         self.last_ids = [bos_id]
         self.parents = [0]
         self.is_done = False
+        self.has_looped = False
         self.totals = [0.0]
-        self._prefixes: list[Prefix | None] = [None]
+        self._branches: list[Branch | None] = [None]
         self._length = 0
         self._complete: list[Hypothesis] = []
+        self._next_check = next_check(0, options)
 
     def fresh(self) -> BeamSearch:
         """The same search, not begun."""
-        return BeamSearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id)
+        return BeamSearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id, source_ids=self.source_ids)
+
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """What each live hypothesis has said."""
+        return [tuple(unwound(branch)[0]) for branch in self._branches]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The best num_hypotheses by score, best first; empty until it is done."""
-        if not self.is_done:
-            return []
-        return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
+        return self._best_complete() if self.is_done and not self.has_looped else []
 
     def take(self, totals: list[float], tokens: list[int], parents: list[int]) -> None:
         """Follow the 2 * beam_size best continuations, best first: their sums, subwords and live hypotheses."""
         beam_size = self.options.beam_size
         kept: list[int] = []
         ended: set[int] = set()
+        if totals[-1] == -math.inf:
+            tokens = tokens[: totals.index(-math.inf)]
         for rank, token in enumerate(tokens):
             if token != self.eos_id:
                 kept.append(rank)
@@ -80,23 +94,54 @@ class BeamSearch:
             elif rank < beam_size:
                 ended.add(parents[rank])
                 self._complete_one(parents[rank], totals[rank], FinishReason.STOP)
-        if len(self._complete) >= beam_size or not kept:
+        if not kept or self._is_enough(totals[kept[0]]):
             self.is_done = True
+            if not self._complete:
+                self.end_as_it_stands(FinishReason.CONSTRAINT)
         elif self._length == self.options.max_target_length:
-            for parent, total in enumerate(self.totals):
-                if parent not in ended:
-                    self._complete_one(parent, total, FinishReason.LENGTH)
-            self.is_done = True
+            self.end_as_it_stands(FinishReason.LENGTH, but=ended)
         else:
             self._length += 1
             self.parents = [parents[rank] for rank in kept]
             self.last_ids = [tokens[rank] for rank in kept]
             self.totals = [totals[rank] for rank in kept]
-            self._prefixes = [Prefix(tokens[rank], self._prefixes[parents[rank]]) for rank in kept]
+            self._branches = [(tokens[rank], totals[rank], self._branches[parents[rank]]) for rank in kept]
+            if self._length == self._next_check:
+                self._look_for_loop()
+
+    def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] | set[int] = ()) -> None:
+        """End every live hypothesis without another token, but those that have ended with one."""
+        for parent, total in enumerate(self.totals):
+            if parent not in but:
+                self._complete_one(parent, total, reason)
+        self.is_done = True
+
+    def _is_enough(self, best_live: float) -> bool:
+        """Whether the rule of `EarlyStop` ends the search. best_live: the best sum that would live on."""
+        if self.options.early_stop is EarlyStop.FIRST:
+            return len(self._complete) >= self.options.num_to_complete
+        if len(self._complete) < self.options.num_hypotheses:
+            return False
+        self._complete = self._best_complete()
+        return best_reachable(best_live, self.options) <= self._complete[-1].score
+
+    def _best_complete(self) -> list[Hypothesis]:
+        return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
     def _complete_one(self, parent: int, total: float, reason: FinishReason) -> None:
-        ids = Prefix.ids(self._prefixes[parent])
-        self._complete.append(finished(ids, total, reason=reason, options=self.options))
+        ids, totals = unwound(self._branches[parent])
+        if reason is FinishReason.STOP:
+            totals.append(total)
+        scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
+        own_ids = tuple(ids)
+        coverage = 0.0 if self.notes is None else self.notes.coverage(own_ids, len(scores))
+        self._complete.append(
+            finished(own_ids, scores, total, reason=reason, options=self.options, coverage=coverage)
+        )
+
+    def _look_for_loop(self) -> None:
+        self._next_check = next_check(self._length, self.options)
+        self.is_done = self.has_looped = is_looping(unwound(self._branches[0])[0], self.source_ids)
 
 
 def advance_beams(

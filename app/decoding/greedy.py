@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from app.decoding.loop_guard import is_looping, next_check
+from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.scoring import finished
 
@@ -17,40 +19,68 @@ class GreedySearch:
     """One sentence's greedy search; see app.decoding.search for what its members mean."""
 
     num_candidates = 1
+    wants_distributions = False
+    wants_alignment = False
     parents = ONLY_PARENT
 
-    def __init__(self, options: DecodingOptions, *, bos_id: int, eos_id: int) -> None:
+    def __init__(
+        self, options: DecodingOptions, *, bos_id: int, eos_id: int, source_ids: Sequence[int] = ()
+    ) -> None:
         self.options = options
         self.eos_id = eos_id
         self.bos_id = bos_id
+        self.source_ids = source_ids
+        self.notes: Notes | None = None
         self.last_ids = [bos_id]
         self.is_done = False
+        self.has_looped = False
         self._ids: list[int] = []
-        self._total = 0.0
+        self._scores: list[float] = []
         self._reason = FinishReason.STOP
+        self._next_check = next_check(0, options)
 
     def fresh(self) -> GreedySearch:
         """The same search, not begun."""
-        return GreedySearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id)
+        return GreedySearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id, source_ids=self.source_ids)
+
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """What its one live hypothesis has said."""
+        return [tuple(self._ids)]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The one answer; empty until it is done."""
-        if not self.is_done:
+        if not self.is_done or self.has_looped:
             return []
-        return [finished(tuple(self._ids), self._total, reason=self._reason, options=self.options)]
+        ids = tuple(self._ids)
+        coverage = 0.0 if self.notes is None else self.notes.coverage(ids, len(self._scores))
+        total = sum(self._scores)
+        return [
+            finished(ids, self._scores, total, reason=self._reason, options=self.options, coverage=coverage)
+        ]
 
     def take(self, token: int, log_probability: float) -> None:
         """Follow the best candidate. At max_target_length only an end token still counts."""
+        length = len(self._ids)
         if token == self.eos_id:
-            self._total += log_probability
+            self._scores.append(log_probability)
             self.is_done = True
-        elif len(self._ids) == self.options.max_target_length:
-            self._reason = FinishReason.LENGTH
-            self.is_done = True
+        elif length == self.options.max_target_length:
+            self.end_as_it_stands(FinishReason.LENGTH)
         else:
             self._ids.append(token)
-            self._total += log_probability
+            self._scores.append(log_probability)
             self.last_ids = [token]
+            if length + 1 == self._next_check:
+                self._look_for_loop()
+
+    def end_as_it_stands(self, reason: FinishReason) -> None:
+        """End without another token."""
+        self._reason = reason
+        self.is_done = True
+
+    def _look_for_loop(self) -> None:
+        self._next_check = next_check(len(self._ids), self.options)
+        self.is_done = self.has_looped = is_looping(self._ids, self.source_ids)
 
 
 def advance_greedy(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,19 +13,41 @@ from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, Leng
 def length_penalty(length: int, alpha: float, formula: LengthPenalty) -> float:
     """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha; 1 where alpha is 0.
 
-    length: subwords that were summed, the end token counted; at least 1.
+    length: tokens that were summed, the end token counted; at least 1.
     """
     base = (5.0 + length) / 6.0 if formula is LengthPenalty.WU else float(length)
     return float(base**alpha)
 
 
 def finished(
-    ids: tuple[int, ...], log_probability: float, *, reason: FinishReason, options: DecodingOptions
+    ids: tuple[int, ...],
+    token_log_probabilities: Sequence[float],
+    log_probability: float,
+    *,
+    reason: FinishReason,
+    options: DecodingOptions,
+    coverage: float = 0.0,
 ) -> Hypothesis:
-    """Score a hypothesis that has ended; the end token was summed where that is how it ended."""
-    length = len(ids) + 1 if reason is FinishReason.STOP else len(ids)
+    """Score a hypothesis that has ended.
+
+    token_log_probabilities: of its subwords, and of the end token where that is how it ended. log_probability: their
+    sum. coverage: sum over the source of log(min(attention, 1)), equation (14)'s cp without its weight; at most 0.
+    """
+    length = max(len(token_log_probabilities), 1)
     score = log_probability / length_penalty(length, options.alpha, options.length_penalty)
-    return Hypothesis(ids, log_probability, score, reason)
+    if options.coverage_penalty:
+        score += options.coverage_penalty * coverage
+    return Hypothesis(ids, log_probability, score, reason, tuple(token_log_probabilities))
+
+
+def best_reachable(log_probability: float, options: DecodingOptions) -> float:
+    """No continuation of a live hypothesis with this sum scores better: no token adds to it, and none is covered twice.
+
+    Both formulas grow with the length, so that the longest hypothesis, end token counted, divides a negative sum by
+    most.
+    """
+    longest = options.max_target_length + 1
+    return log_probability / length_penalty(longest, options.alpha, options.length_penalty)
 
 
 def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int]:

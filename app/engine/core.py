@@ -23,7 +23,7 @@ from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
-from app.runtime.interface import Runner, StepInput, StepOutput
+from app.runtime.interface import Floats, Runner, StepInput, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -169,17 +169,7 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
-        ids = [0] * slots.end
-        positions = [0] * slots.end
-        num_candidates = 1
-        for sequence in running:
-            search = sequence.search
-            num_candidates = max(num_candidates, search.num_candidates)
-            for row, token in zip(sequence.rows, search.last_ids, strict=True):
-                ids[row] = token
-                positions[row] = sequence.length
-        num_candidates = min(num_candidates, self._runner.limits.vocab_size)
-        step = StepInput(np.array(ids, dtype=np.int32), np.array(positions, dtype=np.int32), num_candidates)
+        step = self._next_step()
         stats.num_rows = slots.end
         stats.num_idle_rows = slots.num_reserved - slots.end
         started_at = self._clock()
@@ -195,11 +185,36 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
+    def _next_step(self) -> StepInput:
+        """What all live hypotheses ask of the runner."""
+        num_rows = self.scheduler.slots.end
+        ids = [0] * num_rows
+        positions = [0] * num_rows
+        num_candidates = 1
+        wants_distributions = wants_alignment = False
+        for sequence in self.scheduler.running:
+            search = sequence.search
+            num_candidates = max(num_candidates, search.num_candidates)
+            wants_distributions |= search.wants_distributions
+            wants_alignment |= search.wants_alignment
+            for row, token in zip(sequence.rows, search.last_ids, strict=True):
+                ids[row] = token
+                positions[row] = sequence.length
+        return StepInput(
+            np.array(ids, dtype=np.int32),
+            np.array(positions, dtype=np.int32),
+            min(num_candidates, self._runner.limits.vocab_size),
+            wants_distributions=wants_distributions,
+            wants_alignment=wants_alignment,
+        )
+
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
         running = list(self.scheduler.running)
         stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
         broken = rows_without_scores(output.log_probabilities)
+        if output.distributions is not None:
+            broken |= self._rows_without_distributions(output.distributions)
         if broken:
             running = self._fail_broken(running, broken, stats)
         if running:
@@ -209,15 +224,21 @@ class EngineCore:
             [sequence.rows for sequence in running],
             log_probabilities=output.log_probabilities,
             ids=output.ids,
+            distributions=output.distributions,
+            alignment=output.alignment,
         )
         alive: list[Sequence] = []
         for sequence in running:
             sequence.num_steps += 1
             sequence.length += 1
-            if sequence.search.is_done:
-                self._finish(sequence, stats)
-            else:
+            if not sequence.search.is_done:
                 alive.append(sequence)
+            elif sequence.search.has_looped:
+                sequence.begin_again_guarded()
+                stats.num_looped += 1
+                alive.append(sequence)
+            else:
+                self._finish(sequence, stats)
         self._move_rows(alive)
 
     def _move_rows(self, alive: list[Sequence]) -> None:
@@ -229,6 +250,12 @@ class EngineCore:
             self._runner.reorder(*reorders.arrays())
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
+
+    def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
+        """Of the rows whose search reads them, those with a NaN."""
+        rows = [row for s in self.scheduler.running if s.search.wants_distributions for row in s.rows]
+        is_broken = np.isnan(distributions[rows]).any(axis=1)
+        return frozenset(np.array(rows)[is_broken].tolist())
 
     def _fail_broken(
         self, running: list[Sequence], broken: frozenset[int], stats: StepStats
@@ -251,6 +278,7 @@ class EngineCore:
             encode_time_s=sequence.encode_time_s,
             decode_time_s=self._clock() - admitted_at - sequence.encode_time_s,
             num_steps=sequence.num_steps,
+            has_looped=sequence.has_looped,
         )
         self._end(sequence, result)
         stats.num_finished += 1

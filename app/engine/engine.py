@@ -122,7 +122,8 @@ class Engine:
         if deadline <= now:
             future.set_exception(DeadlineExceeded("the request's time ran out before it started"))
             return future
-        search = new_search(options, eos_id=self._limits.eos_id, bos_id=self._limits.bos_id)
+        limits = self._limits
+        search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         self._pending[sequence] = future
         timer = self._loop.call_later(deadline - now, self._expire, sequence)

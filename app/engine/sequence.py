@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.decoding.options import DecodingOptions, Hypothesis
-from app.decoding.search import Search
+from app.decoding.search import Search, guarded_search
 from app.errors import ServiceError
 from app.runtime.interface import Int32s
 
@@ -45,6 +45,7 @@ class Sequence:
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     length: columns that each of its rows' self-attention cache holds.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
+    has_looped: whether the loop guard ended its first attempt.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -62,6 +63,7 @@ class Sequence:
     num_steps: int = 0
     admitted_at: float | None = None
     encode_time_s: float = 0.0
+    has_looped: bool = False
     outcome: SequenceResult | ServiceError | None = None
 
     @property
@@ -74,4 +76,10 @@ class Sequence:
         self.search = self.search.fresh()
         self.status = Status.WAITING
         self.rows = []
+        self.length = 0
+
+    def begin_again_guarded(self) -> None:
+        """Its search went round in circles: the second attempt begins in its first row, whose source is there still."""
+        self.search = guarded_search(self.search)
+        self.has_looped = True
         self.length = 0

@@ -16,6 +16,7 @@ class StepStats:
     num_admitted: sentences that were encoded, of num_encode_tokens subwords; no padding is computed.
     num_finished, num_failed, num_expired: sentences that ended so in this step.
     num_retried: sentences that start again because a forward failed that they shared.
+    num_looped: sentences that start again because their search went round in circles.
     encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
     """
 
@@ -29,6 +30,7 @@ class StepStats:
     num_failed: int = 0
     num_expired: int = 0
     num_retried: int = 0
+    num_looped: int = 0
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0

@@ -46,24 +46,34 @@ class StepInput:
     ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
     positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
     num_candidates: k of the top-k, the same for all rows.
+    wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
+        them pays for none.
     """
 
     ids: Int32s
     positions: Int32s
     num_candidates: int
+    wants_distributions: bool = False
+    wants_alignment: bool = False
 
 
 @dataclass(frozen=True)
 class StepOutput:
     """The best candidates for each row's next subword.
 
-    log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending.
+    log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
+        smaller id first.
     ids: (num_rows, num_candidates) their subwords.
-    Both may be views that the next step overwrites.
+    distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
+    alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
+        where the step did not want it. Only a model whose limits say has_alignment is asked.
+    All may be views that the next step overwrites.
     """
 
     log_probabilities: Floats
     ids: Int64s
+    distributions: Floats | None = None
+    alignment: Floats | None = None
 
 
 class Runner(Protocol):

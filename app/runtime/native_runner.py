@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class NativeRunner:
         """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
-        self._limits = limits
+        self._limits = replace(limits, has_alignment=False)  # these graphs have no output for it
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (int(axis) if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -95,8 +95,9 @@ class NativeRunner:
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        found = self._run(step, wants_log_probabilities=False)
-        return StepOutput(found.top_log_probabilities, found.top_ids)
+        found = self._run(step, wants_log_probabilities=step.wants_distributions)
+        distributions = self._log_probabilities[: len(step.ids)] if step.wants_distributions else None
+        return StepOutput(found.top_log_probabilities, found.top_ids, distributions)
 
     def log_probabilities(self, step: StepInput) -> Floats:
         """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""

@@ -14,7 +14,7 @@ import onnxruntime
 from app.bundle import Bundle, GraphPair, Manifest, Precision, TensorSpec
 from app.runtime import native
 from app.runtime.cuda_pool import CudaPool
-from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, Pool, PoolShape
 from app.runtime.native_runner import NativeRunner
@@ -89,14 +89,11 @@ class StepBinding:
     """Everything that a step of one shape reads and writes, bound once.
 
     ids, positions, last_source_positions: OrtValues (rows,) on the decoder's device, filled anew for every step.
-    The arrays are where the results stand after it.
-    extra: log_probabilities (rows, vocab_size) and alignment (rows, max_length), those that are asked for.
+    output: views of where the results stand after it.
     """
 
     native: Any
-    top_log_probabilities: Floats
-    top_ids: Int64s
-    extra: dict[str, Floats]
+    output: StepOutput
     ids: Any
     positions: Any
     last_source_positions: Any
@@ -168,19 +165,25 @@ class OrtRunner:
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        binding = self._run(step)
-        return StepOutput(binding.top_log_probabilities, binding.top_ids)
+        wanted: tuple[str, ...] = ("log_probabilities",) if step.wants_distributions else ()
+        if step.wants_alignment:
+            wanted = (*wanted, "alignment")
+        return self._run(step, *wanted).output
 
     def log_probabilities(self, step: StepInput) -> Floats:
         """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
-        return self._run(step, "log_probabilities").extra["log_probabilities"]
+        distributions = self._run(step, "log_probabilities").output.distributions
+        assert distributions is not None
+        return distributions
 
     def alignment(self, step: StepInput) -> Floats:
         """As `decode`, and return the attention to the source instead: (rows, max_length), 0 beyond its end.
 
         A row's weights sum to 1. They belong to the subword that the step predicts. Overwritten by the next.
         """
-        return self._run(step, "alignment").extra["alignment"]
+        alignment = self._run(step, "alignment").output.alignment
+        assert alignment is not None
+        return alignment
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -236,7 +239,9 @@ class OrtRunner:
             for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
                 self._self_pool.bind(native, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
                 self._cross_pool.bind(native, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
-        return StepBinding(native, top_log_probabilities, top_ids, extras, **inputs)
+        distributions, alignment = extras.get("log_probabilities"), extras.get("alignment")
+        output = StepOutput(top_log_probabilities, top_ids, distributions, alignment)
+        return StepBinding(native, output, **inputs)
 
     def _extra_output(self, name: str) -> Floats:
         """Room for an optional output of all rows, (num_rows, its columns), made for the first step that wants it."""

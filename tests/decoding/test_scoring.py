@@ -27,8 +27,8 @@ def test_length_penalty(length: int, alpha: float, formula: LengthPenalty, expec
 
 def test_the_end_token_counts_only_where_it_was_summed() -> None:
     options = DecodingOptions(alpha=1.0, length_penalty=LengthPenalty.POWER)
-    assert finished((5, 6, 7), -12.0, reason=FinishReason.STOP, options=options).score == -3.0
-    assert finished((5, 6, 7), -12.0, reason=FinishReason.LENGTH, options=options).score == -4.0
+    assert finished((5, 6, 7), (-3.0,) * 4, -12.0, reason=FinishReason.STOP, options=options).score == -3.0
+    assert finished((5, 6, 7), (-4.0,) * 3, -12.0, reason=FinishReason.LENGTH, options=options).score == -4.0
 
 
 @pytest.mark.parametrize(

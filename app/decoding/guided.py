@@ -1,0 +1,153 @@
+"""A search that is offered something else than the best candidates of each row, or that takes notes.
+
+A plain search stands inside and does the following; here it is decided what it may follow: forced subwords, what the
+constraints leave, or what is drawn. That takes the rows' whole distributions, at the steps where it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.decoding.beam import BeamSearch, advance_beams
+from app.decoding.constraints import best_candidates, constrained, is_constrained
+from app.decoding.greedy import GreedySearch
+from app.decoding.notes import Notes
+from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
+from app.decoding.sampling import draw
+
+Floats = NDArray[np.float32]
+Int64s = NDArray[np.int64]
+
+
+def is_guided(options: DecodingOptions) -> bool:
+    """Whether a plain search does not do."""
+    return bool(
+        is_constrained(options, length=0)
+        or options.target_prefix
+        or options.forced_target is not None
+        or options.sampling is not None
+        or _takes_notes(options)
+    )
+
+
+def _takes_notes(options: DecodingOptions) -> bool:
+    return bool(options.num_alternatives or options.alignment or options.coverage_penalty)
+
+
+class GuidedSearch:
+    """One sentence's search with all options; see app.decoding.search for what its members mean.
+
+    The forced subwords are the target_prefix, or the whole of forced_target and its end token.
+    """
+
+    def __init__(self, plain: GreedySearch | BeamSearch) -> None:
+        """plain: not begun, with the options of the sentence."""
+        self.options = options = plain.options
+        self.bos_id, self.eos_id, self.source_ids = plain.bos_id, plain.eos_id, plain.source_ids
+        self.num_candidates = max(plain.num_candidates, options.num_alternatives)
+        self.wants_alignment = options.alignment or bool(options.coverage_penalty)
+        self._plain = plain
+        self._forced = options.target_prefix
+        if options.forced_target is not None:
+            self._forced = (*options.forced_target, plain.eos_id)
+        self._generator: np.random.Generator | None = None
+        if options.sampling is not None:
+            self._generator = np.random.Generator(np.random.PCG64(options.sampling.seed))
+        self._length = 0
+        if _takes_notes(options):
+            plain.notes = Notes(options, len(plain.source_ids))
+        self._follow_plain()
+
+    def fresh(self) -> GuidedSearch:
+        """The same search, not begun; what it draws is drawn again."""
+        return GuidedSearch(self._plain.fresh())
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """The plain search's, with what was noted of them."""
+        found, notes = self._plain.hypotheses(), self._plain.notes
+        return found if notes is None else [notes.told(one) for one in found]
+
+    def advance(
+        self,
+        rows: list[int],
+        *,
+        log_probabilities: Floats,
+        ids: Int64s,
+        distributions: Floats | None,
+        alignment: Floats | None,
+    ) -> None:
+        """One step. rows: of its live hypotheses.
+
+        log_probabilities, ids: (num_rows, num_candidates); distributions: (num_rows, vocab_size), there where
+        `wants_distributions` is; alignment: (num_rows, capacity), there where `wants_alignment` is.
+        """
+        own_ids, own_scores = ids[rows], log_probabilities[rows]
+        if self._plain.notes is not None:
+            attention = alignment[rows] if self.wants_alignment and alignment is not None else None
+            self._plain.notes.add(
+                self._plain.prefixes(), ids=own_ids, log_probabilities=own_scores, alignment=attention
+            )
+        if self.wants_distributions:
+            assert distributions is not None
+            own_scores, own_ids = self._candidates(distributions[rows])
+        if isinstance(self._plain, BeamSearch):
+            own_rows = [list(range(len(rows)))]
+            advance_beams([self._plain], own_rows, log_probabilities=own_scores, ids=own_ids)
+        elif own_scores[0, 0] == -math.inf:
+            self._plain.end_as_it_stands(FinishReason.CONSTRAINT)
+        else:
+            self._plain.take(int(own_ids[0, 0]), float(own_scores[0, 0]))
+        self._length += 1
+        self._follow_plain()
+
+    def _follow_plain(self) -> None:
+        """Show what the plain search shows, and what the next step must bring."""
+        plain = self._plain
+        self.last_ids, self.parents = plain.last_ids, plain.parents
+        self.is_done, self.has_looped = plain.is_done, plain.has_looped
+        self.wants_distributions = (
+            self._length < len(self._forced)
+            or self._generator is not None
+            or is_constrained(self.options, self._length)
+        )
+
+    def _candidates(self, distributions: Floats) -> tuple[Floats, Int64s]:
+        """What may follow each live hypothesis, best first: scores and ids, each (live, candidates)."""
+        if self._length < len(self._forced):
+            return _only(self._forced[self._length], distributions)
+        scores = distributions
+        if is_constrained(self.options, self._length):
+            scores = constrained(scores, self._plain.prefixes(), self.options, eos_id=self.eos_id)
+        sampling = self.options.sampling
+        if sampling is None or self._generator is None or scores.max() == -math.inf:
+            return best_candidates(scores, self._plain.num_candidates)
+        return _only(draw(scores[0], sampling, self._generator), scores)
+
+
+def _only(token: int, scores: Floats) -> tuple[Floats, Int64s]:
+    """One subword as every row's only candidate: its scores and itself, each (rows, 1)."""
+    return scores[:, [token]], np.full((len(scores), 1), token, np.int64)
+
+
+def advance_guided(
+    searches: Sequence[GuidedSearch],
+    rows: Sequence[list[int]],
+    *,
+    log_probabilities: Floats,
+    ids: Int64s,
+    distributions: Floats | None,
+    alignment: Floats | None,
+) -> None:
+    """One step of each; they are few, and each is its own kind."""
+    for search, own_rows in zip(searches, rows, strict=True):
+        search.advance(
+            own_rows,
+            log_probabilities=log_probabilities,
+            ids=ids,
+            distributions=distributions,
+            alignment=alignment,
+        )
