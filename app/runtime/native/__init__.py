@@ -1,34 +1,61 @@
-"""Where the library of native operators is, and whether this processor can run it (docs/native-kernels.md).
+"""The server's own CPU kernels: a library of ONNX Runtime custom operators, where it was built and where it can run.
 
-It is optional: built where there is a C++ compiler when the package is installed.
+The library is native code for x86-64 with AVX-512 VNNI (docs/native-kernels.md). Nothing here loads ONNX Runtime:
+a session takes the path of the library.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sysconfig
 from functools import cache
 from pathlib import Path
 
+# As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
+NEEDED_FLAGS = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"})
+CPU_INFO = Path("/proc/cpuinfo")
+
 
 def library_path() -> Path | None:
-    """The library's file; None where it was not built."""
-    return next(iter(sorted(Path(__file__).parent.glob("_kernels.*so"))), None)
+    """Where the library is; None where it was not built."""
+    path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
+    return path if path.is_file() else None
+
+
+def is_supported(cpu_info: Path = CPU_INFO) -> bool:
+    """Whether this machine's CPU has every instruction that the library is made of.
+
+    cpu_info: what Linux says of the CPU; a system without it is not supported.
+    """
+    try:
+        lines = cpu_info.read_text().splitlines()
+    except OSError:
+        return False
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return NEEDED_FLAGS.issubset(flags)
+
+
+def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
+    """Have this many threads work on an operator, the caller among them; 1 until this is called.
+
+    spin_us: how long a thread looks for the next operator before it sleeps; None leaves it as it is (150 at first).
+    Returns how many there are then: fewer where the system gives no more. One team serves all sessions of the
+    process. Raises ValueError for less than 1, RuntimeError where the library cannot be used.
+    """
+    if num_threads < 1:
+        raise ValueError(f"num_threads is {num_threads}; it must be at least 1")
+    library = _library()
+    if spin_us is not None:
+        library.transduce_set_spin_us(spin_us)
+    count: int = library.transduce_set_num_threads(num_threads)
+    return count
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
+def _library() -> ctypes.CDLL:
     path = library_path()
-    return None if path is None else ctypes.CDLL(str(path))
-
-
-def is_supported() -> bool:
-    """Whether the library is there and this processor has the instructions that it is made of."""
-    library = _library()
-    return library is not None and bool(library.transduce_is_supported())
-
-
-def set_num_threads(num_threads: int) -> None:
-    """Threads that share an operator's work, the caller's among them; for the whole process. At least 1."""
-    library = _library()
-    if library is not None:
-        library.transduce_set_num_threads(num_threads)
+    if path is None:
+        raise RuntimeError("the native kernels were not built")
+    if not is_supported():
+        raise RuntimeError("this CPU lacks instructions that the native kernels need")
+    return ctypes.CDLL(str(path))

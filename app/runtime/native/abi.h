@@ -1,0 +1,91 @@
+// The part of ONNX Runtime's C interface that the operators use, as facts of its binary layout.
+//
+// The wheel brings no headers. OrtApi is a table of functions that only ever grows at its end, so an index is
+// stable from the version that added it on (include/onnxruntime/core/session/onnxruntime_c_api.h, version 16:
+// CreateKernelV2 and KernelComputeV2; the functions used are of version 15 or older).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace transduce {
+
+constexpr uint32_t API_VERSION = 16;
+
+struct OrtStatus;
+struct OrtValue;
+struct OrtTensorInfo;
+struct OrtKernelInfo;
+struct OrtKernelContext;
+struct OrtSessionOptions;
+struct OrtDomain;
+
+enum class ElementType : int { any = 0, float32 = 1, int8 = 3, int32 = 6, int64 = 7, float16 = 10 };
+
+enum class ErrorCode : int { fail = 1, invalid_argument = 2 };
+
+enum class Characteristic : int { required = 0 };
+
+struct OrtApi {
+    void* functions[255];
+};
+
+struct OrtApiBase {
+    const OrtApi* (*get_api)(uint32_t version);
+    const char* (*get_version)();
+};
+
+// Index into OrtApi::functions.
+enum class Function : int {
+    create_status = 0,
+    get_error_message = 2,
+    create_custom_op_domain = 26,
+    domain_add = 27,
+    add_custom_op_domain = 28,
+    get_tensor_mutable_data = 51,
+    get_tensor_element_type = 60,
+    get_dimensions_count = 61,
+    get_dimensions = 62,
+    get_tensor_type_and_shape = 65,
+    attribute_float = 85,
+    attribute_int64 = 86,
+    attribute_string = 87,
+    context_get_input = 90,
+    context_get_output = 91,
+    release_status = 93,
+    release_tensor_type_and_shape = 99,
+    attribute_array_int64 = 163,
+    constant_input_tensor = 249,
+};
+
+// Call a function of the table; `Result` and the arguments' types are the caller's to know.
+template <class Result, class... Arguments>
+Result call(const OrtApi* api, Function function, Arguments... arguments) {
+    using Pointer = Result (*)(Arguments...);
+    return reinterpret_cast<Pointer>(api->functions[static_cast<int>(function)])(arguments...);
+}
+
+// OrtCustomOp up to version 16, in the order of its members.
+struct OrtCustomOp {
+    uint32_t version;
+    void* (*create_kernel)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*);
+    const char* (*get_name)(const OrtCustomOp*);
+    const char* (*get_execution_provider)(const OrtCustomOp*);
+    ElementType (*get_input_type)(const OrtCustomOp*, size_t index);
+    size_t (*get_num_inputs)(const OrtCustomOp*);
+    ElementType (*get_output_type)(const OrtCustomOp*, size_t index);
+    size_t (*get_num_outputs)(const OrtCustomOp*);
+    void (*compute)(void* kernel, OrtKernelContext*);
+    void (*destroy)(void* kernel);
+    Characteristic (*get_input_characteristic)(const OrtCustomOp*, size_t index);
+    Characteristic (*get_output_characteristic)(const OrtCustomOp*, size_t index);
+    int (*get_input_memory)(const OrtCustomOp*, size_t index);
+    int (*get_variadic_input_least)(const OrtCustomOp*);
+    int (*get_variadic_input_homogeneity)(const OrtCustomOp*);
+    int (*get_variadic_output_least)(const OrtCustomOp*);
+    int (*get_variadic_output_homogeneity)(const OrtCustomOp*);
+    OrtStatus* (*create_kernel_v2)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*, void** kernel);
+    OrtStatus* (*compute_v2)(void* kernel, OrtKernelContext*);
+};
+
+}  // namespace transduce

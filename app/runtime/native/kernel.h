@@ -1,0 +1,95 @@
+// An operator's view of ONNX Runtime: its constants and attributes once, its tensors at every call.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "abi.h"
+
+namespace transduce {
+
+// What an operator throws for shapes and values that it does not take. The message names input and limit.
+class Refused : public std::exception {
+public:
+    template <class... Values>
+    explicit Refused(const char* format, Values... values) {
+        std::snprintf(message_, sizeof message_, format, values...);
+    }
+    const char* what() const noexcept override { return message_; }
+
+private:
+    char message_[240];
+};
+
+constexpr int MAX_RANK = 4;
+
+// A tensor as it stands in the runtime's memory.
+struct Tensor {
+    const char* name;
+    void* data;
+    ElementType type;
+    int rank;
+    int64_t shape[MAX_RANK];
+
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(data);
+    }
+
+    // Throws Refused unless the shape is this; -1 stands for any.
+    void expect(std::initializer_list<int64_t> shape) const;
+};
+
+// One kernel's node while the session is made.
+class Info {
+public:
+    Info(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names)
+        : api_(api), info_(info), input_names_(input_names) {}
+
+    // Input `index`, which must be a constant of the graph. Throws Refused.
+    Tensor constant(int index) const;
+    int64_t integer(const char* name) const;
+    float number(const char* name) const;
+    std::string text(const char* name) const;
+    std::vector<int64_t> integers(const char* name) const;
+
+private:
+    void check(OrtStatus* status, const char* what) const;
+
+    const OrtApi* api_;
+    const OrtKernelInfo* info_;
+    const char* const* input_names_;
+};
+
+// One call of a kernel.
+class Call {
+public:
+    Call(const OrtApi* api, OrtKernelContext* context, const char* const* input_names)
+        : api_(api), context_(context), input_names_(input_names) {}
+
+    Tensor input(int index) const;
+    // The memory of output `index` of this shape.
+    template <class T>
+    T* output(int index, std::initializer_list<int64_t> shape) const {
+        return static_cast<T*>(output_data(index, shape));
+    }
+
+private:
+    void* output_data(int index, std::initializer_list<int64_t> shape) const;
+
+    const OrtApi* api_;
+    OrtKernelContext* context_;
+    const char* const* input_names_;
+};
+
+// A tensor of the runtime. Throws Refused where it has more than MAX_RANK axes.
+Tensor tensor_of(const OrtApi* api, const OrtValue* value, const char* name);
+
+// Throws Refused unless low <= values[i] < high for all i < n.
+void expect_in_range(const char* name, const int32_t* values, int64_t n, int64_t low, int64_t high);
+
+}  // namespace transduce

@@ -1,0 +1,164 @@
+#include "linear.h"
+
+#include <cstring>
+
+namespace transduce {
+namespace {
+
+// Bytes ahead of the weights in use that are asked for: what streams from the shared cache must be under way long
+// before. Measured, see docs/native-kernels.md.
+constexpr size_t AHEAD = 4096;
+constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
+// Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
+constexpr int64_t BYTES_A_NS = 28, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
+
+// uint8 by int8: four products a lane and instruction.
+struct Int8 {
+    using Input = uint8_t;
+    using Sum = __m512i;
+    static constexpr int DEPTH = 4;
+    static Sum start(const int32_t* from) { return _mm512_loadu_si512(from); }
+    static Sum weights(const char* from) { return _mm512_load_si512(from); }
+    static Sum spread(const Input* from) {
+        int32_t four;
+        std::memcpy(&four, from, 4);
+        return _mm512_set1_epi32(four);
+    }
+    static Sum add(Sum sum, Sum input, Sum weights) { return _mm512_dpbusd_epi32(sum, input, weights); }
+    static void put(int32_t* to, Sum sum) { _mm512_store_si512(to, sum); }
+};
+
+struct Float {
+    using Input = float;
+    using Sum = __m512;
+    static constexpr int DEPTH = 1;
+    static Sum start(const int32_t*) { return _mm512_setzero_ps(); }
+    static Sum weights(const char* from) { return _mm512_load_ps(from); }
+    static Sum spread(const Input* from) { return _mm512_set1_ps(*from); }
+    static Sum add(Sum sum, Sum input, Sum weights) { return _mm512_fmadd_ps(input, weights, sum); }
+    static void put(int32_t* to, Sum sum) { _mm512_store_ps(to, sum); }
+};
+
+constexpr int VECTORS = PANEL / LANES;
+// Bytes of the packed weights that one step over DEPTH inputs reads, of either type.
+constexpr size_t STEP_BYTES = PANEL * 4;
+
+// Steps [0, steps) of R rows by one panel. The sums run over the inputs in order, whatever R is.
+// ahead: memory to ask for step by step, or nullptr.
+template <class Kind, int R>
+inline void steps_of(const typename Kind::Input* x, size_t stride, const char* weights, int steps, const char* ahead,
+                     typename Kind::Sum (&sums)[R][VECTORS]) {
+    for (int step = 0; step < steps; ++step) {
+        typename Kind::Sum w[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * 64);
+        if (ahead) {
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; ++v) _mm_prefetch(ahead + v * 64, _MM_HINT_T0);
+            ahead += STEP_BYTES;
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) {
+            typename Kind::Sum input = Kind::spread(x + r * stride);
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+        }
+        weights += STEP_BYTES;
+        x += Kind::DEPTH;
+    }
+}
+
+template <class Kind, int R>
+void tile(const void* values, size_t stride, const char* weights, int steps, const char* next, const int32_t* starts,
+          int32_t* to) {
+    auto x = static_cast<const typename Kind::Input*>(values);
+    typename Kind::Sum sums[R][VECTORS];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts + v * LANES);
+    }
+    if (next) {
+        int last = std::min<int>(steps, AHEAD / STEP_BYTES), most = steps - last;
+        steps_of<Kind, R>(x, stride, weights, most, weights + AHEAD, sums);
+        steps_of<Kind, R>(x + most * Kind::DEPTH, stride, weights + most * STEP_BYTES, last, next, sums);
+    } else {
+        steps_of<Kind, R>(x, stride, weights, steps, nullptr, sums);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) Kind::put(to + r * PANEL + v * LANES, sums[r][v]);
+    }
+}
+
+using Tile = void (*)(const void*, size_t, const char*, int, const char*, const int32_t*, int32_t*);
+constexpr Tile INT8_TILES[] = {tile<Int8, 1>, tile<Int8, 2>, tile<Int8, 3>, tile<Int8, 4>, tile<Int8, 5>, tile<Int8, 6>};
+constexpr Tile FLOAT_TILES[] = {tile<Float, 1>, tile<Float, 2>, tile<Float, 3>,
+                                tile<Float, 4>, tile<Float, 5>, tile<Float, 6>};
+
+}  // namespace
+
+// Packed: for each panel, for each DEPTH inputs, for each of 64 columns, the DEPTH weights side by side.
+template <class Weight>
+void Linear::pack(const LinearSource& source) {
+    constexpr int depth = sizeof(Weight) == 1 ? 4 : 1;
+    auto weights = static_cast<const Weight*>(source.weights);
+    size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
+    auto to = packed_.as<Weight>();
+    for (int panel = 0; panel < num_panels(); ++panel) {
+        for (int input = 0; input < inputs_; input += depth) {
+            for (int column = panel * PANEL; column < (panel + 1) * PANEL; ++column) {
+                for (int i = 0; i < depth; ++i, ++to) {
+                    *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
+                }
+            }
+        }
+    }
+}
+
+Linear::Linear(const LinearSource& source)
+    : inputs_(source.inputs), outputs_(source.outputs), is_int8_(source.is_int8), levels_(source.levels) {
+    packed_ = Block(num_panels() * panel_bytes());
+    size_t padded = size_t(num_panels()) * PANEL;
+    columns_ = Block(3 * padded * 4);
+    scales_ = columns_.as<float>();
+    bias_ = scales_ + padded;
+    starts_ = reinterpret_cast<int32_t*>(bias_ + padded);
+    if (source.bias) std::copy(source.bias, source.bias + outputs_, bias_);
+    if (!is_int8_) {
+        pack<float>(source);
+        return;
+    }
+    pack<int8_t>(source);
+    float levels = levels_ == Levels::around_128 ? LARGEST : LARGEST_UNSIGNED;
+    for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
+    if (levels_ == Levels::from_0) return;
+    auto packed = packed_.as<int8_t>();
+    for (size_t column = 0; column < padded; ++column) {
+        const int8_t* own = packed + column / PANEL * panel_bytes() + column % PANEL * 4;
+        for (int step = 0; step < inputs_ / 4; ++step) {
+            for (int i = 0; i < 4; ++i) starts_[column] -= 128 * own[step * STEP_BYTES + i];
+        }
+    }
+}
+
+int64_t Linear::nanoseconds(int64_t n) const {
+    int64_t products = n * inputs_ * outputs_;
+    int64_t bytes = int64_t(num_panels()) * panel_bytes();
+    return std::max(products / (is_int8_ ? INT8_PRODUCTS_A_NS : FLOAT_PRODUCTS_A_NS), n ? bytes / BYTES_A_NS : 0);
+}
+
+void Linear::sums(const Activations& x, int64_t begin, int count, int index, const char* next, void* to) const {
+    size_t stride = inputs_;
+    auto out = static_cast<int32_t*>(to);
+    if (is_int8_) {
+        const void* rows = static_cast<const uint8_t*>(x.values) + begin * stride;
+        INT8_TILES[count - 1](rows, stride, panel(index), inputs_ / 4, next, starts_ + index * PANEL, out);
+    } else {
+        const void* rows = static_cast<const float*>(x.values) + begin * stride;
+        FLOAT_TILES[count - 1](rows, stride, panel(index), inputs_, next, nullptr, out);
+    }
+}
+
+}  // namespace transduce

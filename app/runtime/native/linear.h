@@ -1,0 +1,125 @@
+// x W + b with W packed for the processor: int8 by uint8 with exact sums, or float.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "memory.h"
+#include "simd.h"
+#include "team.h"
+
+namespace transduce {
+
+// Columns of W that are multiplied together: one panel of packed memory, four registers.
+constexpr int PANEL = 64;
+// Rows of a register tile: 6 x 4 sums leave room for four weights and an input.
+constexpr int TILE_ROWS = 6;
+// Rows that are taken together by one chunk, a multiple of TILE_ROWS.
+constexpr int BLOCK_ROWS = 192;
+
+// How activations stand in eight bits: around 128, or from 0 where none is negative.
+enum class Levels { around_128, from_0 };
+
+// Rows to multiply. int8 weights: uint8 (rows, inputs) and the rows' magnitudes; float weights: float.
+struct Activations {
+    const void* values;
+    const float* magnitudes;
+};
+
+// What a Linear is made of, as the graph holds it. Weights row-major: (inputs, outputs), or (outputs, inputs)
+// where `is_transposed`. scales, bias: (outputs,) or nullptr.
+struct LinearSource {
+    const void* weights;
+    bool is_int8;
+    bool is_transposed;
+    int inputs, outputs;
+    const float* scales;
+    const float* bias;
+    Levels levels;
+};
+
+class Linear {
+public:
+    Linear() = default;
+    // Packs the weights. inputs must be a multiple of 16.
+    explicit Linear(const LinearSource& source);
+
+    int inputs() const { return inputs_; }
+    int outputs() const { return outputs_; }
+    bool is_int8() const { return is_int8_; }
+    Levels levels() const { return levels_; }
+    int num_panels() const { return (outputs_ + PANEL - 1) / PANEL; }
+    size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
+    // What n rows cost one thread, roughly.
+    int64_t nanoseconds(int64_t n) const;
+
+    // (rows, PANEL) sums of rows [begin, begin + count), count <= TILE_ROWS, with the columns of a panel: int32 or
+    // float by the weights' type. next: the panel whose memory is asked for on the way, or nullptr.
+    void sums(const Activations& x, int64_t begin, int count, int panel, const char* next, void* to) const;
+
+    // One row's 16 products from column 16 * vector of the panel, scale and bias included. sums: of that row.
+    __m512 finish(const void* sums, int panel, int vector, float magnitude) const {
+        int column = panel * PANEL + vector * LANES;
+        __m512 bias = load16(bias_ + column);
+        if (!is_int8_) return _mm512_add_ps(load16(static_cast<const float*>(sums) + vector * LANES), bias);
+        __m512i whole = _mm512_loadu_si512(static_cast<const int32_t*>(sums) + vector * LANES);
+        __m512 relative = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(magnitude));
+        return _mm512_fmadd_ps(relative, load16(scales_ + column), bias);
+    }
+
+    const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }
+
+private:
+    template <class Weight>
+    void pack(const LinearSource& source);
+
+    int inputs_ = 0, outputs_ = 0;
+    bool is_int8_ = true;
+    Levels levels_ = Levels::around_128;
+    Block packed_;
+    // Each padded with zeros to whole panels: scale by column with the level in it, bias, and -128 times the sum of
+    // a column's weights, which the sums start from.
+    Block columns_;
+    float* scales_ = nullptr;
+    float* bias_ = nullptr;
+    int32_t* starts_ = nullptr;
+};
+
+// Multiply rows [0, n) and give each row's sixteen products away: store(row, column, lanes, products), lanes a mask
+// of those that exist. Split over columns, then over blocks of rows.
+template <class Store>
+void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
+    int num_panels = linear.num_panels();
+    int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    // Chunks of several panels where there are many, so that the ticket is not what a thread waits for.
+    int together = std::max(1, num_panels / 24);
+    int groups = (num_panels + together - 1) / together;
+    auto work = [&](int chunk, Direction direction) {
+        int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
+        int first = chunk % groups * together, last = std::min(first + together, num_panels);
+        int tiles = int((end - begin + TILE_ROWS - 1) / TILE_ROWS);
+        alignas(64) int32_t sums[TILE_ROWS * PANEL];
+        for (int panel = first; panel < last; ++panel) {
+            int next = panel + 1 < last ? panel + 1 : panel + 1 + (direction == Direction::up ? 0 : -2 * together);
+            const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;
+            for (int tile = 0; tile < tiles; ++tile) {
+                int64_t from = begin + (end - begin) * tile / tiles, to = begin + (end - begin) * (tile + 1) / tiles;
+                linear.sums(x, from, int(to - from), panel, tile ? nullptr : memory, sums);
+                for (int64_t row = from; row < to; ++row) {
+                    const int32_t* own = sums + (row - from) * PANEL;
+                    float magnitude = linear.is_int8() ? x.magnitudes[row] : 0;
+                    for (int vector = 0; vector < PANEL / LANES; ++vector) {
+                        int column = panel * PANEL + vector * LANES;
+                        if (column >= linear.outputs()) break;
+                        __mmask16 lanes = first_lanes(linear.outputs() - column);
+                        store(row, column, lanes, linear.finish(own, panel, vector, magnitude));
+                    }
+                }
+            }
+        }
+    };
+    parallel(int(groups * num_blocks), linear.nanoseconds(n), work);
+}
+
+}  // namespace transduce

@@ -1,0 +1,81 @@
+#include "operators.h"
+
+#include <dlfcn.h>
+
+namespace transduce {
+
+Linear linear_of(const Info& info, int index, int64_t inputs, int64_t outputs, bool has_bias, Levels levels) {
+    Tensor weights = info.constant(index);
+    weights.expect({inputs, outputs});
+    bool is_int8 = weights.type == ElementType::int8;
+    if (!is_int8 && weights.type != ElementType::float32) throw Refused("%s is neither int8 nor float", weights.name);
+    if (weights.shape[0] % LANES) throw Refused("%s has inputs that are not a multiple of %d", weights.name, LANES);
+    Tensor scales = info.constant(index + 1);
+    scales.expect({is_int8 ? weights.shape[1] : 0});
+    const float* bias = nullptr;
+    if (has_bias) {
+        Tensor values = info.constant(index + 2);
+        values.expect({weights.shape[1]});
+        bias = values.as<float>();
+    }
+    return Linear({weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias,
+                   levels});
+}
+
+Norm norm_of(const Info& info, int index, int64_t width) {
+    Tensor gamma = info.constant(index), beta = info.constant(index + 1);
+    gamma.expect({width});
+    beta.expect({width});
+    return Norm(gamma.as<float>(), beta.as<float>(), int(width), info.number("epsilon"));
+}
+
+Flow::Flow(const Call& call, int64_t width) {
+    Tensor first = call.input(0), second = call.input(1);
+    first.expect({-1, width});
+    n = first.shape[0];
+    second.expect({n, width});
+    residual = first.as<float>();
+    given = second.as<float>();
+}
+
+const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, int64_t high) {
+    Tensor indices = call.input(index);
+    indices.expect({n});
+    expect_in_range(indices.name, indices.as<int32_t>(), n, low, high);
+    return indices.as<int32_t>();
+}
+
+namespace {
+
+// The library's code must stay while helpers run it, whoever unloads what.
+void stay_loaded() {
+    Dl_info own;
+    if (dladdr(reinterpret_cast<void*>(stay_loaded), &own)) dlopen(own.dli_fname, RTLD_NOW | RTLD_NODELETE);
+}
+
+OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
+    OrtStatus* status = call<OrtStatus*>(api, Function::create_custom_op_domain, "transduce", domain);
+    for (auto add : {register_feed_forward, register_step_attention, register_encoder, register_vocabulary}) {
+        if (!status) status = add(api, *domain);
+    }
+    return status;
+}
+
+}  // namespace
+}  // namespace transduce
+
+// What ONNX Runtime calls when the library is registered with a session's options.
+extern "C" __attribute__((visibility("default"))) transduce::OrtStatus* RegisterCustomOps(
+    transduce::OrtSessionOptions* options, const transduce::OrtApiBase* base) {
+    using namespace transduce;
+    // One domain for all sessions of the process; it must outlive them.
+    static OrtDomain* domain = nullptr;
+    const OrtApi* api = base->get_api(API_VERSION);
+    if (!domain) {
+        stay_loaded();
+        OrtDomain* made = nullptr;
+        if (OrtStatus* status = make_domain(api, &made)) return status;
+        domain = made;
+    }
+    return call<OrtStatus*>(api, Function::add_custom_op_domain, options, domain);
+}

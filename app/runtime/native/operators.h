@@ -1,0 +1,96 @@
+// The operators of domain `transduce`, version 1. Each is a class: its names and types, what it keeps of its
+// constants, and one call. Inputs and outputs stand in docs/native-kernels.md.
+#pragma once
+
+#include "kernel.h"
+#include "linear.h"
+#include "rows.h"
+
+namespace transduce {
+
+// A Linear of the constants at `index` (weights (inputs, outputs)), the scales after them and, where has_bias,
+// the bias after those; -1 for sizes that may be any. Throws Refused.
+Linear linear_of(const Info& info, int index, int64_t inputs, int64_t outputs, bool has_bias, Levels levels);
+
+// A Norm of the constants gamma and beta (width,) at `index` and the attribute epsilon. Throws Refused.
+Norm norm_of(const Info& info, int index, int64_t width);
+
+// residual and given (n, width), inputs 0 and 1 of every block.
+struct Flow {
+    const float* residual;
+    const float* given;
+    int64_t n;
+
+    Flow(const Call& call, int64_t width);
+};
+
+// int32 (n,) whose values lie in [low, high). Throws Refused.
+const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, int64_t high);
+
+// Register every operator with a domain of the runtime. Returns its status.
+OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
+
+// OrtCustomOp over an operator's class.
+template <class Operator>
+struct Registered : OrtCustomOp {
+    struct Kernel {
+        const OrtApi* api;
+        Operator op;
+    };
+
+    Registered() : OrtCustomOp{} {
+        version = API_VERSION;
+        get_name = [](const OrtCustomOp*) { return Operator::NAME; };
+        get_execution_provider = [](const OrtCustomOp*) -> const char* { return nullptr; };
+        get_num_inputs = [](const OrtCustomOp*) { return std::size(Operator::INPUT_TYPES); };
+        get_input_type = [](const OrtCustomOp*, size_t index) { return Operator::INPUT_TYPES[index]; };
+        get_num_outputs = [](const OrtCustomOp*) { return std::size(Operator::OUTPUT_TYPES); };
+        get_output_type = [](const OrtCustomOp*, size_t index) { return Operator::OUTPUT_TYPES[index]; };
+        get_input_characteristic = [](const OrtCustomOp*, size_t) { return Characteristic::required; };
+        get_output_characteristic = [](const OrtCustomOp*, size_t) { return Characteristic::required; };
+        get_input_memory = [](const OrtCustomOp*, size_t) { return 0; };
+        destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+        create_kernel_v2 = create;
+        compute_v2 = compute_kernel;
+    }
+
+    static OrtStatus* failure(const OrtApi* api, ErrorCode code, const char* message) {
+        std::string text = std::string(Operator::NAME) + ": " + message;
+        return call<OrtStatus*>(api, Function::create_status, code, text.c_str());
+    }
+
+    static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
+        try {
+            *kernel = new Kernel{api, Operator(Info(api, info, Operator::INPUT_NAMES))};
+        } catch (const Refused& error) {
+            return failure(api, ErrorCode::invalid_argument, error.what());
+        } catch (const std::exception& error) {
+            return failure(api, ErrorCode::fail, error.what());
+        }
+        return nullptr;
+    }
+
+    static OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
+        auto own = static_cast<Kernel*>(kernel);
+        try {
+            own->op.compute(Call(own->api, context, Operator::INPUT_NAMES));
+        } catch (const Refused& error) {
+            return failure(own->api, ErrorCode::invalid_argument, error.what());
+        } catch (const std::exception& error) {
+            return failure(own->api, ErrorCode::fail, error.what());
+        }
+        return nullptr;
+    }
+};
+
+template <class Operator>
+OrtStatus* add_operator(const OrtApi* api, OrtDomain* domain) {
+    // Outlives every session; without a destructor that could run before theirs.
+    static auto* const registered = new Registered<Operator>();
+    return call<OrtStatus*>(api, Function::domain_add, domain, static_cast<const OrtCustomOp*>(registered));
+}
+
+}  // namespace transduce

@@ -1,0 +1,82 @@
+#include "rows.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace transduce {
+namespace {
+
+// Nanoseconds that a pass over 16 floats costs, times 8.
+constexpr int64_t COST_OF_16 = 12;
+
+int64_t row_cost(int width) { return width / LANES * COST_OF_16 / 8 + 10; }
+
+}  // namespace
+
+Norm::Norm(const float* gamma, const float* beta, int width, float epsilon)
+    : memory(size_t(width) * 8), width(width), epsilon(epsilon) {
+    std::copy(gamma, gamma + width, memory.as<float>());
+    std::copy(beta, beta + width, memory.as<float>() + width);
+}
+
+float quantize_row(const float* x, int width, Levels levels, uint8_t* q) {
+    __m512i largest = _mm512_setzero_si512(), other = largest;
+    for (int i = 0; i < width; i += LANES) {
+        std::swap(largest, other);
+        largest = _mm512_max_epi32(largest, magnitude_bits(load16(x + i)));
+    }
+    int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(largest, other));
+    float magnitude;
+    std::memcpy(&magnitude, &bits, 4);
+    bool is_signed = levels == Levels::around_128;
+    __m512 factor = _mm512_set1_ps((is_signed ? 127.0f : 255.0f) / magnitude);
+    __m512i zero_point = _mm512_set1_epi32(is_signed ? 128 : 0);
+    for (int i = 0; i < width; i += LANES) {
+        __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(load16(x + i), factor));
+        __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, zero_point));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), bytes);
+    }
+    return magnitude;
+}
+
+void normalize_row(const float* x, const Norm& norm, float* to) {
+    int width = norm.width;
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int i = 0; i < width; i += LANES) sums[i / LANES % 2] = _mm512_add_ps(sums[i / LANES % 2], load16(x + i));
+    __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1])) / width);
+    sums[0] = sums[1] = _mm512_setzero_ps();
+    for (int i = 0; i < width; i += LANES) {
+        __m512 d = _mm512_sub_ps(load16(x + i), mean);
+        sums[i / LANES % 2] = _mm512_fmadd_ps(d, d, sums[i / LANES % 2]);
+    }
+    float variance = _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1])) / width;
+    __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(variance + norm.epsilon));
+    for (int i = 0; i < width; i += LANES) {
+        __m512 relative = _mm512_mul_ps(_mm512_sub_ps(load16(x + i), mean), factor);
+        store16(to + i, _mm512_fmadd_ps(relative, load16(norm.gamma() + i), load16(norm.beta() + i)));
+    }
+}
+
+Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch)
+    : x_(x), n_(n), width_(linear.inputs()), levels_(linear.levels()) {
+    if (!linear.is_int8()) return;
+    q_ = scratch.take<uint8_t>(n * width_);
+    magnitudes_ = scratch.take<float>(n);
+}
+
+void Prepared::put_all() const {
+    if (q_) each_row(n_, row_cost(width_), [&](int64_t row) { put(row); });
+}
+
+void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,
+                       float* total, float* normalised) {
+    int64_t width = linear.outputs();
+    multiply(linear, x, n, [&](int64_t row, int column, __mmask16, __m512 product) {
+        int64_t at = row * width + column;
+        store16(total + at, _mm512_add_ps(load16(residual + at), product));
+    });
+    each_row(n, row_cost(norm.width) * 2,
+             [&](int64_t row) { normalize_row(total + row * width, norm, normalised + row * width); });
+}
+
+}  // namespace transduce

@@ -1,0 +1,72 @@
+// What is done to each row by itself: putting it into eight bits, LayerNorm, residuals.
+#pragma once
+
+#include <cstdint>
+
+#include "linear.h"
+#include "memory.h"
+
+namespace transduce {
+
+// LayerNorm's parameters, gamma and beta (width,), kept by the kernel.
+struct Norm {
+    Block memory;
+    int width = 0;
+    float epsilon = 0;
+
+    Norm() = default;
+    Norm(const float* gamma, const float* beta, int width, float epsilon);
+    const float* gamma() const { return memory.as<float>(); }
+    const float* beta() const { return memory.as<float>() + width; }
+};
+
+// One row in eight bits: q = round_half_even(x * (127 / m)) + 128 with the magnitude m = max |x|, or, from 0,
+// q = round_half_even(x * (255 / m)). Returns m. A row of zeros gets m = 0 and any q; m is NaN where an x is.
+float quantize_row(const float* x, int width, Levels levels, uint8_t* q);
+
+// (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row. Ba et al. 2016, section 3.
+void normalize_row(const float* x, const Norm& norm, float* to);
+
+// Call row(index) for each of n rows, by several threads where it is worth it. nanoseconds: what a row costs.
+template <class Row>
+void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
+    // About a microsecond a chunk, and never more chunks than a job may have.
+    int64_t together = std::max<int64_t>(1, 1000 / std::max<int64_t>(1, nanoseconds));
+    together = std::max(together, (n + 63) / 64);
+    parallel(int((n + together - 1) / together), n * nanoseconds, [&](int chunk, Direction) {
+        int64_t end = std::min<int64_t>((chunk + 1) * together, n);
+        for (int64_t index = chunk * together; index < end; ++index) row(index);
+    });
+}
+
+// Rows (n, width) as a Linear takes them: in eight bits where its weights are, else as they are.
+class Prepared {
+public:
+    static size_t bytes(const Linear& linear, int64_t n) {
+        return linear.is_int8() ? Scratch::piece<uint8_t>(n * linear.inputs()) + Scratch::piece<float>(n) : 0;
+    }
+
+    // x: (n, linear.inputs()), read by `put` or `put_all`.
+    Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch);
+
+    // Prepare one row, from the thread that has just written it.
+    void put(int64_t row) const {
+        if (q_) magnitudes_[row] = quantize_row(x_ + row * width_, width_, levels_, q_ + row * width_);
+    }
+    void put_all() const;
+    Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, magnitudes_}; }
+
+private:
+    const float* x_;
+    int64_t n_;
+    int width_;
+    Levels levels_;
+    uint8_t* q_ = nullptr;
+    float* magnitudes_ = nullptr;
+};
+
+// What ends every block: total = residual + x W + b, normalised = LayerNorm(total), all (n, outputs).
+void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,
+                       float* total, float* normalised);
+
+}  // namespace transduce

@@ -1,0 +1,81 @@
+// Sixteen floats at a time. Every function gives a lane the same result wherever it stands.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace transduce {
+
+constexpr int LANES = 16;
+
+// IEEE half precision, as numpy's float16.
+struct Half {
+    uint16_t bits;
+};
+
+inline __m512 load16(const float* from) { return _mm512_loadu_ps(from); }
+
+inline __m512 load16(const Half* from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+inline void store16(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
+
+inline void store16(Half* to, __m512 values) {
+    __m256i halves = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
+// Lanes 0..count-1.
+inline __mmask16 first_lanes(int64_t count) {
+    return count >= LANES ? 0xffff : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);
+}
+
+// The larger of each lane; NaN where either is NaN and `values` holds it.
+inline __m512 max16(__m512 bound, __m512 values) { return _mm512_max_ps(bound, values); }
+
+// |x| as integers, which order as the magnitudes do, NaN above all.
+inline __m512i magnitude_bits(__m512 values) {
+    return _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(0x7fffffff));
+}
+
+// e^x, within 2 units of the last place; 0 below -87.3. Cody and Waite's reduction, Cephes' polynomial (expf).
+inline __m512 exp16(__m512 x) {
+    const __m512 lowest = _mm512_set1_ps(-87.33654f), highest = _mm512_set1_ps(88.72283f);
+    __mmask16 is_zero = _mm512_cmp_ps_mask(x, lowest, _CMP_LT_OQ);
+    // NaN passes through min and max as their second operand.
+    x = _mm512_min_ps(highest, _mm512_max_ps(lowest, x));
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+    return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), is_zero, _mm512_setzero_ps());
+}
+
+// erf(x), absolute error below 2e-7. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+inline __m512 erf16(__m512 x) {
+    const __m512i sign_bit = _mm512_set1_epi32(INT32_MIN);
+    __m512 a = _mm512_castsi512_ps(magnitude_bits(x));
+    __m512 t = _mm512_div_ps(_mm512_set1_ps(1.0f),
+                             _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, _mm512_set1_ps(1.0f)));
+    __m512 p = _mm512_set1_ps(1.061405429f);
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-1.453152027f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.421413741f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-0.284496736f));
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.254829592f));
+    __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(a, a)));
+    __m512 magnitude = _mm512_fnmadd_ps(_mm512_mul_ps(p, t), e, _mm512_set1_ps(1.0f));
+    __m512i sign = _mm512_and_si512(_mm512_castps_si512(x), sign_bit);
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(magnitude), sign));
+}
+
+}  // namespace transduce

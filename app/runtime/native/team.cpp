@@ -1,0 +1,179 @@
+#include "team.h"
+
+#include <immintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+
+namespace transduce {
+namespace {
+
+// A job below this is done before a helper has seen it.
+constexpr int64_t LEAST_SHARED_NS = 1500;
+// Waking a sleeping thread takes a system call here and some microseconds there.
+constexpr int64_t LEAST_WAKING_NS = 8000;
+// A wait longer than this is for a thread that the kernel has put aside: give it this core.
+constexpr int64_t YIELD_AFTER_NS = 20000;
+constexpr int MAX_HELPERS = 255;
+constexpr int SPINS_A_LOOK = 32;
+
+int64_t now_ns() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+// The job's number and its chunks [front, back) that nobody has taken, in one word: whoever swaps it has the
+// chunk, and a thread that still looks at an older job never succeeds.
+struct Ticket {
+    uint32_t job;
+    uint16_t front, back;
+
+    explicit Ticket(uint64_t word) : job(word >> 32), front(word >> 16), back(word) {}
+    Ticket(uint32_t job, uint16_t front, uint16_t back) : job(job), front(front), back(back) {}
+    uint64_t word() const { return uint64_t(job) << 32 | uint64_t(front) << 16 | back; }
+};
+
+// Without destructors: helpers may still look at it while the process ends.
+struct alignas(64) Team {
+    alignas(64) std::atomic<uint64_t> ticket{0};
+    alignas(64) Work work{nullptr};
+    void* context{nullptr};
+    alignas(64) std::atomic<int> num_done{0};
+    alignas(64) std::atomic<bool> is_taken{false};
+    alignas(64) std::atomic<int> num_sleeping{0};
+    std::atomic<uint32_t> wakes{0};
+    std::atomic<int> num_wanted{0};
+    std::atomic<int> num_alive{0};
+    std::atomic<int64_t> spin_ns{150000};
+};
+
+Team team;
+
+bool take(Direction direction, int* chunk) {
+    uint64_t word = team.ticket.load(std::memory_order_acquire);
+    for (;;) {
+        Ticket ticket(word);
+        if (ticket.front >= ticket.back) return false;
+        *chunk = direction == Direction::up ? ticket.front++ : --ticket.back;
+        if (team.ticket.compare_exchange_weak(word, ticket.word(), std::memory_order_acq_rel)) return true;
+    }
+}
+
+// Returns how many chunks this thread has done.
+int work_off(Direction direction) {
+    int count = 0;
+    for (int chunk; take(direction, &chunk); ++count) team.work(team.context, chunk, direction);
+    return count;
+}
+
+bool has_chunks() {
+    Ticket ticket(team.ticket.load(std::memory_order_seq_cst));
+    return ticket.front < ticket.back;
+}
+
+void sleep_until_woken(int index) {
+    team.num_sleeping.fetch_add(1, std::memory_order_seq_cst);
+    uint32_t seen = team.wakes.load(std::memory_order_seq_cst);
+    if (!has_chunks() && index < team.num_wanted.load(std::memory_order_seq_cst)) {
+        syscall(SYS_futex, &team.wakes, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    }
+    team.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void wake() {
+    team.wakes.fetch_add(1, std::memory_order_seq_cst);
+    syscall(SYS_futex, &team.wakes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void* help(void* argument) {
+    int index = static_cast<int>(reinterpret_cast<intptr_t>(argument));
+    int64_t last = now_ns();
+    while (index < team.num_wanted.load(std::memory_order_relaxed)) {
+        for (int i = 0; i < SPINS_A_LOOK && !has_chunks(); ++i) _mm_pause();
+        if (int count = work_off(Direction::down)) {
+            team.num_done.fetch_add(count, std::memory_order_release);
+            last = now_ns();
+        } else if (now_ns() - last > team.spin_ns.load(std::memory_order_relaxed)) {
+            sleep_until_woken(index);
+            last = now_ns();
+        }
+    }
+    team.num_alive.fetch_sub(1);
+    return nullptr;
+}
+
+bool start_helper(int index) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    bool has_started = pthread_create(&thread, nullptr, help, reinterpret_cast<void*>(intptr_t(index))) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (has_started) pthread_detach(thread);
+    return has_started;
+}
+
+void work_alone(Work work, void* context, int num_chunks) {
+    for (int chunk = 0; chunk < num_chunks; ++chunk) work(context, chunk, Direction::up);
+}
+
+void wait_for(int count) {
+    int64_t since = 0;
+    for (int i = 1; team.num_done.load(std::memory_order_acquire) != count; ++i) {
+        _mm_pause();
+        if (i % SPINS_A_LOOK) continue;
+        if (since == 0) since = now_ns();
+        if (now_ns() - since > YIELD_AFTER_NS) sched_yield();
+    }
+}
+
+}  // namespace
+
+void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
+    bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= LEAST_SHARED_NS &&
+                     team.num_wanted.load(std::memory_order_relaxed) > 0;
+    if (!is_shared || team.is_taken.exchange(true, std::memory_order_acquire)) {
+        return work_alone(work, context, num_chunks);
+    }
+    team.work = work;
+    team.context = context;
+    team.num_done.store(0, std::memory_order_relaxed);
+    Ticket last(team.ticket.load(std::memory_order_relaxed));
+    team.ticket.store(Ticket(last.job + 1, 0, num_chunks).word(), std::memory_order_seq_cst);
+    if (nanoseconds >= LEAST_WAKING_NS && team.num_sleeping.load(std::memory_order_seq_cst) > 0) wake();
+    wait_for(num_chunks - work_off(Direction::up));
+    team.is_taken.store(false, std::memory_order_release);
+}
+
+}  // namespace transduce
+
+// How many threads work on a job: the caller and num_threads - 1 helpers. Returns how many there are then,
+// which is less where the system gives no more threads. Not to be called from two threads at once.
+extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
+    using namespace transduce;
+    int wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_HELPERS ? MAX_HELPERS : num_threads - 1;
+    int before = team.num_wanted.exchange(wanted);
+    wake();
+    while (before > wanted && team.num_alive.load() > wanted) sched_yield();
+    for (int index = before; index < wanted; ++index) {
+        team.num_alive.fetch_add(1);
+        if (start_helper(index)) continue;
+        team.num_alive.fetch_sub(1);
+        team.num_wanted.store(index);
+        return index + 1;
+    }
+    return wanted + 1;
+}
+
+// How long a helper looks for the next job before it sleeps.
+extern "C" __attribute__((visibility("default"))) void transduce_set_spin_us(int microseconds) {
+    transduce::team.spin_ns.store(int64_t(microseconds < 0 ? 0 : microseconds) * 1000);
+}

@@ -1,0 +1,32 @@
+// One team of threads for the whole process: the caller and helpers that take chunks of its jobs.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace transduce {
+
+// Which end of the chunks a thread works from: the caller goes up from the first, helpers come down from the
+// last, so that the next job over the same weights finds each thread's share in its own cache.
+enum class Direction : int { up = 1, down = -1 };
+
+using Work = void (*)(void* context, int chunk, Direction direction);
+
+constexpr int MAX_CHUNKS = 65535;
+
+// Run chunks 0..num_chunks-1, each exactly once, and return when all are done.
+//
+// nanoseconds: what the whole job costs one thread, roughly. It decides whether helpers are asked, and whether
+// sleeping ones are woken. Never fails: where another thread uses the team, the caller works alone.
+void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds);
+
+// As run_job, for any callable (int chunk, Direction).
+template <class Callable>
+void parallel(int num_chunks, int64_t nanoseconds, Callable&& callable) {
+    auto work = [](void* context, int chunk, Direction direction) {
+        (*static_cast<std::remove_reference_t<Callable>*>(context))(chunk, direction);
+    };
+    run_job(work, &callable, num_chunks, nanoseconds);
+}
+
+}  // namespace transduce

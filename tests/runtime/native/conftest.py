@@ -1,0 +1,19 @@
+"""The native kernels are tested where they were built and can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.runtime import native
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Every test starts with one thread."""
+    if native.library_path() is None or not native.is_supported():
+        pytest.skip("the native kernels were not built, or this CPU cannot run them")
+    native.set_num_threads(1)
+    yield
+    native.set_num_threads(1)

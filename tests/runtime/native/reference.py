@@ -1,0 +1,98 @@
+"""The operators' arithmetic in numpy: int8 sums exact, floats in float32 or wider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.quantize import quantize_columns, quantize_rows
+
+Floats = NDArray[np.float32]
+EPSILON = 1e-5
+
+
+def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:
+    """Rows of integers, 0 at 0, and each row's magnitude divided by its levels: (rows, columns), (rows, 1)."""
+    levels = np.float32(255 if is_rectified else 127)
+    magnitude = np.abs(x).max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.rint(x * (levels / magnitude))
+    return np.nan_to_num(whole, posinf=0, neginf=0).astype(np.int64), magnitude / levels
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A product's weights as the graph holds them, and the same as floats."""
+
+    stored: NDArray[Any]
+    scales: Floats
+    bias: Floats
+
+    @property
+    def is_int8(self) -> bool:
+        return self.stored.dtype == np.int8
+
+    def inputs(self, suffix: str) -> dict[str, NDArray[Any]]:
+        """Constants of a node: w, s and b with a suffix."""
+        return {f"w_{suffix}": self.stored, f"s_{suffix}": self.scales, f"b_{suffix}": self.bias}
+
+    def product(self, x: Floats, *, is_rectified: bool = False) -> Floats:
+        """x W + b, (rows, outputs)."""
+        if not self.is_int8:
+            return (x.astype(np.float64) @ self.stored + self.bias).astype(np.float32)
+        whole, scale = quantized(x, is_rectified=is_rectified)
+        sums = whole @ self.stored.astype(np.int64)
+        return (sums * scale.astype(np.float64) * self.scales + self.bias).astype(np.float32)
+
+
+def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8") -> Weights:
+    """Weights of the size that a trained layer has, so that its outputs are about as large as its inputs."""
+    random = np.random.default_rng(seed)
+    weight = (random.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
+    bias = random.standard_normal(outputs).astype(np.float32)
+    if dtype == "float32":
+        return Weights(weight, np.zeros(0, np.float32), bias)
+    stored, scales = quantize_columns(weight)
+    return Weights(stored, scales, bias)
+
+
+def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> Weights:
+    """A table (rows, columns) of embeddings; its bias is not used."""
+    values = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+    nothing = np.zeros(0, np.float32)
+    if dtype == "float32":
+        return Weights(values, nothing, nothing)
+    stored, scales = quantize_rows(values)
+    return Weights(stored, scales, nothing)
+
+
+def norm_inputs(seed: int, width: int) -> dict[str, Floats]:
+    """gamma and beta of a node."""
+    random = np.random.default_rng(seed)
+    return {
+        "gamma": (1 + random.standard_normal(width) / 10).astype(np.float32),
+        "beta": random.standard_normal(width).astype(np.float32),
+    }
+
+
+def layer_norm(x: Floats, gamma: Floats, beta: Floats) -> Floats:
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(axis=1, keepdims=True)
+    variance = (centred**2).mean(axis=1, keepdims=True)
+    return (centred / np.sqrt(variance + EPSILON) * gamma + beta).astype(np.float32)
+
+
+def attention(q: Floats, keys: Floats, values: Floats, num_heads: int) -> tuple[Floats, Floats]:
+    """One row's heads (d,) and weights (num_heads, columns). q (d,); keys, values (columns, d)."""
+    heads = []
+    weights = []
+    for head in np.split(np.arange(q.size), num_heads):
+        scores = keys[:, head].astype(np.float64) @ q[head].astype(np.float64)
+        weight = np.exp(scores - scores.max())
+        weight /= weight.sum()
+        heads.append(weight @ values[:, head].astype(np.float64))
+        weights.append(weight)
+    return np.concatenate(heads).astype(np.float32), np.array(weights, np.float32)

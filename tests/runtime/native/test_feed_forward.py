@@ -1,0 +1,73 @@
+"""The feed-forward block."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.runtime import native
+from tests.runtime.native.graphs import Operator, operator, random_floats
+from tests.runtime.native.reference import EPSILON, Weights, layer_norm, norm_inputs, random_weights
+
+Floats = NDArray[np.float32]
+OUTPUTS = {"total": "float32", "normalised": "float32"}
+
+
+class Block:
+    """Weights, the operator made of them, and what it should give."""
+
+    def __init__(self, d: int, f: int, *, activation: str = "relu", dtype: str = "int8") -> None:
+        self.inner = random_weights(1, d, f, dtype=dtype)
+        self.outer = random_weights(2, f, d, dtype=dtype)
+        self.norm = norm_inputs(3, d)
+        self.activation = activation
+        self.d = d
+
+    def operator(self, **changed: Any) -> Operator:
+        inputs: dict[str, Any] = {"residual": "float32", "given": "float32"}
+        inputs |= self.inner.inputs("1") | self.outer.inputs("2") | self.norm
+        attributes = {"activation": self.activation, "epsilon": EPSILON} | changed
+        return operator("FeedForward", inputs, OUTPUTS, **attributes)
+
+    def rows(self, n: int, seed: int = 4) -> dict[str, Floats]:
+        return {"residual": random_floats(seed, n, self.d), "given": random_floats(seed + 1, n, self.d)}
+
+    def expected(self, residual: Floats, given: Floats) -> dict[str, Floats]:
+        hidden = activated(self.activation, self.inner.product(given))
+        total = residual + self.outer.product(hidden, is_rectified=self.activation == "relu")
+        return {"total": total, "normalised": layer_norm(total, **self.norm)}
+
+
+def activated(activation: str, x: Floats) -> Floats:
+    if activation == "relu":
+        return np.maximum(x, 0)
+    wide = x.astype(np.float64)
+    if activation == "silu":
+        return (wide / (1 + np.exp(-wide))).astype(np.float32)
+    return (wide * 0.5 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))).astype(np.float32)
+
+
+def level(weights: Weights, hidden: Floats) -> float:
+    """The largest change of an output when one hidden number goes to the next of its levels."""
+    if not weights.is_int8:
+        return 0.0
+    return float(np.abs(hidden).max() / 127 * np.abs(weights.stored.astype(np.float32) * weights.scales).max())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize(("d", "f"), [(64, 80), (96, 208), (256, 1024), (512, 2048)])
+def test_is_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
+    block = Block(d, f, activation=activation, dtype=dtype)
+    rows = block.rows(7)
+    found, expected = block.operator().run(rows), block.expected(**rows)
+    hidden = activated(activation, block.inner.product(rows["given"]))
+    # A hidden number that lies between two levels may go either way: few do, and each moves little.
+    gap = np.abs(found["total"] - expected["total"])
+    assert gap.max() <= 2 * level(block.outer, hidden) + 1e-5
+    assert np.median(gap) <= 1e-6
+    assert found["normalised"] == pytest.approx(layer_norm(found["total"], **block.norm), abs=2e-6)
