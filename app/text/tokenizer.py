@@ -134,6 +134,14 @@ class Tokenizer:
             decoded = " ".join([decoded.rstrip(), *missing.values()]).lstrip()
         return Decoded(text=decoded, num_mended=len(missing))
 
+    def offsets(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        """The text of ids, with its placeholders, and where in it each of them starts and ends.
+
+        The bytes of a character that is spelled in bytes are empty but for the last.
+        """
+        found = self._processor.decode(list(ids), return_type="offset_mapping")
+        return str(found["text"]), [(int(start), int(end)) for start, end in found["offsets"]]
+
     def _runs(self, text: str) -> Iterator[tuple[bool, str]]:
         """The text in pieces, each wholly unknown (True) or wholly known to the vocabulary."""
         if self._known.issuperset(text):

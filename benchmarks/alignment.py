@@ -1,0 +1,245 @@
+"""Which decoder layer's heads say best where a target subword comes from: measured by anchors.
+
+There is no gold alignment for this. An anchor is a number, a name or a punctuation mark that stands exactly once on
+either side of a sentence pair: where it comes from is certain. The bundle's own weights read the reference
+translation (teacher forcing); a subword of an anchor is aligned where the largest weight of the step that predicts it
+falls on the anchor in the source. Heads and their averages are chosen on one half of the pairs and scored on the other.
+`shifted` is the attention of the step after, whose input the subword is.
+
+    python -m benchmarks.alignment --bundle bundles/en-de --data val.tsv.xz --json benchmarks/results/alignment.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from app.bundle import Alignment, load_bundle
+from app.text.spans import Offsets, source_offsets
+from app.text.tokenizer import Tokenizer, TokenizerError
+from benchmarks.machine import cpu_name
+from export.weights import default_alignment
+from model.checkpoint import load_model
+from model.corpus import Pair, read_data
+from model.transformer import Transformer
+
+KINDS = {
+    "number": re.compile(r"(?<![\w.,])\d+(?:[.,:]\d+)*(?![\w])"),
+    "name": re.compile(r"(?<!\w)[A-Z][^\W\d_]{2,}(?!\w)"),
+    "punctuation": re.compile(r"[.?!:;()]"),
+}
+Floats = NDArray[np.float32]
+# (layer, heads)
+Choice = tuple[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The same characters, once on either side. Code points of source and target."""
+
+    kind: str
+    source: Offsets
+    target: Offsets
+
+
+@dataclass(frozen=True)
+class Point:
+    """One subword of an anchor: its position in the target, and the source's that are right, of `length`."""
+
+    kind: str
+    step: int
+    right: tuple[int, ...]
+
+
+def find_anchors(pair: Pair) -> Iterator[Anchor]:
+    """Names at the start of a sentence, which may be any word, do not count."""
+    for kind, pattern in KINDS.items():
+        sides = []
+        for text in (pair.source, pair.target):
+            found = defaultdict(list)
+            for match in pattern.finditer(text):
+                found[match.group()].append(match.span())
+            sides.append(found)
+        for text, (span, *others) in sides[0].items():
+            translated = sides[1].get(text, [])
+            is_certain = not others and len(translated) == 1
+            if is_certain and not (kind == "name" and 0 in (span[0], translated[0][0])):
+                yield Anchor(kind, span, translated[0])
+
+
+def overlapping(offsets: Sequence[Offsets], span: Offsets) -> tuple[int, ...]:
+    """Subwords that share a character with the span."""
+    return tuple(
+        index for index, (start, end) in enumerate(offsets) if max(start, span[0]) < min(end, span[1])
+    )
+
+
+def points_of(pair: Pair, tokenizer: Tokenizer) -> list[Point]:
+    """The pair's anchors, subword by subword."""
+    source, target = source_offsets(tokenizer, pair.source), source_offsets(tokenizer, pair.target)
+    return [
+        Point(anchor.kind, step, overlapping(source, anchor.source))
+        for anchor in find_anchors(pair)
+        for step in overlapping(target, anchor.target)
+    ]
+
+
+@torch.no_grad()
+def attention(model: Transformer, source: Sequence[int], target: Sequence[int], bos_id: int) -> Floats:
+    """Of reading the target, its end token included: (layers, heads, len(target), len(source))."""
+    ids = torch.tensor([[bos_id, *target]])
+    weights: Floats = model.cross_attention_weights(torch.tensor([list(source)]), ids)[:, 0].numpy()
+    return weights
+
+
+class Tally:
+    """How often each choice is right, by kind of anchor."""
+
+    def __init__(self) -> None:
+        self._right: dict[tuple[Any, ...], int] = defaultdict(int)
+        self._all: dict[str, int] = defaultdict(int)
+
+    def add(self, weights: Floats, points: Iterable[Point], choices: Iterable[Choice], *, shift: int) -> None:
+        """weights: as `attention` returns them."""
+        points = list(points)
+        for point in points:
+            self._all[point.kind] += 1
+        for choice in choices:
+            best = weights[choice[0], list(choice[1])].mean(0).argmax(-1)
+            for point in points:
+                self._right[choice, point.kind] += int(best[point.step + shift] in point.right)
+
+    def shares(self, choice: Choice) -> dict[str, float]:
+        """Right ones of all, by kind, and `mean` over the kinds."""
+        shares = {kind: self._right[choice, kind] / number for kind, number in sorted(self._all.items())}
+        return {**shares, "mean": sum(shares.values()) / len(shares)}
+
+    def counts(self) -> dict[str, int]:
+        """Subwords of anchors, by kind."""
+        return dict(sorted(self._all.items()))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair's ids, ends included, and its points."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    points: tuple[Point, ...]
+
+
+def read_examples(args: argparse.Namespace, tokenizer: Tokenizer, max_length: int) -> list[Example]:
+    """Pairs with an anchor that the model takes whole."""
+    examples = []
+    for specification in args.data:
+        for number, pair in enumerate(read_data(specification)):
+            if args.limit is not None and number == args.limit:
+                break
+            try:
+                source, target = tokenizer.encode(pair.source).ids, tokenizer.encode(pair.target).ids
+                points = points_of(pair, tokenizer)
+            except TokenizerError:  # more runs of unknown characters than there are placeholders
+                continue
+            if points and max(len(source), len(target)) < max_length:
+                examples.append(Example(source, target, tuple(points)))
+    return examples
+
+
+def measure(
+    model: Transformer, examples: Iterable[Example], choices: Sequence[Choice], *, bos_id: int
+) -> dict[int, Tally]:
+    """Tallies by shift, 0 and 1."""
+    tallies = {0: Tally(), 1: Tally()}
+    for example in tqdm(list(examples), unit=" pairs"):
+        weights = attention(model, example.source, example.target, bos_id)
+        for shift, tally in tallies.items():
+            tally.add(weights, example.points, choices, shift=shift)
+    return tallies
+
+
+def averages(tally: Tally, num_layers: int, num_heads: int) -> list[Choice]:
+    """For each layer the averages of its best head, its two best, ... and all."""
+    choices = []
+    for layer in range(num_layers):
+        ranked = sorted(range(num_heads), key=lambda head: -tally.shares((layer, (head,)))["mean"])
+        choices += [(layer, tuple(sorted(ranked[:number]))) for number in range(1, num_heads + 1)]
+    return choices
+
+
+def report(args: argparse.Namespace) -> dict[str, Any]:
+    """Choose on one half, score on the other."""
+    bundle = load_bundle(args.bundle)
+    model = load_model(args.bundle / "weights")
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    config, bos_id = model.config, bundle.manifest.special_ids.bos
+    examples = read_examples(args, tokenizer, bundle.manifest.max_source_length)
+    heads: list[Choice] = [
+        (n, (h,)) for n in range(config.num_decoder_layers) for h in range(config.num_heads)
+    ]
+    single = measure(model, examples[::2], heads, bos_id=bos_id)
+    choices = averages(single[0], config.num_decoder_layers, config.num_heads)
+    several = measure(model, examples[::2], choices, bos_id=bos_id)
+    best = max(choices, key=lambda choice: several[0].shares(choice)["mean"])
+    default = default_alignment(config)
+    scored = list(dict.fromkeys([best, (default.layer, default.heads), *heads, *choices]))
+    held_out = measure(model, examples[1::2], scored, bos_id=bos_id)
+    return {
+        "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
+        "data": [Path(name).name for name in args.data],
+        "num_pairs": len(examples),
+        "num_anchor_subwords": {"choosing": single[0].counts(), "held_out": held_out[0].counts()},
+        "alignment": Alignment(layer=best[0], heads=best[1]).model_dump(),
+        "held_out": [_line(choice, held_out) for choice in scored],
+        "cpu": cpu_name(),
+    }
+
+
+def _line(choice: Choice, tallies: dict[int, Tally]) -> dict[str, Any]:
+    shares, shifted = (
+        {kind: round(share, 4) for kind, share in tallies[shift].shares(choice).items()} for shift in (0, 1)
+    )
+    return {"layer": choice[0], "heads": list(choice[1]), **shares, "shifted": shifted}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bundle", type=Path, required=True)
+    add("--data", action="append", required=True, metavar="FILE.tsv", help="sentence pairs; may be repeated")
+    add("--limit", type=int, metavar="N", help="first pairs of each file only")
+    add("--num-threads", type=int, default=1, help="of PyTorch (default: 1)")
+    add("--json", type=Path, help="write the result there")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(args.num_threads)
+    result = report(args)
+    print(
+        f"{'layer':>5} {'heads':<10} {'number':>7} {'name':>7} {'punct.':>7} {'mean':>7} {'mean, shifted':>14}"
+    )
+    for line in result["held_out"]:
+        shares = " ".join(f"{line[kind]:7.3f}" for kind in ("number", "name", "punctuation", "mean"))
+        heads = ",".join(map(str, line["heads"]))
+        print(f"{line['layer']:>5} {heads:<10} {shares} {line['shifted']['mean']:14.3f}")
+    alignment = result["alignment"]
+    print(f"best: --alignment {alignment['layer']}:{','.join(map(str, alignment['heads']))}")
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
