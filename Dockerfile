@@ -12,8 +12,10 @@ COPY requirements/build.txt requirements/
 RUN ["python", "-m", "pip", "install", "--require-hashes", "-r", "requirements/build.txt"]
 RUN ["python", "-m", "venv", "--without-pip", "/opt/venv"]
 
-# The project's wheel holds what .dockerignore lets through: app and transduce.
+# The project's wheel holds what .dockerignore lets through: app and transduce. The compiler makes the native
+# operators, for the processor kind of the image; which instructions are there is asked when the server starts.
 FROM builder AS wheel
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY transduce transduce

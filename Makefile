@@ -14,7 +14,7 @@ export PYTHON
 RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; \
 	then echo gpu; else echo cpu; fi)
 FIND_PYTHON := .ci/find-python
-PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON)
+PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON) $(wildcard app/runtime/native/*.cpp app/runtime/native/*.h)
 
 .PHONY: help serve test check bench-serving lock clean python
 

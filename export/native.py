@@ -70,14 +70,16 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
     `source_lengths` (rows,) int32, where each row's source stands in the cross-attention cache and its length;
     `num_candidates` and `wants_log_probabilities` (1,) int64; and for each layer i `self_key_i`, `self_value_i`
     (num_rows, max_length, d_model), written in place, and `cross_key_i`, `cross_value_i` (num_slots, ...).
-    Outputs: as in `export.decoder`; `log_probabilities` holds them only where they are wanted.
+    Outputs: as in `export.decoder`; `log_probabilities` holds them only where they are wanted, and `alignment`
+    (rows, max_length) is always there.
     """
     config = weights.config
     b = _Blocks(weights, weights.decoder, precision, file)
     for index, layer in enumerate(weights.decoder.layers):
         assert layer.cross_attention is not None
         b.self_attention_step(layer.self_attention, index)
-        b.cross_attention_step(layer.cross_attention, index)
+        heads = weights.alignment.heads if index == weights.alignment.layer else ()
+        b.cross_attention_step(layer.cross_attention, index, aligned_heads=heads)
         b.feed_forward(layer.feed_forward)
     names = ("top_log_probabilities", "top_ids", "log_probabilities")
     b.g.op(
@@ -107,10 +109,11 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
         ("float32", ("rows", "candidates")),
         ("int64", ("rows", "candidates")),
         ("float32", ("rows", config.vocab_size)),
+        ("float32", ("rows", config.max_length)),
     )
     outputs = tuple(
         TensorSpec(name=name, dtype=dtype, axes=shape)
-        for name, (dtype, shape) in zip(names, axes, strict=True)
+        for name, (dtype, shape) in zip((*names, "alignment"), axes, strict=True)
     )
     return Graph(b.g.build("decoder", inputs=inputs, outputs=outputs), inputs, outputs)
 
@@ -167,12 +170,19 @@ class _Blocks:
         inputs = ("positions", *caches, *self._linear(attention.qkv), *self._linear(attention.out))
         self._sublayer("SelfAttentionStep", *inputs, num_heads=self._num_heads)
 
-    def cross_attention_step(self, attention: CrossAttention, layer: int) -> None:
-        """Attends to the row's source."""
+    def cross_attention_step(
+        self, attention: CrossAttention, layer: int, *, aligned_heads: tuple[int, ...]
+    ) -> None:
+        """Attends to the row's source; gives `alignment`, the mean weights of aligned_heads, where there are any."""
         caches = (f"cross_key_{layer}", f"cross_value_{layer}")
         products = (*self._linear(attention.q), *self._linear(attention.out))
         inputs = ("slots", "source_lengths", *caches, *products)
-        self._sublayer("CrossAttentionStep", *inputs, num_heads=self._num_heads)
+        if aligned_heads:
+            self._sublayer(
+                "AlignedCrossAttentionStep", *inputs, num_heads=self._num_heads, heads=aligned_heads
+            )
+        else:
+            self._sublayer("CrossAttentionStep", *inputs, num_heads=self._num_heads)
 
     def feed_forward(self, network: FeedForward) -> None:
         """Equation (2)."""
@@ -182,7 +192,7 @@ class _Blocks:
     def _linear(self, linear: Linear) -> tuple[str, str, str]:
         return (*self.weight(linear.weight), self.g.constant(linear.bias))
 
-    def _sublayer(self, kind: str, *inputs: str, **attributes: int | str) -> None:
+    def _sublayer(self, kind: str, *inputs: str, **attributes: int | str | tuple[int, ...]) -> None:
         """Sub-layer, sum with the residual and the norm that follows, in one operator."""
         norm = next(self._norms)
         total, normalised = self.g.fresh("sum"), self.g.fresh("normalised")
@@ -190,7 +200,7 @@ class _Blocks:
             kind,
             *(self.residual, self.given, *inputs, self.g.constant(norm.gamma), self.g.constant(norm.beta)),
             domain=NATIVE,
-            outputs=(total, normalised),
+            outputs=(total, normalised, *(["alignment"] if "heads" in attributes else [])),
             epsilon=NORM_EPSILON,
             **attributes,
         )

@@ -67,9 +67,12 @@ def stepwise_log_probabilities(runner: LoadedRunner, pairs: Sequence[Pair]) -> l
             BOS_ID if position == 0 else int(pair.target[position - 1])
             for pair, position in zip(running, positions, strict=True)
         ]
-        step_input = StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1)
+        step_input = StepInput(
+            np.array(ids, np.int32), np.array(positions, np.int32), 1, wants_distributions=True
+        )
         if running:
-            distributions = runner.log_probabilities(step_input)
+            distributions = runner.decode(step_input).distributions
+            assert distributions is not None
             for row, pair in enumerate(running):
                 if step - pair.join <= len(pair.target):
                     found[row].append(distributions[row].copy())

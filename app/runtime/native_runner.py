@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from app.runtime.interface import Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.session import Session
 
@@ -25,13 +25,20 @@ MAX_BINDINGS = 256
 NO_SLOT = -1
 
 
+class _Shape(NamedTuple):
+    """What steps of one binding have in common."""
+
+    num_rows: int
+    num_candidates: int
+    wants_distributions: bool
+
+
 @dataclass(frozen=True)
 class _Step:
-    """Everything that a step of one shape reads and writes, bound once. The arrays are where its results stand."""
+    """Everything that a step of one shape reads and writes, bound once. output: views of where its results stand."""
 
     binding: Any
-    top_log_probabilities: Floats
-    top_ids: Int64s
+    output: StepOutput
 
 
 class NativeRunner:
@@ -55,9 +62,10 @@ class NativeRunner:
         self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._source_lengths = np.ones(num_rows, np.int32)
-        self._log_probabilities = np.zeros((num_rows, limits.vocab_size), np.float32)
+        self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
+        self._alignment = np.zeros((num_rows, capacity), np.float32)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
-        self._steps: OrderedDict[tuple[int, int, bool], _Step] = OrderedDict()
+        self._steps: OrderedDict[_Shape, _Step] = OrderedDict()
 
     @property
     def limits(self) -> Limits:
@@ -95,14 +103,12 @@ class NativeRunner:
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        found = self._run(step, wants_log_probabilities=step.wants_distributions)
-        distributions = self._log_probabilities[: len(step.ids)] if step.wants_distributions else None
-        return StepOutput(found.top_log_probabilities, found.top_ids, distributions)
-
-    def log_probabilities(self, step: StepInput) -> Floats:
-        """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
-        self._run(step, wants_log_probabilities=True)
-        return self._log_probabilities[: len(step.ids)]
+        num_rows = len(step.ids)
+        self._ids[:num_rows] = step.ids
+        self._positions[:num_rows] = step.positions
+        found = self._step(_Shape(num_rows, step.num_candidates, step.wants_distributions))
+        self._decoder.run(found.binding)
+        return found.output
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -114,27 +120,19 @@ class NativeRunner:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)
 
-    def _run(self, step: StepInput, *, wants_log_probabilities: bool) -> _Step:
-        """Run a step and return where its results stand. Raises EngineFailure."""
-        num_rows = len(step.ids)
-        self._ids[:num_rows] = step.ids
-        self._positions[:num_rows] = step.positions
-        found = self._step((num_rows, step.num_candidates, wants_log_probabilities))
-        self._decoder.run(found.binding)
-        return found
-
-    def _step(self, key: tuple[int, int, bool]) -> _Step:
+    def _step(self, shape: _Shape) -> _Step:
         """What is bound for a step's shape: kept, or new in place of the one longest unused."""
-        found = self._steps.pop(key, None)
+        found = self._steps.pop(shape, None)
         if found is None:
             if len(self._steps) == MAX_BINDINGS:
                 self._steps.popitem(last=False)
-            found = self._bind(*key)
-        self._steps[key] = found
+            found = self._bind(shape)
+        self._steps[shape] = found
         return found
 
-    def _bind(self, num_rows: int, num_candidates: int, wants_log_probabilities: bool) -> _Step:
+    def _bind(self, shape: _Shape) -> _Step:
         """Bind inputs, caches and results of steps of one shape to fixed memory."""
+        num_rows, num_candidates, wants_distributions = shape
         binding = self._decoder.binding()
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids[:num_rows],
@@ -142,28 +140,30 @@ class NativeRunner:
             "slots": self._slots[:num_rows],
             "source_lengths": self._source_lengths[:num_rows],
             "num_candidates": np.array([num_candidates], np.int64),
-            "wants_log_probabilities": np.array([wants_log_probabilities], np.int64),
+            "wants_log_probabilities": np.array([wants_distributions], np.int64),
         }
         for kind, pool in (("self", self._self_pool), ("cross", self._cross_pool)):
             planes = pool.columns()
             for layer in range(len(planes) // 2):
                 inputs[f"{kind}_key_{layer}"] = planes[2 * layer]
                 inputs[f"{kind}_value_{layer}"] = planes[2 * layer + 1]
-        found = _Step(
-            binding,
-            np.zeros((num_rows, num_candidates), np.float32),
-            np.zeros((num_rows, num_candidates), np.int64),
-        )
         outputs: dict[str, NDArray[Any]] = {
-            "top_log_probabilities": found.top_log_probabilities,
-            "top_ids": found.top_ids,
-            "log_probabilities": self._log_probabilities[:num_rows],
+            "top_log_probabilities": np.zeros((num_rows, num_candidates), np.float32),
+            "top_ids": np.zeros((num_rows, num_candidates), np.int64),
+            "log_probabilities": self._distributions[:num_rows],
+            "alignment": self._alignment[:num_rows],
         }
         for name, values in inputs.items():
             binding.bind_ortvalue_input(name, _value(values))
         for name, values in outputs.items():
             binding.bind_ortvalue_output(name, _value(values))
-        return found
+        output = StepOutput(
+            outputs["top_log_probabilities"],
+            outputs["top_ids"],
+            outputs["log_probabilities"] if wants_distributions else None,
+            outputs["alignment"],
+        )
+        return _Step(binding, output)
 
 
 def _value(array: NDArray[Any]) -> Any:
