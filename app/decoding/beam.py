@@ -66,6 +66,7 @@ class BeamSearch:
         self._length = 0
         self._complete: list[Hypothesis] = []
         self._next_check = next_check(0, options)
+        self._num_to_complete = options.num_to_complete
 
     def fresh(self) -> BeamSearch:
         """The same search, not begun."""
@@ -82,19 +83,20 @@ class BeamSearch:
     def take(self, totals: list[float], tokens: list[int], parents: list[int]) -> None:
         """Follow the 2 * beam_size best continuations, best first: their sums, subwords and live hypotheses."""
         beam_size = self.options.beam_size
-        kept: list[int] = []
-        ended: set[int] = set()
         if totals[-1] == -math.inf:
-            tokens = tokens[: totals.index(-math.inf)]
-        for rank, token in enumerate(tokens):
-            if token != self.eos_id:
-                kept.append(rank)
-                if len(kept) == beam_size:
-                    break  # whatever follows has a rank of beam_size or more
-            elif rank < beam_size:
-                ended.add(parents[rank])
-                self._complete_one(parents[rank], totals[rank], FinishReason.STOP)
-        if not kept or self._is_enough(totals[kept[0]]):
+            num_possible = totals.index(-math.inf)
+            totals, tokens, parents = totals[:num_possible], tokens[:num_possible], parents[:num_possible]
+        ended: list[int] = []
+        if self.eos_id in tokens:
+            for parent, total, token in zip(parents[:beam_size], totals, tokens, strict=False):
+                if token == self.eos_id:
+                    ended.append(parent)
+                    self._complete_one(parent, total, FinishReason.STOP)
+            kept = [rank for rank, token in enumerate(tokens) if token != self.eos_id]
+            totals, tokens = [totals[rank] for rank in kept], [tokens[rank] for rank in kept]
+            parents = [parents[rank] for rank in kept]
+        totals, tokens, parents = totals[:beam_size], tokens[:beam_size], parents[:beam_size]
+        if not tokens or self._is_enough(totals[0]):
             self.is_done = True
             if not self._complete:
                 self.end_as_it_stands(FinishReason.CONSTRAINT)
@@ -102,14 +104,13 @@ class BeamSearch:
             self.end_as_it_stands(FinishReason.LENGTH, but=ended)
         else:
             self._length += 1
-            self.parents = [parents[rank] for rank in kept]
-            self.last_ids = [tokens[rank] for rank in kept]
-            self.totals = [totals[rank] for rank in kept]
-            self._branches = [(tokens[rank], totals[rank], self._branches[parents[rank]]) for rank in kept]
+            self.parents, self.last_ids, self.totals = parents, tokens, totals
+            before = [self._branches[parent] for parent in parents]
+            self._branches = list(zip(tokens, totals, before, strict=True))
             if self._length == self._next_check:
                 self._look_for_loop()
 
-    def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] | set[int] = ()) -> None:
+    def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
         """End every live hypothesis without another token, but those that have ended with one."""
         for parent, total in enumerate(self.totals):
             if parent not in but:
@@ -119,7 +120,7 @@ class BeamSearch:
     def _is_enough(self, best_live: float) -> bool:
         """Whether the rule of `EarlyStop` ends the search. best_live: the best sum that would live on."""
         if self.options.early_stop is EarlyStop.FIRST:
-            return len(self._complete) >= self.options.num_to_complete
+            return len(self._complete) >= self._num_to_complete
         if len(self._complete) < self.options.num_hypotheses:
             return False
         self._complete = self._best_complete()
@@ -162,12 +163,14 @@ def advance_beams(
     chosen = np.array(rows)  # (searches, live)
     num_searches = len(searches)
     totals = np.array([search.totals for search in searches])  # (searches, live), float64
-    sums = log_probabilities[chosen, :k] + totals[:, :, None]  # (searches, live, k), float64
+    sums = (
+        log_probabilities.take(chosen, axis=0)[..., :k] + totals[:, :, None]
+    )  # (searches, live, k), float64
     sums = sums.reshape(num_searches, -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, :width]
     each = np.arange(num_searches)[:, None]
     best = sums[each, order].tolist()
-    tokens = ids[chosen, :k].reshape(num_searches, -1)[each, order].tolist()
+    tokens = ids.take(chosen, axis=0)[..., :k].reshape(num_searches, -1)[each, order].tolist()
     parents = (order // k).tolist()
     for search, *continuations in zip(searches, best, tokens, parents, strict=True):
         search.take(*continuations)

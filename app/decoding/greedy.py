@@ -60,17 +60,16 @@ class GreedySearch:
 
     def take(self, token: int, log_probability: float) -> None:
         """Follow the best candidate. At max_target_length only an end token still counts."""
-        length = len(self._ids)
         if token == self.eos_id:
             self._scores.append(log_probability)
             self.is_done = True
-        elif length == self.options.max_target_length:
+        elif len(self._ids) == self.options.max_target_length:
             self.end_as_it_stands(FinishReason.LENGTH)
         else:
             self._ids.append(token)
             self._scores.append(log_probability)
-            self.last_ids = [token]
-            if length + 1 == self._next_check:
+            self.last_ids[0] = token
+            if len(self._ids) == self._next_check:
                 self._look_for_loop()
 
     def end_as_it_stands(self, reason: FinishReason) -> None:

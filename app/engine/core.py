@@ -16,7 +16,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from app.decoding.scoring import rows_without_scores
-from app.decoding.search import advance
+from app.decoding.search import Search, advance
 from app.engine.limits import EngineLimits
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
@@ -194,12 +194,20 @@ class EngineCore:
         wants_distributions = wants_alignment = False
         for sequence in self.scheduler.running:
             search = sequence.search
-            num_candidates = max(num_candidates, search.num_candidates)
-            wants_distributions |= search.wants_distributions
-            wants_alignment |= search.wants_alignment
-            for row, token in zip(sequence.rows, search.last_ids, strict=True):
-                ids[row] = token
-                positions[row] = sequence.length
+            rows = sequence.rows
+            if search.num_candidates > num_candidates:
+                num_candidates = search.num_candidates
+            if search.wants_distributions:
+                wants_distributions = True
+            if search.wants_alignment:
+                wants_alignment = True
+            if len(rows) == 1:  # the usual one, and a loop costs more than what is in it
+                ids[rows[0]] = search.last_ids[0]
+                positions[rows[0]] = sequence.length
+            else:
+                for row, token in zip(rows, search.last_ids, strict=True):
+                    ids[row] = token
+                    positions[row] = sequence.length
         return StepInput(
             np.array(ids, dtype=np.int32),
             np.array(positions, dtype=np.int32),
@@ -227,24 +235,31 @@ class EngineCore:
             distributions=output.distributions,
             alignment=output.alignment,
         )
-        alive: list[Sequence] = []
+        branching: list[Sequence] = []
         for sequence in running:
             sequence.num_steps += 1
             sequence.length += 1
-            if not sequence.search.is_done:
-                alive.append(sequence)
-            elif sequence.search.has_looped:
-                sequence.begin_again_guarded()
-                stats.num_looped += 1
-                alive.append(sequence)
-            else:
-                self._finish(sequence, stats)
-        self._move_rows(alive)
+            search = sequence.search
+            if search.is_done:
+                search = self._finish_or_begin_again(sequence, stats)
+            if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
+                branching.append(sequence)
+        if branching:
+            self._move_rows(branching)
 
-    def _move_rows(self, alive: list[Sequence]) -> None:
+    def _finish_or_begin_again(self, sequence: Sequence, stats: StepStats) -> Search:
+        """What follows from a search that is done. Returns the sentence's search, a new one where it begins again."""
+        if sequence.search.has_looped:
+            sequence.begin_again_guarded()
+            stats.num_looped += 1
+        else:
+            self._finish(sequence, stats)
+        return sequence.search
+
+    def _move_rows(self, branching: list[Sequence]) -> None:
         """Each hypothesis' row gets its parent's cache; ended sentences' rows are free already."""
         reorders, spreads = RowCopies(), RowCopies()
-        for sequence in alive:
+        for sequence in branching:
             self.scheduler.slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
         if reorders:
             self._runner.reorder(*reorders.arrays())
