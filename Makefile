@@ -16,7 +16,7 @@ RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/
 FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON) $(wildcard app/runtime/native/*.cpp app/runtime/native/*.h)
 
-.PHONY: help serve test check bench-serving lock clean python
+.PHONY: help serve test check bench-serving bench-engine lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,9 @@ check: .venv-dev/ready ## ruff, mypy --strict, import contracts and house rules
 
 bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.serving --python .venv/bin/python $(BENCH_ARGS)
+
+bench-engine: .venv-dev/ready ## compare the engine with CTranslate2 for some minutes [BENCH_ARGS=...]
+	@.venv-dev/bin/python -m benchmarks.engine $(BENCH_ARGS)
 
 python: ## show the Python that the environments are built with
 	@$(FIND_PYTHON)

@@ -1,0 +1,177 @@
+"""The engine against CTranslate2: the same weights, in turns, in one run.
+
+Prints tables and writes JSON, and the same as Markdown beside it. Linux only; PyTorch and CTranslate2 are needed.
+
+    python -m benchmarks.engine --quick
+    python -m benchmarks.engine --bundle bundles/en-de --output benchmarks/results/engine.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from app.bundle import Bundle, Precision, load_bundle
+from app.errors import BundleError, SettingsError
+from app.settings import find_bundle, load_settings
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.breakdown import profile, where_time_goes
+from benchmarks.engine.cases import (
+    NUM_SENTENCES,
+    Case,
+    corpus_cases,
+    encode,
+    read_corpora,
+    real_cases,
+    synthetic_cases,
+)
+from benchmarks.engine.compare import Plan, compare, say
+from benchmarks.engine.floor import Machine, measure_machine, num_usable_threads
+from benchmarks.engine.rates import climb
+from benchmarks.engine.report import render
+from benchmarks.engine.weights import Prepared, discard, prepare, random_model, trained_model
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.serving import rounded
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
+PRECISIONS: list[Precision] = ["int8", "fp32"]
+READ_MB = (8, 16, 32, 64, 128, 256)
+QUICK_SIZES = (1, 8, 32)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--quick", action="store_true", help="about a minute: fewer sizes, one vocabulary, two backends")
+    add("--bundle", type=Path, help="trained weights for the real sentences (default: the bundled model)")
+    add("--data", type=Path, help="a folder of test.NAME.tsv.xz, whose sources are corpora too")
+    add("--output", type=Path, default=RESULT, help="JSON; the tables go beside it as .md")
+    add("--preset", default="base", help="sizes of the random weights (default: base)")
+    add("--vocab-sizes", default="", help="of the random weights (default: 8000,32000; quick: 8000)")
+    add("--precisions", default=",".join(PRECISIONS), help="(default: int8,fp32)")
+    add("--num-threads", type=int, default=num_usable_threads(), help="of both sides (default: one a core)")
+    add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
+    add("--num-rounds", type=int, default=0, help="turns of each side in a case (default: 5, quick: 3)")
+    add("--case-budget", type=float, default=6.0, metavar="S", help="no new turn after so many (default: 6)")
+    add("--num-corpus", type=int, default=500, help="most sentences of a corpus (default: 500)")
+    add(
+        "--arrivals",
+        type=float,
+        default=6.0,
+        metavar="S",
+        help="of arrivals at each rate; 0: none (default: 6)",
+    )
+
+
+def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
+    """Everything, as it goes into the JSON."""
+    plan = Plan(
+        args.num_threads,
+        args.num_rows,
+        args.num_rounds or (3 if args.quick else 5),
+        args.case_budget,
+        is_quick=args.quick,
+    )
+    machine = measure_machine(plan.num_threads, READ_MB)
+    say(f"measured: {rounded(asdict(machine))}")
+    result: dict[str, Any] = {"plan": asdict(plan), "measured": asdict(machine), "cases": [], "arrivals": []}
+    sizes = QUICK_SIZES if args.quick else ()
+    vocab_sizes = args.vocab_sizes or ("8000" if args.quick else "8000,32000")
+    precisions: list[Any] = args.precisions.split(",")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for vocab_size in map(int, vocab_sizes.split(",")):
+            model = random_model(args.preset, vocab_size)
+            for precision in precisions:
+                prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
+                cases = synthetic_cases(vocab_size, sizes=sizes or NUM_SENTENCES)
+                result["cases"] += measure_cases(prepared[0], cases, plan, machine)
+                discard(prepared)
+        corpora = encoded_corpora(bundle, args)
+        longest = bundle.manifest.max_target_length
+        trained = trained_model(bundle)
+        for precision in precisions:
+            prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
+            cases = real_cases(corpora["own"], longest, sizes=sizes or NUM_SENTENCES)
+            corpus = corpus_cases(corpora, longest)
+            rows = measure_cases(prepared[0], [*cases, *corpus], plan, machine)
+            result["cases"] += rows
+            if args.arrivals and precision == precisions[0]:
+                own = [row for row in rows if row["case"] == "corpus own"]
+                result["arrivals"] = climb(prepared[0], corpora["own"], own, plan, seconds=args.arrivals)
+            discard(prepared)
+    return result
+
+
+def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
+    """Ids of every corpus."""
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    texts = read_corpora(args.data, most=args.num_corpus)
+    longest = bundle.manifest.max_source_length
+    return {name: encode(tokenizer, own, most_subwords=longest) for name, own in texts.items()}
+
+
+def measure_cases(
+    prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine
+) -> list[dict[str, Any]]:
+    """Compare, then profile our side on the same cases."""
+    rows = compare(prepared, cases, plan, machine)
+    shares, operators = profile(prepared, cases, plan)
+    for row, each in zip(rows, shares, strict=True):
+        row["where"] = where_time_goes(row, each, plan.num_threads)
+        row["operators"] = operators
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write JSON and Markdown, print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    try:
+        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    except (BundleError, SettingsError) as error:
+        parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
+    given = sys.argv[1:] if arguments is None else arguments
+    started_at = time.perf_counter()
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.engine", *given]),
+        "commit": commit(),
+        "machine": {**describe_machine(), "vendor": cpu_vendor()},
+        "versions": {**versions(sys.executable), **package_versions()},
+        **measure(args, bundle),
+        "seconds": round(time.perf_counter() - started_at, 1),
+    }
+    result = rounded(result)
+    table = render(result)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    args.output.with_suffix(".md").write_text(table, "utf-8")
+    print(table)
+    return 0
+
+
+def cpu_vendor() -> str:
+    """As the processor names it; CTranslate2 packs its weights on `GenuineIntel` only."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
+
+
+def package_versions() -> dict[str, str]:
+    """Of what only this measurement needs."""
+    return {name: metadata.version(name) for name in ("ctranslate2", "torch")}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

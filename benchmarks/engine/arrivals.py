@@ -1,0 +1,112 @@
+"""Sentences that arrive one by one at random times (Poisson), and a batcher in front of an engine that has none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from benchmarks.engine.jobs import Answered
+
+Translate = Callable[[int], Awaitable[object]]
+
+
+async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> Answered:
+    """Call translate(i) when sentence i is due, whatever became of the ones before; wait limit_s after the last.
+
+    Latency counts from when a sentence was due, so that a loop that is late does not hide it.
+    """
+    loop = asyncio.get_running_loop()
+    latencies: list[float | None] = [None] * len(gaps_s)
+    late = []
+    tasks = []
+
+    async def answer(index: int, due: float) -> None:
+        await translate(index)
+        latencies[index] = time.perf_counter() - due
+
+    due = time.perf_counter()
+    for index, gap_s in enumerate(gaps_s):
+        due += gap_s
+        wait_s = due - time.perf_counter()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        late.append(max(0.0, time.perf_counter() - due))
+        tasks.append(loop.create_task(answer(index, due)))
+    _, pending = await asyncio.wait(tasks, timeout=limit_s)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    for task in set(tasks) - pending:
+        task.result()  # an error is an error
+    return Answered(latencies, late)
+
+
+class WindowBatcher:
+    """Sentences that came within window_s of the first one, at most max_size, are translated in one call.
+
+    A batch leaves when it is full, or when its window has passed and a worker is free: while all are busy it
+    grows, which is the most that a batcher can do for an engine that takes no newcomers into a running batch.
+    """
+
+    def __init__(
+        self,
+        translate_batch: Callable[[list[Any]], list[Any]],
+        *,
+        executor: Executor,
+        num_workers: int,
+        window_s: float,
+        max_size: int,
+    ) -> None:
+        self._translate_batch = translate_batch
+        self._executor = executor
+        self._num_free = num_workers
+        self._window_s = window_s
+        self._max_size = max_size
+        self._waiting: list[tuple[Any, asyncio.Future[Any], float]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def translate(self, sentence: Any) -> Any:
+        """One sentence, in whatever company its window brings."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((sentence, future, loop.time()))
+        self._leave()
+        return await future
+
+    def _leave(self) -> None:
+        """Send off what is due."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._num_free and self._waiting:
+            due = self._waiting[0][2] + self._window_s
+            if len(self._waiting) < self._max_size and loop.time() < due:
+                self._timer = loop.call_at(due, self._leave)
+                return
+            batch, self._waiting = self._waiting[: self._max_size], self._waiting[self._max_size :]
+            self._num_free -= 1
+            task = loop.create_task(self._run(batch))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _run(self, batch: list[tuple[Any, asyncio.Future[Any], float]]) -> None:
+        loop = asyncio.get_running_loop()
+        sentences = [sentence for sentence, _, _ in batch]
+        try:
+            results = await loop.run_in_executor(self._executor, self._translate_batch, sentences)
+        except RuntimeError as error:
+            results = [error] * len(batch)
+        for (_, future, _), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, RuntimeError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        self._num_free += 1
+        self._leave()

@@ -1,0 +1,102 @@
+"""Where our side's time goes: a profiled run of its own says how kernels share it, the measured run how much it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.engine.cases import Case
+from benchmarks.engine.compare import Plan, arguments_of
+from benchmarks.engine.jobs import Spent
+from benchmarks.engine.weights import Prepared
+from benchmarks.engine.worker import Worker
+
+RUNTIME = "between operators"
+PYTHON = "Python and binding"
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Seconds of a profiled case inside ONNX Runtime, by graph: kernels by category, and the whole runs.
+
+    binding_s: the binding's part of a run, which the caller waits for and the runtime does not see.
+    """
+
+    kernels_s: dict[str, dict[str, float]]
+    runs_s: dict[str, float]
+    binding_s: float
+
+
+def profile(prepared: Prepared, cases: list[Case], plan: Plan) -> tuple[list[Shares], dict[str, str]]:
+    """Run each case once, profiled, after once for warming up. Returns what was found and what operators count as."""
+    spent: list[tuple[Spent, Spent]] = []
+    with Worker("ours", {**arguments_of(prepared, plan), "is_profiled": True}) as worker:
+        for case in cases:
+            job = replace(case.job, num_calls=1, is_warmed=False)
+            spent.append((worker.translate(job).spent, worker.translate(job).spent))
+        profiled = worker.ask("profile")
+    shares = []
+    positions = {"encoder": 0, "decoder": 0}
+    for warming, counted in spent:
+        kernels: dict[str, dict[str, float]] = {}
+        runs_s: dict[str, float] = {}
+        for graph, position in positions.items():
+            start = position + _num_runs(warming, graph)
+            positions[graph] = start + _num_runs(counted, graph)
+            runs = profiled[graph][start : positions[graph]]
+            kernels[graph] = _sum([run["kernels_s"] for run in runs])
+            runs_s[graph] = sum(run["total_s"] for run in runs)
+        called_s = counted.encoder_s + counted.decoder_s
+        shares.append(Shares(kernels, runs_s, max(0.0, called_s - sum(runs_s.values()))))
+    return shares, profiled["operators"]
+
+
+def _num_runs(spent: Spent, graph: str) -> int:
+    return spent.num_decoder_runs if graph == "decoder" else spent.num_encoder_runs
+
+
+def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, seconds in part.items():
+            total[name] = total.get(name, 0.0) + seconds
+    return total
+
+
+def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> dict[str, Any]:
+    """Milliseconds a group by category, and three shares.
+
+    Kernels take what they take in the profiled run, at most the measured run's time inside ONNX Runtime; what is left
+    of that is between operators. Everything outside is Python and binding. python_share: of the whole;
+    step_python_share: what of a step, its encodings apart, is not spent in the decoder's graph. idle_share: of the
+    cores' time.
+    """
+    spent = row["spent"]
+    wall_s = row["calls_s"]
+    num_calls = row["num_calls"]
+    parts: dict[str, float] = {}
+    for graph, kernels in shares.kernels_s.items():
+        inside_s = spent[f"{graph}_s"] / num_calls
+        known_s = sum(kernels.values())
+        scale = min(1.0, inside_s / known_s) if known_s else 0.0
+        for name, seconds in kernels.items():
+            parts[name] = parts.get(name, 0.0) + seconds * scale
+        parts[RUNTIME] = parts.get(RUNTIME, 0.0) + inside_s - known_s * scale
+    binding_s = min(shares.binding_s, parts[RUNTIME])
+    outside_s = (wall_s - spent["encoder_s"] - spent["decoder_s"]) / num_calls
+    parts[RUNTIME] -= binding_s
+    parts[PYTHON] = outside_s + binding_s
+    step_s = (spent["step_s"] - spent["encode_s"]) / num_calls
+    step_binding_s = (
+        binding_s * spent["num_decoder_runs"] / max(1, spent["num_decoder_runs"] + spent["num_encoder_runs"])
+    )
+    scale_ms = 1e3 / row["num_groups"]
+    return {
+        "parts_ms": {
+            name: seconds * scale_ms for name, seconds in sorted(parts.items(), key=lambda p: -p[1])
+        },
+        "python_share": parts[PYTHON] / (wall_s / num_calls),
+        "step_ms": step_s / (spent["num_steps"] / num_calls) * 1e3,
+        "step_python_share": (step_s - spent["decoder_s"] / num_calls + step_binding_s) / step_s,
+        "idle_share": max(0.0, 1.0 - spent["cpu_s"] / (wall_s * num_threads)),
+    }

@@ -1,0 +1,122 @@
+"""What is measured: models, and on each of them the numbers of sentences, beams and texts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.jobs import Job
+from benchmarks.serving import read_sentences
+
+SOURCE_LENGTH, TARGET_LENGTH = 25, 30
+NUM_SENTENCES = (1, 8, 32, 128)
+BEAM_SIZES = (1, 4)
+# Groups of real sentences in one call, so that a case's lengths are mixed whatever the size of a group.
+NUM_GROUPS = {1: 24, 8: 8, 32: 4, 128: 2}
+SEED = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table: `name` says what is translated, `num_sentences` how many are given at once."""
+
+    name: str
+    num_sentences: int
+    job: Job
+
+    @property
+    def beam_size(self) -> int:
+        """Of its job."""
+        return self.job.beam_size
+
+    @property
+    def num_groups(self) -> int:
+        """Groups in one call."""
+        return len(self.job.groups)
+
+    @property
+    def is_corpus(self) -> bool:
+        """Whether it is a whole corpus in one call."""
+        return self.name.startswith("corpus")
+
+
+def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...] = NUM_SENTENCES) -> list[Case]:
+    """Sentences of random subwords, 25 each, that become 30 subwords each."""
+    rng = np.random.default_rng(SEED)
+    sentences = rng.integers(8, vocab_size, (max(sizes), SOURCE_LENGTH)).tolist()
+    return [
+        Case("25 to 30", size, Job([sentences[:size]], beam_size, TARGET_LENGTH, is_forced=True))
+        for beam_size in BEAM_SIZES
+        for size in sizes
+    ]
+
+
+def real_cases(
+    sentences: list[list[int]], max_target_length: int, *, sizes: tuple[int, ...] = NUM_SENTENCES
+) -> list[Case]:
+    """Real sentences, shuffled once, in groups of each size; they end by themselves."""
+    shuffled = shuffle(sentences)
+    cases = []
+    for beam_size in BEAM_SIZES:
+        for size in sizes:
+            groups = [shuffled[start : start + size] for start in range(0, size * NUM_GROUPS[size], size)]
+            cases.append(Case("sentences", size, Job(groups, beam_size, max_target_length, is_forced=False)))
+    return cases
+
+
+def corpus_cases(corpora: dict[str, list[list[int]]], max_target_length: int) -> list[Case]:
+    """Each corpus in one call."""
+    return [
+        Case(
+            f"corpus {name}",
+            len(sentences),
+            Job([shuffle(sentences)], beam_size, max_target_length, is_forced=False),
+        )
+        for name, sentences in corpora.items()
+        for beam_size in BEAM_SIZES
+    ]
+
+
+def shorter(case: Case) -> Job:
+    """A case's job in a fraction of the time, for trying settings: forced to a third, or some of its groups."""
+    job = case.job
+    if job.is_forced:
+        return replace(job, max_target_length=job.max_target_length // 3)
+    if case.is_corpus:
+        return replace(job, groups=[job.groups[0][:192]], is_warmed=False)
+    return replace(job, groups=job.groups[: max(1, len(job.groups) // 4)])
+
+
+def shuffle(sentences: list[list[int]]) -> list[list[int]]:
+    """The same in one random order."""
+    shuffled = list(sentences)
+    random.Random(SEED).shuffle(shuffled)
+    return shuffled
+
+
+def read_corpora(data: Path | None, *, most: int) -> dict[str, list[str]]:
+    """The project's own sentences, and of each `test.NAME.tsv.xz` in a folder the sources: the first `most`."""
+    corpora = {"own": read_sentences()[:most]}
+    for path in sorted(data.glob("test.*.tsv.xz")) if data else ():
+        corpora[path.name.split(".")[1]] = [source for source, _ in read_pairs(path)][:most]
+    return corpora
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Source and target of each line of a compressed table."""
+    import lzma
+
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    return [(row[0], row[1]) for row in rows]
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
+    """Ids of each text that fits the model; texts with many runs of unknown characters do not."""
+    fitting = [text for text in texts if tokenizer.num_carried(text) <= 8]
+    encoded = [list(tokenizer.encode(text).ids) for text in fitting]
+    return [ids for ids in encoded if len(ids) <= most_subwords]

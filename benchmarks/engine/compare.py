@@ -1,0 +1,159 @@
+"""Both sides in turns on the same cases: times, ratio, where our time went, and the floor."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from app.bundle import MANIFEST, Manifest
+from benchmarks.engine.cases import Case
+from benchmarks.engine.floor import Machine, floor_of
+from benchmarks.engine.jobs import Done, Job
+from benchmarks.engine.search import Choice, PeerPool
+from benchmarks.engine.weights import QUANTIZATION, Prepared
+from benchmarks.engine.worker import Worker
+
+# A turn has so many calls that it lasts about so long; the threads of the side that has just run may spin for a
+# few milliseconds longer.
+TURN_S = 0.4
+REST_S = 0.03
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured: turns of each side, and seconds after which a case gets no more of them."""
+
+    num_threads: int
+    num_rows: int
+    num_rounds: int
+    case_budget_s: float
+    is_quick: bool
+
+
+def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine) -> list[dict[str, Any]]:
+    """Every case on one model in one precision."""
+    manifest = Manifest.model_validate_json((prepared.ours / MANIFEST).read_bytes())
+    pool = PeerPool(
+        str(prepared.peer),
+        QUANTIZATION[prepared.precision],
+        num_threads=plan.num_threads,
+        is_quick=plan.is_quick,
+    )
+    rows = []
+    try:
+        with Worker("ours", arguments_of(prepared, plan)) as ours:
+            for case in cases:
+                found = pool.search(case)
+                job, turns = _take_turns(ours, pool, case, found.choice, plan)
+                done = merged([turn[0] for turn in turns])
+                row = {
+                    "model": prepared.name,
+                    "precision": prepared.precision,
+                    "case": case.name,
+                    "num_sentences": case.num_sentences,
+                    "num_groups": case.num_groups,
+                    "beam_size": case.beam_size,
+                    "max_target_length": case.job.max_target_length,
+                    **_times(turns, case),
+                    "peer_choice": found.choice.describe(),
+                    "peer_tried": found.tried,
+                    "calls_a_turn": job.num_calls,
+                    "equal_ids": _share_equal(turns[-1], is_forced=job.is_forced),
+                    "calls_s": sum(done.times_s),
+                    "num_calls": len(done.times_s),
+                    "spent": asdict(done.spent),
+                    "floor": asdict(floor_of(manifest, prepared.precision, machine, job, done)),
+                }
+                rows.append(row)
+                say(line_of(row))
+    finally:
+        pool.close()
+    return rows
+
+
+def arguments_of(prepared: Prepared, plan: Plan) -> dict[str, Any]:
+    """Of our side's worker."""
+    return {
+        "bundle": str(prepared.ours),
+        "precision": prepared.precision,
+        "num_rows": plan.num_rows,
+        "num_threads": plan.num_threads,
+    }
+
+
+def _take_turns(
+    ours: Worker, pool: PeerPool, case: Case, choice: Choice, plan: Plan
+) -> tuple[Job, list[tuple[Done, Done]]]:
+    """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
+    started_at = time.perf_counter()
+    once = replace(case.job, num_calls=1)
+    slowest_s = max(ours.translate(once).times_s[0], pool.translate(once, choice).times_s[0])
+    job = replace(
+        case.job, num_calls=max(1, min(10, round(TURN_S / slowest_s))), is_warmed=slowest_s < TURN_S
+    )
+    turns: list[tuple[Done, Done]] = []
+    while len(turns) < plan.num_rounds:
+        if len(turns) >= 2 and time.perf_counter() - started_at > plan.case_budget_s:
+            break
+        time.sleep(REST_S)
+        if len(turns) % 2:
+            theirs = pool.translate(job, choice)
+            time.sleep(REST_S)
+            turns.append((ours.translate(job), theirs))
+        else:
+            own = ours.translate(job)
+            time.sleep(REST_S)
+            turns.append((own, pool.translate(job, choice)))
+    return job, turns
+
+
+def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
+    """Medians over all calls, in milliseconds a group, and the ratio: above 1 where our side is quicker."""
+    scale = 1e3 / case.num_groups
+    own = [statistics.median(turn[0].times_s) for turn in turns]
+    theirs = [statistics.median(turn[1].times_s) for turn in turns]
+    ratios = [their / our for our, their in zip(own, theirs, strict=True)]
+    ours_s, theirs_s = (statistics.median(t for turn in turns for t in turn[side].times_s) for side in (0, 1))
+    return {
+        "ours_ms": ours_s * scale,
+        "peer_ms": theirs_s * scale,
+        "ratio": theirs_s / ours_s,
+        "ratio_least": min(ratios),
+        "ratio_most": max(ratios),
+        "num_rounds": len(turns),
+        "sentences_per_s": case.num_sentences * case.num_groups / ours_s,
+        "peer_sentences_per_s": case.num_sentences * case.num_groups / theirs_s,
+    }
+
+
+def _share_equal(turn: tuple[Done, Done], *, is_forced: bool) -> float | None:
+    """Sentences of which both sides say the same. Forced lengths differ by the last subword."""
+    if is_forced:
+        return None
+    pairs = list(zip(turn[0].ids, turn[1].ids, strict=True))
+    return sum(own == their for own, their in pairs) / len(pairs)
+
+
+def merged(turns: list[Done]) -> Done:
+    """All of one side's turns as one: every call's time, and everything spent."""
+    spent = [asdict(turn.spent) for turn in turns]
+    total = {name: sum(each[name] for each in spent) for name in spent[0]}
+    times = [time_s for turn in turns for time_s in turn.times_s]
+    return Done(times, turns[-1].ids, replace(turns[0].spent, **total))
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row as it is printed when it is known."""
+    return (
+        f"{row['model']:<12} {row['precision']} {row['case']:<16} n={row['num_sentences']:<4} "
+        f"beam={row['beam_size']} ours {row['ours_ms']:8.1f} ms  peer {row['peer_ms']:8.1f} ms  "
+        f"ratio {row['ratio']:.2f} ({row['ratio_least']:.2f}-{row['ratio_most']:.2f})  {row['peer_choice']}"
+    )
+
+
+def say(line: str) -> None:
+    """Progress, apart from the result."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,185 @@
+"""How fast this machine could be: bytes over bandwidth, multiply-adds over the rate of products, both measured.
+
+What is measured is what numpy and ONNX Runtime's own product reach, which is at most what the machine can do: a
+side that uses it better shows a share of the floor above 1.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from app.bundle import Manifest, Precision
+from benchmarks.engine.jobs import Done, Job
+
+WEIGHT_BYTES: dict[Precision, int] = {"int8": 1, "fp16": 2, "fp32": 4}
+CACHE_BYTES = {"float32": 4, "float16": 2, "int8": 1}
+# Rows, inputs and outputs of the product that the rate is measured with.
+PRODUCT = (512, 2048, 2048)
+MEASURING_S = 0.4
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured with all threads: bytes/s by size of what is read again and again, multiply-adds/s by precision."""
+
+    num_threads: int
+    bytes_per_s: dict[str, float]
+    products_per_s: dict[str, float]
+
+    def bandwidth(self, num_bytes: int) -> float:
+        """Of the measured size that is nearest."""
+        nearest = min(self.bytes_per_s, key=lambda size: abs(int(size) - num_bytes / 2**20))
+        return self.bytes_per_s[nearest]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least that a case can take, by what bounds each part; seconds."""
+
+    weights_gb: float
+    cache_gb: float
+    products_g: float
+    attention_g: float
+    seconds: float
+
+
+def measure_machine(num_threads: int, sizes_mb: tuple[int, ...]) -> Machine:
+    """A second or two. sizes_mb: of what is read, the weights' own."""
+    return Machine(
+        num_threads,
+        {str(size): _bytes_per_s(size * 2**20, num_threads) for size in sizes_mb},
+        {precision: _products_per_s(precision, num_threads) for precision in ("int8", "fp32")},
+    )
+
+
+def _bytes_per_s(num_bytes: int, num_threads: int) -> float:
+    """The best of several readings: each thread finds the maximum of its part, which numpy does without its lock."""
+    parts = [np.zeros(num_bytes // num_threads // 64 * 8, np.int64) for _ in range(num_threads)]
+    best = 0.0
+    with ThreadPoolExecutor(num_threads) as executor:
+        until = time.perf_counter() + MEASURING_S
+        while time.perf_counter() < until:
+            started_at = time.perf_counter()
+            list(executor.map(np.max, parts))
+            best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - started_at))
+    return best
+
+
+def _products_per_s(precision: str, num_threads: int) -> float:
+    """The best of several products by ONNX Runtime's own kernel, weights constant and so packed."""
+    rows, inputs, outputs = PRODUCT
+    rng = np.random.default_rng(0)
+    x: NDArray[Any]
+    float_weights = rng.normal(size=(inputs, outputs)).astype(np.float32)
+    if precision == "int8":
+        node = helper.make_node(
+            "MatMulIntegerToFloat",
+            ["x", "w", "x_scale", "w_scale", "x_zero"],
+            ["y"],
+            domain="com.microsoft",
+        )
+        constants = {
+            "w": rng.integers(-127, 128, (inputs, outputs)).astype(np.int8),
+            "x_scale": np.float32(0.01),
+            "w_scale": np.full(outputs, 0.01, np.float32),
+            "x_zero": np.uint8(128),
+        }
+        x = rng.integers(0, 256, (rows, inputs)).astype(np.uint8)
+        dtype = TensorProto.UINT8
+    else:
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+        constants = {"w": float_weights}
+        x = float_weights[:rows]
+        dtype = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", dtype, [rows, inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, outputs])],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    best = 0.0
+    until = time.perf_counter() + MEASURING_S
+    while time.perf_counter() < until:
+        started_at = time.perf_counter()
+        session.run(None, {"x": x})
+        best = max(best, rows * inputs * outputs / (time.perf_counter() - started_at))
+    return best
+
+
+def decoder_bytes(manifest: Manifest, precision: Precision) -> int:
+    """Weights that a decoder step reads: its layers' and the projection's."""
+    return _decoder_weights(manifest) * WEIGHT_BYTES[precision]
+
+
+def _decoder_weights(manifest: Manifest) -> int:
+    """Self-attention 4 d^2, attention to the source 2 d^2 (its keys and values are the encoder's), FFN 2 d f."""
+    size = manifest.dimensions
+    layer = 6 * size.d_model**2 + 2 * size.d_model * size.d_ff
+    return size.num_decoder_layers * layer + size.vocab_size * size.d_model
+
+
+def _encoder_weights(manifest: Manifest) -> int:
+    """4 d^2 + 2 d f a layer, and every decoder layer's keys and values, 2 d^2."""
+    size = manifest.dimensions
+    layer = 4 * size.d_model**2 + 2 * size.d_model * size.d_ff
+    return size.num_encoder_layers * layer + size.num_decoder_layers * 2 * size.d_model**2
+
+
+def floor_of(manifest: Manifest, precision: Precision, machine: Machine, job: Job, done: Done) -> Floor:
+    """The floor of one call. Weights are read once a step and once an encoding of many sentences.
+
+    Cache: each row's own keys and values up to its position, each sentence's once a step, whatever its beam. Products
+    of weights run at their precision's rate, those of attention, which are fp32 everywhere, at the rate of fp32.
+    """
+    size = manifest.dimensions
+    sources = [ids for group in job.groups for ids in group]
+    steps = [job.max_target_length if job.is_forced else len(ids) + 1 for ids in done.ids]
+    num_calls = max(1, len(done.times_s))
+    num_steps, num_rows = done.spent.num_steps / num_calls, done.spent.num_rows / num_calls
+    source_tokens = sum(map(len, sources))
+    own_columns = sum(length * (length + 1) / 2 for length in steps) * job.beam_size
+    cross_columns = sum(length * len(ids) for length, ids in zip(steps, sources, strict=True))
+    column_bytes = 2 * size.num_decoder_layers * size.d_model * _cache_bytes(manifest, precision)
+    weights_bytes = num_steps * decoder_bytes(manifest, precision) + len(job.groups) * (
+        _encoder_weights(manifest) * WEIGHT_BYTES[precision]
+    )
+    cache_bytes = column_bytes * (own_columns + cross_columns)
+    products = num_rows * _decoder_weights(manifest) + source_tokens * _encoder_weights(manifest)
+    attention = 2 * size.d_model * size.num_decoder_layers * (
+        own_columns + job.beam_size * cross_columns
+    ) + 2 * size.d_model * size.num_encoder_layers * sum(len(ids) ** 2 for ids in sources)
+    reading_s = (weights_bytes + cache_bytes) / machine.bandwidth(decoder_bytes(manifest, precision))
+    computing_s = products / machine.products_per_s[precision] + attention / machine.products_per_s["fp32"]
+    return Floor(
+        weights_bytes / 1e9, cache_bytes / 1e9, products / 1e9, attention / 1e9, max(reading_s, computing_s)
+    )
+
+
+def _cache_bytes(manifest: Manifest, precision: Precision) -> int:
+    """Of one number in a cache, as the decoder's graph declares it."""
+    specs = manifest.variants[precision].decoder.inputs
+    dtype = next((spec.dtype for spec in specs if "key" in spec.name), "float32")
+    return CACHE_BYTES[dtype]
+
+
+def num_usable_threads() -> int:
+    """One a core that this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,173 @@
+"""Our side: the engine as the server runs it, over the server's own runner, all of its Python included."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from app.bundle import MANIFEST, Bundle, Manifest, Precision
+from app.decoding.options import DecodingOptions, LengthPenalty
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.sequence import SequenceResult
+from app.engine.stats import StepStats
+from app.runtime.ort_runner import load_runner
+from benchmarks.engine.arrivals import let_arrive
+from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
+
+FOREVER = 1e18
+# Everything that is given at once waits in the engine: its bounds on that are not what is measured.
+LIMITS = EngineLimits(max_pending_sentences=1 << 20, max_pending_tokens=1 << 30)
+
+
+class RuntimeClock:
+    """Seconds inside ONNX Runtime's own call, by graph, and how often it was called.
+
+    Stands in the class, so it sees every session of this process; a session's graph is known by its inputs.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = {"encoder": 0.0, "decoder": 0.0}
+        self.num_runs = {"encoder": 0, "decoder": 0}
+        self._graphs: dict[int, str] = {}
+
+    def install(self) -> None:
+        """Time every run from here on."""
+        run: Callable[..., Any] = onnxruntime.InferenceSession.run_with_iobinding
+
+        def timed(session: Any, *arguments: Any, **named: Any) -> Any:
+            started_at = time.perf_counter()
+            result = run(session, *arguments, **named)
+            ended_at = time.perf_counter()
+            graph = self._graphs.get(id(session)) or self._graph_of(session)
+            self.seconds[graph] += ended_at - started_at
+            self.num_runs[graph] += 1
+            return result
+
+        onnxruntime.InferenceSession.run_with_iobinding = timed
+
+    def _graph_of(self, session: Any) -> str:
+        """The decoder is the graph that is asked for candidates."""
+        is_decoder = any(value.name == "num_candidates" for value in session.get_inputs())
+        graph = self._graphs[id(session)] = "decoder" if is_decoder else "encoder"
+        return graph
+
+
+class Ours:
+    """One engine over one variant of a model, on an event loop of its own."""
+
+    def __init__(self, bundle: str, precision: Precision, num_rows: int, num_threads: int) -> None:
+        folder = Path(bundle)
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        self._clock = RuntimeClock()
+        self._clock.install()
+        runner = load_runner(
+            Bundle(folder, manifest, ()),
+            precision=precision,
+            device="cpu",
+            num_rows=num_rows,
+            num_threads=num_threads,
+        )
+        self._steps: list[StepStats] = []
+        self._asyncio = asyncio.Runner()
+        self._engine = Engine(runner, settings=LIMITS, on_steps=self._steps.extend)
+        self._asyncio.run(self._start())
+
+    async def _start(self) -> None:
+        self._engine.start()
+
+    def close(self) -> None:
+        """Stop the engine's thread."""
+        self._asyncio.run(self._engine.close(drain_timeout_s=0.0))
+        self._asyncio.close()
+
+    def translate(self, job: Job) -> Done:
+        """Translate and time: a group's sentences are submitted at once and awaited together."""
+        return self._asyncio.run(self._translate(job))
+
+    async def _translate(self, job: Job) -> Done:
+        options = options_of(job.beam_size, job.max_target_length)
+        times: list[float] = []
+        results: list[SequenceResult] = []
+        if job.is_warmed:
+            await self._call(job.groups, options)
+        before, cpu_before = self._counts(), time.process_time()
+        for _ in range(job.num_calls):
+            started_at = time.perf_counter()
+            results = await self._call(job.groups, options)
+            times.append(time.perf_counter() - started_at)
+        cpu_s = time.process_time() - cpu_before
+        if job.is_forced and {result.num_steps for result in results} != {job.max_target_length}:
+            raise RuntimeError("a sentence of a forced length took another number of steps")
+        ids = [list(result.hypotheses[0].ids) for result in results]
+        return Done(times, ids, self._spent(before, cpu_s))
+
+    async def _call(self, groups: list[list[list[int]]], options: DecodingOptions) -> list[SequenceResult]:
+        results = []
+        for number, group in enumerate(groups):
+            futures = [
+                self._engine.submit(ids, options, request_id=str(number), caller="", deadline=FOREVER)
+                for ids in group
+            ]
+            results += await asyncio.gather(*futures)
+        return results
+
+    def _counts(self) -> Spent:
+        """Clears the steps: what is counted next is what comes."""
+        self._steps.clear()
+        return Spent(
+            encoder_s=self._clock.seconds["encoder"],
+            decoder_s=self._clock.seconds["decoder"],
+            num_encoder_runs=self._clock.num_runs["encoder"],
+            num_decoder_runs=self._clock.num_runs["decoder"],
+        )
+
+    def _spent(self, before: Spent, cpu_s: float) -> Spent:
+        if self._clock.num_runs["decoder"] == before.num_decoder_runs:
+            raise RuntimeError("no decoder run was seen: the runner calls ONNX Runtime in another way")
+        return Spent(
+            num_steps=sum(step.num_rows > 0 for step in self._steps),
+            num_rows=sum(step.num_rows for step in self._steps),
+            step_s=sum(step.step_time_s for step in self._steps),
+            encode_s=sum(step.encode_time_s for step in self._steps),
+            encoder_s=self._clock.seconds["encoder"] - before.encoder_s,
+            decoder_s=self._clock.seconds["decoder"] - before.decoder_s,
+            num_encoder_runs=self._clock.num_runs["encoder"] - before.num_encoder_runs,
+            num_decoder_runs=self._clock.num_runs["decoder"] - before.num_decoder_runs,
+            cpu_s=cpu_s,
+        )
+
+    def arrive(self, arrivals: Arrivals) -> Answered:
+        """Let sentences arrive: each sentence is submitted when it arrives."""
+        options = options_of(arrivals.beam_size, arrivals.max_target_length)
+        self._steps.clear()
+
+        async def translate(index: int) -> object:
+            ids = arrivals.sentences[index]
+            return await self._engine.submit(ids, options, request_id=str(index), caller="", deadline=FOREVER)
+
+        return self._asyncio.run(let_arrive(translate, arrivals.gaps_s, limit_s=arrivals.limit_s))
+
+
+def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:
+    """The other side's rules: hypotheses weighed by length^alpha, so many decoder steps at most.
+
+    A step that may only end the hypothesis is one of them, so there is one subword less.
+    """
+    return DecodingOptions(
+        beam_size=beam_size,
+        length_penalty=LengthPenalty.POWER,
+        alpha=ALPHA if beam_size > 1 else 0.0,
+        max_target_length=max_target_length - 1,
+    )
+
+
+def num_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))

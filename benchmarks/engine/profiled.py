@@ -1,0 +1,116 @@
+"""Where time goes inside ONNX Runtime: its own profile, by operator, by run and by graph."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+# What an operator is counted as. The native kernels are whole sub-layers; the other graphs are made of ONNX
+# Runtime's own operators. Whatever is not named here is `other`: sums, copies, shapes, casts.
+CATEGORIES = {
+    "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
+    "cross-attention sub-layer": ("CrossAttentionStep", "AlignedCrossAttentionStep"),
+    "feed-forward sub-layer": ("FeedForward",),
+    "projection and top-k": ("Candidates",),
+    "cross keys and values": ("WriteCrossCache",),
+    "embedding": ("Embed", "Gather"),
+    "matrix products": (
+        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger", "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul", "MatMulNBits",
+    ),
+    "attention": ("GroupQueryAttention", "MultiHeadAttention", "Attention"),
+    "normalisation": ("LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"),
+    "top-k": ("TopK", "LogSoftmax", "ReduceMax", "GatherND", "GatherElements", "ArgMax"),
+    "quantisation": ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Abs", "ReduceAbsMax"),
+}  # fmt: skip
+OTHER = "other operators"
+_CATEGORY_OF = {name: category for category, names in CATEGORIES.items() for name in names}
+
+
+def category_of(operator: str) -> str:
+    """The category that an operator's time counts to."""
+    return _CATEGORY_OF.get(operator, OTHER)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a graph: seconds inside ONNX Runtime in all, and in kernels by category."""
+
+    total_s: float
+    kernels_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """The runs of each graph in the order in which they were made, and the operators that were seen."""
+
+    encoder: list[Run]
+    decoder: list[Run]
+    operators: dict[str, str]
+
+
+class Profile:
+    """Has every session that is made from here on profile itself."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._sessions: list[Any] = []
+        make: Callable[..., Any] = onnxruntime.InferenceSession.__init__
+
+        def made(session: Any, model: Any, options: Any = None, *arguments: Any, **named: Any) -> None:
+            options = options or onnxruntime.SessionOptions()
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(self._folder.name) / f"session{len(self._sessions)}")
+            make(session, model, options, *arguments, **named)
+            self._sessions.append(session)
+
+        onnxruntime.InferenceSession.__init__ = made
+
+    def end(self) -> Profiled:
+        """Stop profiling and read what was written. Where a graph was loaded twice, its runs follow one another."""
+        runs: dict[str, list[Run]] = {"encoder": [], "decoder": []}
+        operators: dict[str, str] = {}
+        for session in self._sessions:
+            is_decoder = any(value.name == "num_candidates" for value in session.get_inputs())
+            events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+            runs["decoder" if is_decoder else "encoder"] += runs_of(events)
+            operators |= {name: category_of(name) for name in operators_of(events)}
+        self._folder.cleanup()
+        return Profiled(runs["encoder"], runs["decoder"], operators)
+
+
+def operators_of(events: list[dict[str, Any]]) -> set[str]:
+    """The operators that ran."""
+    return {str(event["args"]["op_name"]) for event in events if _is_kernel(event)}
+
+
+def runs_of(events: list[dict[str, Any]]) -> list[Run]:
+    """The runs in a profile, in their order; a kernel belongs to the run during which it began."""
+    whole = sorted((event for event in events if event.get("name") == "model_run"), key=_start)
+    kernels = sorted((event for event in events if _is_kernel(event)), key=_start)
+    found = []
+    position = 0
+    for run in whole:
+        end = run["ts"] + run["dur"]
+        seconds: dict[str, float] = {}
+        while position < len(kernels) and kernels[position]["ts"] <= end:
+            event = kernels[position]
+            category = category_of(event["args"]["op_name"])
+            seconds[category] = seconds.get(category, 0.0) + event["dur"] / 1e6
+            position += 1
+        found.append(Run(run["dur"] / 1e6, seconds))
+    return found
+
+
+def _start(event: dict[str, Any]) -> float:
+    return float(event["ts"])
+
+
+def _is_kernel(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time")

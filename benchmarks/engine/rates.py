@@ -1,0 +1,155 @@
+"""The highest rate of arrivals at which nearly everybody is answered soon: both sides climb in turns."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine.cases import SEED, shuffle
+from benchmarks.engine.compare import REST_S, Plan, arguments_of, say
+from benchmarks.engine.jobs import Answered, Arrivals, PeerSettings
+from benchmarks.engine.search import Choice, PeerPool
+from benchmarks.engine.weights import QUANTIZATION, Prepared
+from benchmarks.engine.worker import Worker
+
+LIMIT_S = 1.0  # of the 95th percentile
+COARSE, FINE = 1.3, 1.07
+MOST_TRIALS = 14
+# The first rate, as a share of what the side translates a second when it is given everything at once.
+FIRST_SHARE = 0.5
+
+
+class Ladder:
+    """Rates from low to high: in coarse steps until one fails, then in fine steps from the last that held."""
+
+    def __init__(self, first: float) -> None:
+        self.rate = first
+        self.highest = 0.0
+        self.trials: list[dict[str, float | None]] = []
+        self._failed = math.inf
+        self._step = COARSE
+
+    @property
+    def is_done(self) -> bool:
+        """The next step would reach a rate that failed, or enough was tried."""
+        return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
+
+    def tell(self, answered: Answered) -> None:
+        """What became of the arrivals at `rate`; moves on to the next."""
+        p95 = percentile(answered, 0.95)
+        self.trials.append({
+            "rate": self.rate,
+            "p50_s": finite(percentile(answered, 0.5)),
+            "p95_s": finite(p95),
+            "num_sentences": len(answered.latencies_s),
+            "sent_late_p99_s": sorted(answered.sent_late_s)[int(0.99 * len(answered.sent_late_s))],
+        })  # fmt: skip
+        if p95 <= LIMIT_S:
+            self.highest = self.rate
+            self.rate *= self._step
+            return
+        self._failed = self.rate
+        if not self.highest:
+            self.rate /= 2.0
+        elif self._step == COARSE:
+            self._step = FINE
+            self.rate = self.highest * FINE
+
+
+def percentile(answered: Answered, share: float) -> float:
+    """Of the latencies; infinite where it falls among those that were not answered."""
+    latencies = sorted(math.inf if each is None else each for each in answered.latencies_s)
+    return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def arrivals_at(
+    rate: float, sentences: list[list[int]], *, beam_size: int, max_target_length: int, seconds: float
+) -> Arrivals:
+    """So many seconds of Poisson arrivals; at every rate the same numbers, stretched."""
+    count = max(20, round(rate * seconds))
+    gaps = np.random.default_rng(SEED).exponential(1.0, count) / rate
+    repeated = sentences * -(-count // len(sentences))
+    return Arrivals(repeated[:count], gaps.tolist(), beam_size, max_target_length, limit_s=2 * LIMIT_S)
+
+
+def climb(
+    prepared: Prepared,
+    sentences: list[list[int]],
+    corpus_rows: list[dict[str, Any]],
+    plan: Plan,
+    *,
+    seconds: float,
+) -> list[dict[str, Any]]:
+    """For each beam: the highest rate of each side. corpus_rows: what each side did when given everything at once."""
+    pool = PeerPool(
+        str(prepared.peer),
+        QUANTIZATION[prepared.precision],
+        num_threads=plan.num_threads,
+        is_quick=plan.is_quick,
+    )
+    found = []
+    try:
+        with Worker("ours", arguments_of(prepared, plan)) as ours:
+            for row in corpus_rows:
+                shared = {
+                    "sentences": shuffle(sentences),
+                    "beam_size": row["beam_size"],
+                    "max_target_length": row["max_target_length"],
+                }
+                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=plan.num_threads)
+                ladders = {
+                    "ours": Ladder(row["sentences_per_s"] * FIRST_SHARE),
+                    "peer": Ladder(row["peer_sentences_per_s"] * FIRST_SHARE),
+                }
+                while not all(ladder.is_done for ladder in ladders.values()):
+                    for name, ladder in ladders.items():
+                        if ladder.is_done:
+                            continue
+                        arrivals = arrivals_at(ladder.rate, seconds=seconds, **shared)
+                        time.sleep(REST_S)
+                        worker = ours if name == "ours" else pool.worker(choice.backend)
+                        ladder.tell(worker.arrive(arrivals, None if name == "ours" else choice.settings))
+                found.append(_result(prepared, row, ladders, choice))
+                say(f"arrivals {found[-1]['ours_per_s']:.0f}/s, peer {found[-1]['peer_per_s']:.0f}/s")
+    finally:
+        pool.close()
+    return found
+
+
+def _choose(
+    pool: PeerPool, row: dict[str, Any], shared: dict[str, Any], *, seconds: float, num_threads: int
+) -> Choice:
+    """The corpus' backend, with the threads that answer sooner at a rate near the most that it can do."""
+    best = row["peer_tried"][0]["backend"]
+    found = []
+    for inter, intra in sorted({(1, num_threads), (num_threads, 1)}):
+        choice = Choice(best, PeerSettings(inter, intra))
+        arrivals = arrivals_at(0.8 * row["peer_sentences_per_s"], seconds=seconds, **shared)
+        answered = pool.worker(best).arrive(arrivals, choice.settings)
+        found.append((percentile(answered, 0.95), percentile(answered, 0.5), inter, choice))
+    return min(found, key=lambda each: each[:3])[3]
+
+
+def _result(
+    prepared: Prepared, row: dict[str, Any], ladders: dict[str, Ladder], choice: Choice
+) -> dict[str, Any]:
+    own, their = ladders["ours"].highest, ladders["peer"].highest
+    return {
+        "model": prepared.name,
+        "precision": prepared.precision,
+        "beam_size": row["beam_size"],
+        "ours_per_s": own,
+        "peer_per_s": their,
+        "ratio": own / their if their else None,
+        "peer_choice": choice.describe(),
+        "ours_trials": ladders["ours"].trials,
+        "peer_trials": ladders["peer"].trials,
+    }

@@ -1,0 +1,109 @@
+"""CTranslate2's best settings for a case, found by trying them on a shorter job, and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.engine.cases import Case, shorter
+from benchmarks.engine.jobs import Done, Job, PeerSettings
+from benchmarks.engine.worker import Worker
+
+# Chosen from the environment when CTranslate2 is imported, so each is a process of its own.
+BACKENDS: dict[str, dict[str, str]] = {
+    "default": {},
+    "CT2_USE_MKL=0": {"CT2_USE_MKL": "0"},
+    "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
+    "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
+}
+# Which threads are quickest depends on the group while it is small; from here on, what took more than HOPELESS
+# times the best one's time is not tried for a larger group any more.
+SETTLED_FROM = 8
+HOPELESS = 1.4
+CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend with settings."""
+
+    backend: str
+    settings: PeerSettings
+
+    def describe(self) -> str:
+        """In a few words, for a table."""
+        own = self.settings
+        batch = f", {own.max_batch_size} {own.batch_type}" if own.max_batch_size else ""
+        return f"{self.backend}: {own.inter_threads} x {own.intra_threads}{batch}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The choice for a case, and what was tried, best first: seconds of the shorter job."""
+
+    choice: Choice
+    tried: list[dict[str, Any]]
+
+
+class PeerPool:
+    """CTranslate2 with one model, in a process for each backend."""
+
+    def __init__(self, model: str, compute_type: str, *, num_threads: int, is_quick: bool) -> None:
+        self._arguments = {"model": model, "compute_type": compute_type}
+        self._num_threads = num_threads
+        self._backends = list(BACKENDS)[:2] if is_quick else list(BACKENDS)
+        self._workers: dict[str, Worker] = {}
+        self._hopeful: dict[int, set[tuple[str, int]]] = {}
+
+    def worker(self, backend: str) -> Worker:
+        """The process of a backend, started when it is first asked for."""
+        if backend not in self._workers:
+            self._workers[backend] = Worker("peer", self._arguments, BACKENDS[backend])
+        return self._workers[backend]
+
+    def translate(self, job: Job, choice: Choice) -> Done:
+        """Run a job."""
+        return self.worker(choice.backend).translate(job, choice.settings)
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers.values():
+            worker.close()
+
+    def search(self, case: Case) -> Found:
+        """Try every choice that is not hopeless. Cases come in the order of their size, by beam."""
+        job = shorter(case)
+        found = [(min(self.translate(job, choice).times_s), choice) for choice in self._choices(case)]
+        found.sort(key=lambda each: each[0])
+        best = found[0][0]
+        if case.num_sentences >= SETTLED_FROM:
+            self._hopeful[case.beam_size] = {
+                (choice.backend, choice.settings.inter_threads)
+                for seconds, choice in found
+                if seconds <= HOPELESS * best
+            }
+        tried = [
+            {"backend": choice.backend, **asdict(choice.settings), "seconds": seconds}
+            for seconds, choice in found
+        ]
+        return Found(found[0][1], tried)
+
+    def _choices(self, case: Case) -> Iterator[Choice]:
+        hopeful = self._hopeful.get(case.beam_size)
+        for backend in self._backends:
+            for inter, intra in sorted({(1, self._num_threads), (self._num_threads, 1)}):
+                if hopeful is None or (backend, inter) in hopeful:
+                    for size, batch_type in _batches(case, inter):
+                        yield Choice(backend, PeerSettings(inter, intra, size, batch_type))
+
+
+def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
+    """Ways to cut a group: so that all workers have a part, and smaller ones of a large group."""
+    if case.is_corpus:
+        return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
+    even = -(-case.num_sentences // inter_threads)
+    sizes = {0 if inter_threads == 1 else even}
+    if case.num_sentences > 64:
+        sizes |= {32, 64}
+    return [(size, "examples") for size in sorted(sizes)]
