@@ -13,10 +13,10 @@ import onnxruntime
 
 from app.bundle import Bundle, GraphPair, Manifest, Precision, TensorSpec
 from app.runtime import native
-from app.runtime.cuda_pool import CudaPool
+from app.runtime.cuda_runner import CudaRunner, load_cuda_runner
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
-from app.runtime.kv_cache import HostPool, Pool, PoolShape
+from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.native_runner import NativeRunner
 from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
 
@@ -45,7 +45,9 @@ def load_runner(
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
     variant, limits = bundle.manifest.variants[name], _limits(bundle.manifest, num_rows)
-    found: Kernels = choose_kernels(variant, kernels) if chosen == "cpu" else "standard"
+    if chosen == "cuda":
+        return load_cuda_runner(bundle, variant, limits=limits)
+    found: Kernels = choose_kernels(variant, kernels)
     options = SessionOptions(device=chosen, num_threads=num_threads)
     graphs: GraphPair = variant
     if found == "native" and variant.native is not None:
@@ -100,9 +102,9 @@ class StepBinding:
 
 
 class OrtRunner:
-    """One model on one device, in ONNX Runtime's own operators. Called from one thread only.
+    """One model on the CPU, in ONNX Runtime's own operators. Called from one thread only.
 
-    cache_bytes: of both caches; on a CPU taken page by page as rows are first used.
+    cache_bytes: of both caches, taken page by page as rows are first used.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
@@ -114,7 +116,7 @@ class OrtRunner:
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
         shapes = [self._pool_shape(specs[name]) for name in ("self_key_0", "cross_key_0")]
         self.cache_bytes = sum(shape.num_bytes for shape in shapes)
-        self._self_pool, self._cross_pool = (self._make_pool(shape) for shape in shapes)
+        self._self_pool, self._cross_pool = (HostPool(shape) for shape in shapes)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         self._bindings: OrderedDict[StepShape, StepBinding] = OrderedDict()
@@ -131,9 +133,6 @@ class OrtRunner:
             head_dim=int(head_dim),
             dtype=spec.dtype,
         )
-
-    def _make_pool(self, shape: PoolShape) -> Pool:
-        return CudaPool(shape) if self._decoder.device == "cuda" else HostPool(shape)
 
     @property
     def limits(self) -> Limits:
@@ -251,5 +250,5 @@ class OrtRunner:
         return self._extra[name]
 
 
-# A bundle's model, ready to run, in either kind of operators.
-LoadedRunner = OrtRunner | NativeRunner
+# A bundle's model, ready to run.
+LoadedRunner = OrtRunner | NativeRunner | CudaRunner

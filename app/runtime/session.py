@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import io
 import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +30,8 @@ UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 # Puts sums and norms into one operator, which on a CPU takes five times as long as they do. Graphs for a GPU,
 # where it does not, are exported with that operator.
 SLOW_FUSION = "SkipLayerNormFusion"
+# The part of CUDA that comes with the driver and not with the wheels.
+DRIVER = "libcuda.so.1"
 
 # Each of ONNX Runtime's own errors derives from Exception directly; its binding raises the other two as well.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
@@ -42,11 +48,13 @@ class SessionOptions:
     device: where the graphs run.
     num_threads: threads that share the work of one of ONNX Runtime's operators; 1 is the calling thread alone.
     operators: a library of further operators that the graphs are made of.
+    provider: options of ONNX Runtime's provider for the device, by its names.
     """
 
     device: Device
     num_threads: int
     operators: Path | None = None
+    provider: tuple[tuple[str, str], ...] = ()
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -63,15 +71,31 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
 
 
 def _problem_with_gpu() -> str:
-    """Why ONNX Runtime cannot use a GPU here; empty where it can."""
+    """Why ONNX Runtime cannot use a GPU here, and what to install; empty where it can."""
     if PROVIDERS["cuda"] not in onnxruntime.get_available_providers():
-        return "the installed onnxruntime has no CUDA provider"
+        return "the installed onnxruntime has no CUDA provider: install transduce[gpu] in place of transduce[cpu]"
+    missing = _missing_libraries()
+    if missing:
+        return (
+            f"CUDA's libraries are missing ({', '.join(missing)}): install transduce[gpu], which brings them"
+        )
     try:
-        onnxruntime.preload_dlls()  # CUDA's libraries, where they came as wheels
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
+    try:
         onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
     except NATIVE_ERRORS as error:
-        return f"no GPU can be used ({_first_line(error)})"
+        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_first_line(error)})"
     return ""
+
+
+def _missing_libraries() -> list[str]:
+    """CUDA's libraries that cannot be loaded. The others are, where they came as wheels beside onnxruntime."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):  # it prints what it does not find
+        onnxruntime.preload_dlls()
+    return sorted({Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", told.getvalue())})
 
 
 def _first_line(error: Exception) -> str:
@@ -103,7 +127,7 @@ class Session:
             self._session = onnxruntime.InferenceSession(
                 str(bundle.file(spec.file)),
                 _session_options(options),
-                providers=[PROVIDERS[options.device]],
+                providers=[(PROVIDERS[options.device], dict(options.provider))],
                 disabled_optimizers=[SLOW_FUSION],
             )
         except NATIVE_ERRORS as error:
@@ -123,10 +147,10 @@ class Session:
         """A new set of bound inputs and outputs."""
         return self._session.io_binding()
 
-    def run(self, binding: Any) -> None:
+    def run(self, binding: Any, run_options: Any = None) -> None:
         """Run the graph on what is bound. Raises EngineFailure."""
         try:
-            self._session.run_with_iobinding(binding)
+            self._session.run_with_iobinding(binding, run_options)
         except NATIVE_ERRORS as error:
             raise EngineFailure(f"the forward pass failed ({type(error).__name__})") from error
 

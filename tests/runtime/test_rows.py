@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +9,18 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from app.errors import EngineFailure
+from app.runtime.cuda_copies import RowCopier
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.ort_runner import LoadedRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+from tests.runtime.host_cuda import host_cuda, read_cuda
 
 NUM_ROWS = 8
 SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=2, capacity=6, head_dim=3, dtype="float32")
 ROWS = np.arange(NUM_ROWS, dtype=np.int32)
-
-
-class HostCuda:
-    """cudaMemcpy3DAsync over the machine's own memory, byte for byte as CUDA's manual says."""
-
-    def cudaMemcpy3DAsync(self, reference: Any, stream: None) -> int:  # noqa: N802 - the library's name
-        copy = reference._obj
-        for z in range(copy.extent.depth):
-            for y in range(copy.extent.height):
-                target, source = (
-                    box.ptr + ((position.z + z) * box.ysize + position.y + y) * box.pitch + position.x
-                    for box, position in ((copy.dst, copy.dst_pos), (copy.src, copy.src_pos))
-                )
-                ctypes.memmove(target, source, copy.extent.width)
-        return 0
-
-    def cudaDeviceSynchronize(self) -> int:  # noqa: N802 - the library's name
-        return 0
 
 
 def host_pool() -> HostPool:
@@ -46,12 +28,13 @@ def host_pool() -> HostPool:
 
 
 def cuda_pool() -> CudaPool:
-    return CudaPool(SHAPE, device="cpu", library=HostCuda())
+    cuda = host_cuda()
+    return CudaPool(SHAPE, cuda, RowCopier(cuda))
 
 
 def read(pool: HostPool | CudaPool) -> Any:
     """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
-    return pool.read(NUM_ROWS) if isinstance(pool, HostPool) else pool.values.numpy()
+    return pool.read(NUM_ROWS) if isinstance(pool, HostPool) else read_cuda(pool, SHAPE)
 
 
 @pytest.mark.parametrize("make_pool", [host_pool, cuda_pool])
@@ -94,19 +77,6 @@ def test_sentences_are_written_to_the_beginning_of_their_rows(make_pool: Any) ->
 def test_no_copies_at_all_are_fine(make_pool: Any) -> None:
     nothing = np.array([], np.int32)
     make_pool().copy(nothing, nothing, nothing)
-
-
-class FailingCuda(HostCuda):
-    """As a GPU that has been lost."""
-
-    def cudaDeviceSynchronize(self) -> int:  # noqa: N802 - the library's name
-        return 46
-
-
-def test_a_copy_that_fails_is_an_engine_failure() -> None:
-    pool = CudaPool(SHAPE, device="cpu", library=FailingCuda())
-    with pytest.raises(EngineFailure, match="CUDA error 46"):
-        pool.copy(ROWS[:1], ROWS[1:2], np.ones(1, np.int32))
 
 
 @pytest.fixture(scope="module")

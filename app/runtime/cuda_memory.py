@@ -1,0 +1,141 @@
+"""One GPU's memory and one stream of it, through CUDA's runtime library. It has not run on a GPU yet.
+
+Whatever is enqueued here and whatever ONNX Runtime runs goes to the same stream, one after another, so that nothing
+waits but the host for results. Memory is taken once and stays where it is: what is bound, and what a CUDA graph has
+recorded, are addresses.
+
+Names, arguments and numbers are those of the CUDA Runtime API's manual, version 13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.errors import EngineFailure
+
+LIBRARY = "libcudart.so.13"
+TO_DEVICE, TO_HOST = 1, 2
+# cudaStreamNonBlocking: the stream does not wait for the legacy default stream, which cannot be captured.
+NON_BLOCKING = 1
+MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
+# What cudaMalloc aligns to, and what parts of one block are aligned to here.
+ALIGNMENT = 256
+
+
+def aligned(num_bytes: int) -> int:
+    """The next multiple of ALIGNMENT."""
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+class Cuda:
+    """GPU 0 and one stream. Used from one thread at a time.
+
+    device: its name in ONNX Runtime's bindings. stream: its handle.
+    """
+
+    def __init__(
+        self, *, device: str = "cuda", library: Any = None, num_upload_bytes: int = 4 * 1024 * 1024
+    ) -> None:
+        """Take the stream. Raises OSError where CUDA's runtime library is not there, and EngineFailure.
+
+        library: another one with the same functions, for tests without a GPU.
+        num_upload_bytes: of memory that `upload` may fill between two waits.
+        """
+        self.device = device
+        self.library = ctypes.CDLL(LIBRARY) if library is None else library
+        self._device_memory: list[int] = []
+        self._host_memory: list[int] = []
+        weakref.finalize(self, _free, self.library, self._device_memory, self._host_memory).atexit = False
+        handle = ctypes.c_void_p()
+        self.check(self.library.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING))
+        self.stream = handle.value or 0
+        self._num_uploaded = 0
+        self._num_upload_bytes = num_upload_bytes
+        self._upload_target = self.allocate(num_upload_bytes)
+        self._upload_source = self.allocate_host(num_upload_bytes)
+
+    def check(self, code: int) -> None:
+        """Raises EngineFailure for a code that is not cudaSuccess."""
+        if code:
+            raise EngineFailure(f"the GPU failed with CUDA error {code}")
+
+    def compute_capability(self) -> tuple[int, int]:
+        """The GPU's, major and minor."""
+        found = []
+        for attribute in (MAJOR, MINOR):
+            value = ctypes.c_int()
+            self.check(self.library.cudaDeviceGetAttribute(ctypes.byref(value), attribute, 0))
+            found.append(value.value)
+        return found[0], found[1]
+
+    def free_bytes(self) -> tuple[int, int]:
+        """Memory of the GPU that nobody has taken, and all of it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.check(self.library.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
+        return free.value, total.value
+
+    def allocate(self, num_bytes: int) -> int:
+        """The address of zeroed memory on the GPU, kept until this object goes."""
+        address = ctypes.c_void_p()
+        self.check(self.library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
+        assert address.value is not None
+        self._device_memory.append(address.value)
+        size, stream = ctypes.c_size_t(num_bytes), ctypes.c_void_p(self.stream)
+        self.check(self.library.cudaMemsetAsync(address, 0, size, stream))
+        return address.value
+
+    def allocate_host(self, num_bytes: int) -> NDArray[np.uint8]:
+        """Zeroed memory of the host that copies to and from the GPU need not go through a buffer for."""
+        address = ctypes.c_void_p()
+        self.check(self.library.cudaMallocHost(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
+        assert address.value is not None
+        self._host_memory.append(address.value)
+        found = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(address.value))
+        found[:] = 0
+        return found
+
+    def copy_in(self, target: int, source: NDArray[Any], num_bytes: int) -> None:
+        """Enqueue a copy from the beginning of an array of `allocate_host`, not to be changed before the next wait."""
+        self._copy(target, source.ctypes.data, num_bytes, TO_DEVICE)
+
+    def copy_out(self, target: NDArray[Any], source: int, num_bytes: int) -> None:
+        """Enqueue a copy to the beginning of an array of `allocate_host`, which is there after the next wait."""
+        self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
+
+    def upload(self, values: NDArray[Any]) -> int:
+        """Enqueue a copy of values to the GPU; its address, good for what is enqueued before the next upload."""
+        if values.nbytes > self._num_upload_bytes:
+            raise EngineFailure(
+                f"{values.nbytes} bytes to upload at once, the limit is {self._num_upload_bytes}"
+            )
+        if self._num_uploaded + values.nbytes > self._num_upload_bytes:
+            self.wait()
+        place = self._num_uploaded
+        part = self._upload_source[place : place + values.nbytes]
+        part[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self.copy_in(self._upload_target + place, part, values.nbytes)
+        self._num_uploaded = aligned(place + values.nbytes)
+        return self._upload_target + place
+
+    def wait(self) -> None:
+        """Wait until all is done that was enqueued."""
+        self.check(self.library.cudaStreamSynchronize(ctypes.c_void_p(self.stream)))
+        self._num_uploaded = 0
+
+    def _copy(self, target: int, source: int, num_bytes: int, kind: int) -> None:
+        addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)
+        size, stream = ctypes.c_size_t(num_bytes), ctypes.c_void_p(self.stream)
+        self.check(self.library.cudaMemcpyAsync(*addresses, size, kind, stream))
+
+
+def _free(library: Any, device_memory: list[int], host_memory: list[int]) -> None:
+    """cudaFree waits for what is under way. The stream stays: sessions may still know it."""
+    for address in device_memory:
+        library.cudaFree(ctypes.c_void_p(address))
+    for address in host_memory:
+        library.cudaFreeHost(ctypes.c_void_p(address))

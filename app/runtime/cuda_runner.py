@@ -1,0 +1,281 @@
+"""The Runner on a GPU: caches and bound memory on the device, every step of one shape one CUDA graph.
+
+It has not run on a GPU yet; what is not CUDA itself is tested on the CPU (docs/gpu.md).
+
+A CUDA graph records addresses and shapes, so both are fixed: the number of rows is padded up to a bucket, and so is
+the number of candidates. Padding rows are the cache rows after the last one that is asked for, at position 0: they
+hold nothing that is needed (`Runner`), and what comes of them is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from app.bundle import Bundle, GraphPair, TensorSpec
+from app.errors import BundleError, EngineFailure
+from app.runtime.cuda_copies import make_copier
+from app.runtime.cuda_memory import Cuda, aligned
+from app.runtime.cuda_pool import CudaPool
+from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
+from app.runtime.kv_cache import PoolShape
+from app.runtime.session import Session, SessionOptions
+
+logger = logging.getLogger(__name__)
+
+# A run with this number for its graph is neither captured nor replayed.
+EAGER = -1
+
+
+def load_cuda_runner(
+    bundle: Bundle, graphs: GraphPair, *, limits: Limits, has_graphs: bool = True
+) -> CudaRunner:
+    """Load one variant on GPU 0.
+
+    has_graphs: whether steps are captured as CUDA graphs. Raises BundleError for graphs that do not load or of which
+    a node would run on the CPU, and where the caches find no room.
+    """
+    try:
+        cuda = Cuda()
+        stream = (("user_compute_stream", str(cuda.stream)),)
+        captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
+        encoder = Session(bundle, graphs.encoder, SessionOptions("cuda", num_threads=1, provider=stream))
+        decoder = Session(
+            bundle, graphs.decoder, SessionOptions("cuda", num_threads=1, provider=(*stream, *captured))
+        )
+        runner = CudaRunner(encoder, decoder, limits=limits, cuda=cuda, has_graphs=has_graphs)
+        free, total = cuda.free_bytes()
+    except (EngineFailure, OSError) as error:
+        raise BundleError(bundle.path.name, [f"it does not load on the GPU: {error}"]) from error
+    logger.info(
+        "encoder, decoder and caches on GPU 0 (compute capability %d.%d), CUDA graphs %s, rows in buckets of %s; "
+        "tokenising, search and scheduling on the CPU; %.0f of %.0f MB of the GPU are free",
+        *cuda.compute_capability(),
+        "on" if has_graphs else "off",
+        ", ".join(map(str, buckets(limits.num_rows))),
+        free / 1e6,
+        total / 1e6,
+    )
+    return runner
+
+
+def bucket_of(number: int, largest: int) -> int:
+    """The least power of two from `number` up, at most `largest`, which is at least `number`."""
+    return min(1 << (number - 1).bit_length(), largest)
+
+
+def buckets(largest: int) -> list[int]:
+    """All that `bucket_of` can be."""
+    return sorted({bucket_of(number, largest) for number in range(1, largest + 1)})
+
+
+class StepShape(NamedTuple):
+    """What steps of one binding have in common. extra: names of the optional outputs that are asked for."""
+
+    num_rows: int
+    num_candidates: int
+    extra: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One output of a step: where it stands on the device, and the host memory that it is copied to.
+
+    values: (num_rows, columns), backed by `memory`.
+    """
+
+    address: int
+    memory: NDArray[np.uint8]
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Everything that steps of one shape read and write, bound once and never moved."""
+
+    binding: Any
+    run_options: Any
+    results: dict[str, _Result]
+
+
+class CudaRunner:
+    """One model on GPU 0. Called from one thread only: a CUDA graph belongs to the thread that captured it.
+
+    cache_bytes: of both caches.
+    """
+
+    def __init__(
+        self, encoder: Session, decoder: Session, *, limits: Limits, cuda: Cuda, has_graphs: bool
+    ) -> None:
+        """Take two loaded graphs and all memory but that of the results. Raises EngineFailure."""
+        self._encoder, self._decoder, self._cuda = encoder, decoder, cuda
+        self._limits = limits
+        self._has_graphs = has_graphs
+        specs = {spec.name: spec for spec in decoder.spec.inputs}
+        self._num_layers = sum(name.startswith("self_key_") for name in specs)
+        shapes = [self._pool_shape(specs[name]) for name in ("self_key_0", "cross_key_0")]
+        self.cache_bytes = sum(shape.num_bytes for shape in shapes)
+        itemsize = np.dtype(shapes[0].dtype).itemsize
+        copier = make_copier(cuda, shapes[0].head_dim * itemsize)
+        self._self_pool, self._cross_pool = (CudaPool(shape, cuda, copier) for shape in shapes)
+        self._last_source_positions = np.zeros(limits.num_rows, np.int32)
+        # ids, positions, last_source_positions: one block, one copy a step; each begins at an aligned address.
+        self._input_stride = aligned(4 * limits.num_rows)
+        self._input_address = cuda.allocate(3 * self._input_stride)
+        self._input_memory = cuda.allocate_host(3 * self._input_stride)
+        self._inputs = self._input_memory.view(np.int32).reshape(3, -1)
+        self._source_positions = self._resident(np.arange(limits.max_source_length, dtype=np.int32))
+        self._steps: dict[StepShape, _Step] = {}
+        self._extra: dict[str, _Result] = {}
+        self._run_options = _run_options(EAGER)
+        cuda.wait()
+
+    def _pool_shape(self, spec: TensorSpec) -> PoolShape:
+        """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
+        _, num_heads, capacity, head_dim = spec.axes
+        return PoolShape(
+            num_planes=2 * self._num_layers,
+            num_rows=self._limits.num_rows,
+            num_heads=int(num_heads),
+            capacity=int(capacity),
+            head_dim=int(head_dim),
+            dtype=spec.dtype,
+        )
+
+    def _resident(self, values: Int32s) -> int:
+        """The address of a copy of values that stays."""
+        memory, address = self._cuda.allocate_host(values.nbytes), self._cuda.allocate(values.nbytes)
+        memory[:] = values.view(np.uint8)
+        self._cuda.copy_in(address, memory, values.nbytes)
+        return address
+
+    @property
+    def limits(self) -> Limits:
+        """What this runner can hold."""
+        return self._limits
+
+    @property
+    def num_bindings(self) -> int:
+        """Step shapes that are bound now. There are no more than buckets of rows times buckets of candidates."""
+        return len(self._steps)
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        """As `Runner.encode`. Sentences of the same length run together, others by themselves: no padding."""
+        by_length: defaultdict[int, list[int]] = defaultdict(list)
+        for index, source in enumerate(sources):
+            by_length[len(source)].append(index)
+        device = self._cuda.device
+        for length, indices in by_length.items():
+            ids = np.stack([sources[index] for index in indices]).astype(np.int32)
+            binding = self._encoder.binding()
+            binding.bind_input("ids", device, 0, np.int32, list(ids.shape), self._cuda.upload(ids))
+            binding.bind_input("positions", device, 0, np.int32, [length], self._source_positions)
+            binding.bind_output("cross_cache", device)
+            self._encoder.run(binding, self._run_options)
+            targets = [rows[index] for index in indices]
+            self._cross_pool.write(binding.get_outputs()[0], targets)
+            self._last_source_positions[targets] = length - 1
+
+    def decode(self, step: StepInput) -> StepOutput:
+        """As `Runner.decode`. The arrays are overwritten by the next step of the same bucket."""
+        wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
+        found = self._run(step, *(name for name, is_wanted in wanted if is_wanted))
+        return StepOutput(
+            found["top_log_probabilities"],
+            found["top_ids"],
+            found.get("log_probabilities"),
+            found.get("alignment"),
+        )
+
+    def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.copy_rows`."""
+        self._self_pool.copy(sources, targets, lengths)
+        self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
+        self._last_source_positions[targets] = self._last_source_positions[sources]
+
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+        """As `Runner.reorder`."""
+        self._self_pool.copy(sources, targets, lengths)
+
+    def _run(self, step: StepInput, *extra: str) -> dict[str, Any]:
+        """Run a step; its results by name, padding cut off. Raises EngineFailure.
+
+        A step that is run twice writes the same columns twice: what captures a graph may run it as often as it likes.
+        """
+        num_rows, num_candidates = len(step.ids), step.num_candidates
+        shape = StepShape(
+            bucket_of(num_rows, self._limits.num_rows),
+            bucket_of(num_candidates, self._limits.vocab_size),
+            extra,
+        )
+        if shape not in self._steps:
+            self._steps[shape] = self._make_step(shape)
+        bound = self._steps[shape]
+        self._inputs[0, :num_rows] = step.ids
+        self._inputs[1, :num_rows] = step.positions
+        self._inputs[2, :num_rows] = self._last_source_positions[:num_rows]
+        self._inputs[:, num_rows : shape.num_rows] = 0
+        self._cuda.copy_in(self._input_address, self._input_memory, len(self._input_memory))
+        self._decoder.run(bound.binding, bound.run_options)
+        for result in bound.results.values():
+            self._cuda.copy_out(result.memory, result.address, result.values.nbytes)
+        self._cuda.wait()
+        found = {name: result.values[:num_rows] for name, result in bound.results.items()}
+        for name in ("top_log_probabilities", "top_ids"):
+            found[name] = found[name][:, :num_candidates]
+        return found
+
+    def _make_step(self, shape: StepShape) -> _Step:
+        """Bind inputs, caches and results of steps of one shape."""
+        num_rows, num_candidates, extra = shape
+        binding, device = self._decoder.binding(), self._cuda.device
+        for index, name in enumerate(("ids", "positions", "last_source_positions")):
+            address = self._input_address + index * self._input_stride
+            binding.bind_input(name, device, 0, np.int32, [num_rows], address)
+        binding.bind_cpu_input("num_candidates", np.array([num_candidates], np.int64))
+        if self._limits.has_alignment:
+            num_aligned = num_rows if "alignment" in extra else 0
+            binding.bind_cpu_input("num_aligned", np.array([num_aligned], np.int64))
+        results = {
+            "top_log_probabilities": self._make_result(num_rows, num_candidates, np.float32),
+            "top_ids": self._make_result(num_rows, num_candidates, np.int64),
+            **{name: self._extra_result(name, num_rows) for name in extra},
+        }
+        for name, result in results.items():
+            values = result.values
+            binding.bind_output(name, device, 0, values.dtype.type, list(values.shape), result.address)
+        for layer in range(self._num_layers):
+            for plane, kind in ((2 * layer, "key"), (2 * layer + 1, "value")):
+                self._self_pool.bind(binding, f"self_{kind}_{layer}", plane=plane, num_rows=num_rows)
+                self._cross_pool.bind(binding, f"cross_{kind}_{layer}", plane=plane, num_rows=num_rows)
+        graph = len(self._steps) + 1 if self._has_graphs and not extra else EAGER
+        return _Step(binding, _run_options(graph), results)
+
+    def _make_result(self, num_rows: int, num_columns: int, dtype: type[np.float32 | np.int64]) -> _Result:
+        num_bytes = num_rows * num_columns * np.dtype(dtype).itemsize
+        memory = self._cuda.allocate_host(num_bytes)
+        values = memory.view(dtype).reshape(num_rows, num_columns)
+        return _Result(self._cuda.allocate(num_bytes), memory, values)
+
+    def _extra_result(self, name: str, num_rows: int) -> _Result:
+        """Room for an optional output, made for all rows when a step first wants it."""
+        if name not in self._extra:
+            spec = next(spec for spec in self._decoder.spec.outputs if spec.name == name)
+            self._extra[name] = self._make_result(self._limits.num_rows, int(spec.axes[1]), np.float32)
+        whole = self._extra[name]
+        return _Result(whole.address, whole.memory, whole.values[:num_rows])
+
+
+def _run_options(graph: int) -> Any:
+    """Options of a run of one CUDA graph, or of none: the runner waits for the stream itself, once a step."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(graph))
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options

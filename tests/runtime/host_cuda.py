@@ -1,0 +1,188 @@
+"""CUDA's runtime library over the machine's own memory, byte for byte as its manual says, and its runner on a CPU."""
+
+# ruff: noqa: N802, N815 - the names are the library's
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.bundle import Bundle, Precision
+from app.runtime.cuda_memory import Cuda
+from app.runtime.cuda_pool import CudaPool
+from app.runtime.cuda_runner import CudaRunner
+from app.runtime.kv_cache import PoolShape
+from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.session import Session, SessionOptions
+from export.bundle_writer import make_manifest, write_variant
+from export.weights import weights_of
+from model.transformer import Transformer
+from tests.export.tiny import request
+
+STREAM = 4711
+
+
+class HostCuda:
+    """The functions that are used, made to fail by `code`.
+
+    is_late: whether copies are made by the next wait, and not at once.
+
+    Memory is filled with what nobody should read before it has been written.
+    """
+
+    def __init__(self, *, is_late: bool = False) -> None:
+        self.code = 0
+        self.num_waits = 0
+        self.freed: list[int] = []
+        self.blocks: dict[int, Any] = {}
+        self._is_late = is_late
+        self._pending: list[Any] = []
+
+    def cudaStreamCreateWithFlags(self, reference: Any, flags: int) -> int:
+        assert flags == 1
+        reference._obj.value = STREAM
+        return self.code
+
+    def cudaMalloc(self, reference: Any, size: Any) -> int:
+        block = (ctypes.c_uint8 * (size.value + 256))()
+        address = -(-ctypes.addressof(block) // 256) * 256
+        ctypes.memset(block, 0x7F, size.value + 256)
+        self.blocks[address] = block
+        reference._obj.value = address
+        return self.code
+
+    cudaMallocHost = cudaMalloc
+
+    def cudaFree(self, address: Any) -> int:
+        self.freed.append(address.value)
+        return 0
+
+    cudaFreeHost = cudaFree
+
+    def cudaDeviceGetAttribute(self, reference: Any, attribute: int, device: int) -> int:
+        reference._obj.value = {75: 9, 76: 0}[attribute]
+        assert device == 0
+        return self.code
+
+    def cudaMemGetInfo(self, free: Any, total: Any) -> int:
+        free._obj.value, total._obj.value = 3_000_000, 4_000_000
+        return self.code
+
+    def cudaMemsetAsync(self, address: Any, value: int, size: Any, stream: Any) -> int:
+        return self._enqueue(stream, lambda: ctypes.memset(address.value, value, size.value))
+
+    def cudaMemcpyAsync(self, target: Any, source: Any, size: Any, kind: int, stream: Any) -> int:
+        assert kind in {1, 2}
+        return self._enqueue(stream, lambda: ctypes.memmove(target.value, source.value, size.value))
+
+    def cudaMemcpy3DAsync(self, reference: Any, stream: Any) -> int:
+        copy = reference._obj
+
+        def move() -> None:
+            for z in range(copy.extent.depth):
+                for y in range(copy.extent.height):
+                    target, source = (
+                        box.ptr + ((position.z + z) * box.ysize + position.y + y) * box.pitch + position.x
+                        for box, position in ((copy.dst, copy.dst_pos), (copy.src, copy.src_pos))
+                    )
+                    ctypes.memmove(target, source, copy.extent.width)
+
+        return self._enqueue(stream, move)
+
+    def cudaStreamSynchronize(self, stream: Any) -> int:
+        assert stream.value == STREAM
+        self.num_waits += 1
+        self.run_pending()
+        return self.code
+
+    def run_pending(self) -> None:
+        """Do what has been enqueued, in order."""
+        for work in self._pending:
+            work()
+        self._pending = []
+
+    def _enqueue(self, stream: Any, work: Any) -> int:
+        """Do it now or later."""
+        assert stream.value == STREAM
+        if self._is_late:
+            self._pending.append(work)
+        else:
+            work()
+        return self.code
+
+
+def host_cuda(library: HostCuda | None = None, **options: Any) -> Cuda:
+    return Cuda(device="cpu", library=library or HostCuda(), **options)
+
+
+def read_cuda(pool: CudaPool, shape: PoolShape) -> np.ndarray[Any, Any]:
+    """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
+    axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
+    content = (ctypes.c_uint8 * shape.num_bytes).from_address(pool.box.address)
+    values: np.ndarray[Any, Any] = np.ctypeslib.as_array(content).view(shape.dtype).reshape(axes)
+    return values
+
+
+class Recorder:
+    """A session's binding, and the addresses that were bound to it."""
+
+    def __init__(self, binding: Any) -> None:
+        self.binding = binding
+        self.addresses: dict[str, int] = {}
+
+    def bind_input(self, name: str, *place: Any) -> None:
+        self.addresses[name] = place[-1]
+        self.binding.bind_input(name, *place)
+
+    def bind_output(self, name: str, *place: Any) -> None:
+        if len(place) > 1:
+            self.addresses[name] = place[-1]
+        self.binding.bind_output(name, *place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.binding, name)
+
+
+class RecordingSession(Session):
+    """A session that keeps what was bound for each run, and with which number for its graph.
+
+    As a GPU does when it captures a graph, it runs everything several times over.
+    """
+
+    def __init__(self, *arguments: Any, num_repeats: int = 1) -> None:
+        super().__init__(*arguments)
+        self.runs: list[tuple[str, dict[str, int]]] = []
+        self.num_repeats = num_repeats
+
+    def binding(self) -> Any:
+        return Recorder(super().binding())
+
+    def run(self, binding: Any, run_options: Any = None) -> None:
+        self.runs.append((run_options.get_run_config_entry("gpu_graph_id"), dict(binding.addresses)))
+        for _ in range(self.num_repeats):
+            super().run(binding.binding, run_options)
+
+
+def load_both(
+    model: Transformer, precision: Precision, folder: Path, *, num_rows: int, num_repeats: int = 1
+) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
+    """The CPU's runner and the GPU's on the CPU, over the same graphs; and the latter's decoder."""
+    bundle = one_variant(model, precision, folder)
+    variant = bundle.manifest.variants[precision]
+    expected = load_runner(
+        bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=1, kernels="standard"
+    )
+    assert isinstance(expected, OrtRunner)
+    options = SessionOptions("cpu", num_threads=1)
+    encoder = Session(bundle, variant.encoder, options)
+    decoder = RecordingSession(bundle, variant.decoder, options, num_repeats=num_repeats)
+    runner = CudaRunner(encoder, decoder, limits=expected.limits, cuda=host_cuda(), has_graphs=True)
+    return expected, runner, decoder
+
+
+def one_variant(model: Transformer, precision: Precision, folder: Path) -> Bundle:
+    """A bundle of graphs alone."""
+    variant = write_variant(folder, weights_of(model), precision)
+    return Bundle(folder, make_manifest(model, request(), {precision: variant}, folder), ())

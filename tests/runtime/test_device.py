@@ -1,0 +1,94 @@
+"""auto, cpu, cuda: what is said where no GPU can be used, and that auto falls back."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from app.errors import SettingsError
+from app.runtime import session
+from app.runtime.session import choose_device
+
+
+def nothing() -> None:
+    pass
+
+
+def complain() -> None:
+    print("Failed to load /somewhere/cu13/lib/libcublas.so.13: no such file")
+    print("Failed to load libcurand.so.10: cannot open shared object file")
+    print("Please follow the instructions")
+
+
+def no_driver(*_: Any) -> Any:
+    raise RuntimeError("CUDA Provider not available\nmore")
+
+
+CASES = {
+    "wheel": (["CPUExecutionProvider"], nothing, "libc.so.6", r"no CUDA provider: install transduce\[gpu\]"),
+    "libraries": (
+        ["CUDAExecutionProvider"],
+        complain,
+        "libc.so.6",
+        r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): install transduce\[gpu\]",
+    ),
+    "driver": (
+        ["CUDAExecutionProvider"],
+        nothing,
+        "libcuda.so.none",
+        r"no NVIDIA driver \(libcuda\.so\.none\): install one for CUDA 13, 580 or newer",
+    ),
+    "device": (
+        ["CUDAExecutionProvider"],
+        nothing,
+        "libc.so.6",
+        r"no GPU can be used, .* 580 or newer \(CUDA Provider not available\)",
+    ),
+}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A machine that lacks something, and what has to be said of it."""
+    providers, preload, driver, told = request.param
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", no_driver)
+    monkeypatch.setattr(session, "DRIVER", driver)
+    return str(told)
+
+
+def test_cuda_that_is_asked_for_says_what_to_install(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SettingsError, match=f"device cuda was asked for, and .*{reason}"):
+        choose_device("cuda")
+    assert not capsys.readouterr().out
+
+
+def test_auto_falls_back_and_says_why(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert choose_device("auto") == "cpu"
+    (record,) = caplog.records
+    assert re.match(rf"running on cpu \(asked for: auto; .*{reason}", record.getMessage())
+
+
+def test_the_cpu_needs_no_reason(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert choose_device("cpu") == "cpu"
+    assert caplog.messages == ["running on cpu (asked for: cpu)"]
+
+
+def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"]),
+        (onnxruntime, "preload_dlls", nothing),
+        (onnxruntime.OrtValue, "ortvalue_from_shape_and_type", lambda *_: None),
+    ]
+    for owner, name, stand_in in replaced:
+        monkeypatch.setattr(owner, name, stand_in)
+    monkeypatch.setattr(session, "DRIVER", "libc.so.6")
+    assert choose_device("auto") == choose_device("cuda") == "cuda"
