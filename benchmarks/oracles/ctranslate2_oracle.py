@@ -1,0 +1,50 @@
+"""CTranslate2 with the same weights, in fp32."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from app.decoding.options import EarlyStop
+from benchmarks.oracles.answers import Answer, Task, answer_of
+
+# Where the penalty is exactly 0, CTranslate2 leaves beam search at the first end of its best continuation, whatever
+# the patience. length^1e-9 is 1 in fp32, and keeps the rule of patience.
+LENGTH_PENALTIES = {EarlyStop.FIRST: 1e-9, EarlyStop.BOUND: 0.0}
+BATCH_SIZE = 32
+
+
+class CTranslate2Oracle:
+    """A model that `benchmarks.engine.ctranslate2_model` has written: its tokens are ids, as decimal numbers."""
+
+    name = "CTranslate2"
+
+    def __init__(self, path: Path, *, num_threads: int) -> None:
+        ctranslate2: Any = import_module("ctranslate2")
+        self._translator = ctranslate2.Translator(
+            str(path), device="cpu", compute_type="float32", inter_threads=1, intra_threads=num_threads
+        )
+
+    def rule(self, early_stop: EarlyStop) -> str:
+        """As `Oracle.rule`."""
+        return f"patience=1, length_penalty={LENGTH_PENALTIES[early_stop]:g}"
+
+    def answer(self, task: Task) -> list[Answer]:
+        """As `Oracle.answer`. Lengths count the end token, so that one which comes first divides nothing by 0."""
+        found = self._translator.translate_batch(
+            [[str(index) for index in source] for source in task.sources],
+            beam_size=task.beam_size,
+            patience=1,
+            length_penalty=LENGTH_PENALTIES[task.early_stop],
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=task.max_target_length + 1,
+            max_batch_size=BATCH_SIZE,
+            return_end_token=True,
+            return_scores=True,
+        )
+        return [
+            answer_of([int(token) for token in one.hypotheses[0]], task, log_probability=one.scores[0])
+            for one in found
+        ]

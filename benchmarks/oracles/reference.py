@@ -1,0 +1,80 @@
+"""PyTorch as the judge: what a translation is worth, and how near a search came to deciding otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from app.decoding.options import EarlyStop
+from benchmarks.oracles.answers import Ids, Task
+from model.config import BOS_ID, EOS_ID, PAD_ID
+from model.search import next_log_probabilities, pad
+from model.transformer import Transformer
+
+BATCH_SIZE = 32
+
+
+@torch.no_grad()
+def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+    """Log-probability of each target, its end token counted, in one forward pass without a cache.
+
+    pairs: sources with the end token last, targets without start and end tokens. Sums are taken in float64.
+    """
+    found = [0.0] * len(pairs)
+    order = sorted(range(len(pairs)), key=lambda index: [len(side) for side in pairs[index]])
+    for start in range(0, len(order), BATCH_SIZE):
+        batch = order[start : start + BATCH_SIZE]
+        labels = pad([(*pairs[index][1], EOS_ID) for index in batch])
+        targets = pad([(BOS_ID, *pairs[index][1]) for index in batch])
+        logits = model(pad([pairs[index][0] for index in batch]), targets)
+        scores = logits.double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+        totals = (scores * (labels != PAD_ID)).sum(-1).tolist()
+        for index, total in zip(batch, totals, strict=True):
+            found[index] = total
+    return found
+
+
+@torch.no_grad()
+def decision_margin(model: Transformer, source: Ids, task: Task) -> float:
+    """The least change of a sum that would have changed what a beam search of our rules (app.decoding) decides.
+
+    At each step that is the gap between the last continuation that lives on and the first that does not, and
+    how far each end token is from the edge of the first beam_size ranks. A beam of 1 is greedy search.
+    """
+    beam_size = task.beam_size
+    live: list[tuple[Ids, float]] = [((), 0.0)]
+    margin, complete = float("inf"), list[float]()
+    for _ in range(task.max_target_length):
+        log_probabilities = next_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
+        totals = log_probabilities.double() + torch.tensor([total for _, total in live]).double()[:, None]
+        best = totals.flatten().topk(2 * beam_size + 2)
+        ranked = [
+            (value, *divmod(flat, totals.size(1)))
+            for value, flat in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        margin = min(margin, _gap(ranked, beam_size))
+        complete += [value for value, _, token in ranked[:beam_size] if token == EOS_ID]
+        others = [entry for entry in ranked if entry[2] != EOS_ID][:beam_size]
+        if _is_done(complete, others[0][0], task):
+            break
+        live = [((*live[parent][0], token), value) for value, parent, token in others]
+    return margin
+
+
+def _gap(ranked: Sequence[tuple[float, int, int]], beam_size: int) -> float:
+    """Of one step. ranked: sum, live hypothesis and token of the best continuations, best first."""
+    others = [value for value, _, token in ranked if token != EOS_ID]
+    gaps = [others[beam_size - 1] - others[beam_size]]
+    for rank, (value, _, token) in enumerate(ranked):
+        if token == EOS_ID:
+            edge = ranked[beam_size if rank < beam_size else beam_size - 1][0]
+            gaps.append(abs(value - edge))
+    return min(gaps)
+
+
+def _is_done(complete: Sequence[float], best_alive: float, task: Task) -> bool:
+    """Whether a search without a length penalty ends here. complete: sums of what has ended."""
+    if task.early_stop is EarlyStop.BOUND:
+        return bool(complete) and max(complete) >= best_alive
+    return len(complete) >= task.beam_size
