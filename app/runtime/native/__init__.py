@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 # As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
-NEEDED_FLAGS = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"})
+NEEDED_FLAGS = frozenset(
+    {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
+)
 CPU_INFO = Path("/proc/cpuinfo")
 
 

@@ -1,5 +1,7 @@
 #include "operators.h"
 
+#include "attention.h"
+
 #include <dlfcn.h>
 
 namespace transduce {
@@ -43,6 +45,19 @@ const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, i
     indices.expect({n});
     expect_in_range(indices.name, indices.as<int32_t>(), n, low, high);
     return indices.as<int32_t>();
+}
+
+Parts::Parts(const Info& info, int index, int projections) : num_heads(int(info.integer("num_heads"))) {
+    in = linear_of(info, index, -1, -1, true, Levels::around_128);
+    int d = in.inputs();
+    if (in.outputs() != projections * d) throw Refused("w has %d outputs, not %d", in.outputs(), projections * d);
+    if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
+        throw Refused("num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d",
+                      num_heads, d, LANES, MAX_HEAD_DIM);
+    }
+    head_dim = d / num_heads;
+    out = linear_of(info, index + 3, d, d, true, Levels::around_128);
+    norm = norm_of(info, index + 6, d);
 }
 
 namespace {

@@ -27,6 +27,18 @@ struct Flow {
 // int32 (n,) whose values lie in [low, high). Throws Refused.
 const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, int64_t high);
 
+// What every kind of attention keeps: the projection before, W_O and the norm after.
+struct Parts {
+    int num_heads, head_dim;
+    Linear in, out;
+    Norm norm;
+
+    // The constants from `index` on: w, s, b of the projection, with `projections` times d outputs, and of W_O, then
+    // gamma and beta; the attributes num_heads and epsilon. Throws Refused.
+    Parts(const Info& info, int index, int projections);
+    int64_t d() const { return in.inputs(); }
+};
+
 // Register every operator with a domain of the runtime. Returns its status.
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);

@@ -25,14 +25,6 @@ struct Split {
     }
 };
 
-int head_dim_of(int64_t d, int64_t num_heads) {
-    if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
-        throw Refused("num_heads %lld does not cut %lld columns into heads of a multiple of %d, at most %d",
-                      static_cast<long long>(num_heads), static_cast<long long>(d), LANES, MAX_HEAD_DIM);
-    }
-    return int(d / num_heads);
-}
-
 // Keys and values (rows, capacity, d) of one type.
 struct Caches {
     Tensor keys, values;
@@ -47,25 +39,6 @@ struct Caches {
     int64_t rows() const { return keys.shape[0]; }
     int64_t capacity() const { return keys.shape[1]; }
     bool is_half() const { return keys.type == ElementType::float16; }
-};
-
-// What both kinds of attention keep: the projection before, W_O and the norm after.
-struct Parts {
-    int num_heads, head_dim;
-    Linear in, out;
-    Norm norm;
-
-    // projections: outputs of the projection before, in units of d.
-    Parts(const Info& info, int index, int projections) : num_heads(int(info.integer("num_heads"))) {
-        in = linear_of(info, index, -1, -1, true, Levels::around_128);
-        int64_t d = in.inputs();
-        if (in.outputs() != projections * d) throw Refused("the weights have %d outputs, not %lld", in.outputs(),
-                                                           static_cast<long long>(projections * d));
-        head_dim = head_dim_of(d, num_heads);
-        out = linear_of(info, index + 3, d, d, true, Levels::around_128);
-        norm = norm_of(info, index + 6, d);
-    }
-    int64_t d() const { return in.inputs(); }
 };
 
 // One call: memory, and the steps that both kinds share.

@@ -44,7 +44,8 @@ class Weights:
         if not self.is_int8:
             return (x.astype(np.float64) @ self.stored + self.bias).astype(np.float32)
         whole, scale = quantized(x, is_rectified=is_rectified)
-        sums = whole @ self.stored.astype(np.int64)
+        # Exact: every sum is an integer below 2^53.
+        sums = whole.astype(np.float64) @ self.stored.astype(np.float64)
         return (sums * scale.astype(np.float64) * self.scales + self.bias).astype(np.float32)
 
 

@@ -1,0 +1,154 @@
+"""A row's result is the same, bit for bit, whatever stands beside it and however many threads there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.runtime import native
+from tests.runtime.native.graphs import random_floats
+from tests.runtime.native.reference import random_table
+from tests.runtime.native.test_encoder import CrossCache
+from tests.runtime.native.test_encoder import SelfAttention as EncoderAttention
+from tests.runtime.native.test_feed_forward import Block
+from tests.runtime.native.test_step_attention import CrossAttention, SelfAttention
+from tests.runtime.native.test_vocabulary import Vocabulary
+
+Array = NDArray[Any]
+# Runs rows of some indices and gives what came out, all of it by row.
+Run = Callable[[list[int]], list[Array]]
+MOST = 200
+NUMBERS = [*range(1, 18), 33, 128, MOST]
+
+
+def feed_forward(dtype: str, activation: str = "gelu") -> Run:
+    block = Block(96, 208, dtype=dtype, activation=activation)
+    operator, rows = block.operator(), block.rows(MOST)
+
+    def run(chosen: list[int]) -> list[Array]:
+        return [*operator.run({name: values[chosen] for name, values in rows.items()}).values()]
+
+    return run
+
+
+def self_attention(dtype: str, cache: str = "float16") -> Run:
+    block = SelfAttention(96, 3, dtype=dtype)
+    operator, rows = block.operator(cache), block.rows(MOST, 37, cache=cache)
+
+    def run(chosen: list[int]) -> list[Array]:
+        given = {name: values[chosen] for name, values in rows.items()}
+        return [*operator.run(given).values(), given["keys"], given["values"]]
+
+    return run
+
+
+def cross_attention(dtype: str, cache: str = "float16") -> Run:
+    block = CrossAttention(96, 3, dtype=dtype, aligned=(0, 2))
+    operator, rows = block.operator(cache), block.rows(MOST, 37, cache=cache)
+    fixed = {name: rows.pop(name) for name in ("keys", "values")}
+
+    def run(chosen: list[int]) -> list[Array]:
+        return [*operator.run({name: values[chosen] for name, values in rows.items()} | fixed).values()]
+
+    return run
+
+
+def candidates(dtype: str) -> Run:
+    vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, MOST, 96)
+    return lambda chosen: [*vocabulary.run(x[chosen], 9).values()]
+
+
+KINDS = [feed_forward, self_attention, cross_attention, candidates]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_a_row_is_the_same_alone_and_among_others(
+    kind: Callable[[str], Run], dtype: str, num_threads: int
+) -> None:
+    run = kind(dtype)
+    everything = run(list(range(MOST)))
+    native.set_num_threads(num_threads)
+    for n in NUMBERS:
+        # From the end, so that a row stands elsewhere than among all.
+        chosen = list(range(MOST - n, MOST))
+        for found, expected in zip(run(chosen), everything, strict=True):
+            assert np.array_equal(found, expected[chosen])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_an_encoding_is_the_same_with_more_threads(dtype: str) -> None:
+    attention, cross = EncoderAttention(96, 3, dtype=dtype), CrossCache(96, 4, dtype=dtype)
+    operator, write = attention.operator(), cross.operator("float16")
+    lengths = (17, 140, 1, 90, 33)
+    rows = attention.rows(*lengths)
+    results = []
+    for num_threads in (1, 2, 3):
+        native.set_num_threads(num_threads)
+        given = cross.given([*lengths], [4, 0, 2, 3, 1], cache="float16", capacity=140)
+        write.run(given)
+        results.append([*operator.run(rows).values(), given["cache"]])
+    for others in results[1:]:
+        for first, other in zip(results[0], others, strict=True):
+            assert np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rows_give_none(kind: Callable[[str], Run], dtype: str) -> None:
+    assert all(len(values) == 0 for values in kind(dtype)([]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_nan_stays_in_its_row(activation: str, dtype: str) -> None:
+    block = Block(96, 208, activation=activation, dtype=dtype)
+    operator, rows = block.operator(), block.rows(9)
+    clean = operator.run(rows)
+    rows["given"][4, 3] = np.nan
+    spoilt = operator.run(rows)
+    others = np.arange(9) != 4
+    for name in clean:
+        assert np.isnan(spoilt[name][4]).all()
+        assert np.array_equal(spoilt[name][others], clean[name][others])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_of_no_numbers_spoils_no_other_attention(value: float, dtype: str) -> None:
+    for block in (SelfAttention(96, 3, dtype=dtype), CrossAttention(96, 3, dtype=dtype)):
+        operator, rows = block.operator(), block.rows(9, 20)
+        clean = operator.run({name: values.copy() for name, values in rows.items()})
+        rows["given"][4, 3] = value
+        spoilt = operator.run(rows)
+        others = np.arange(9) != 4
+        assert np.isnan(spoilt["total"][4]).all()
+        assert np.array_equal(spoilt["total"][others], clean["total"][others])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_candidates_of_nan_are_nan(dtype: str, wanted: bool) -> None:
+    vocabulary, x = Vocabulary(random_table(1, 1000, 96, dtype=dtype)), random_floats(2, 9, 96)
+    clean = vocabulary.run(x, 5, wanted=wanted)
+    x[4, 95] = np.nan
+    spoilt = vocabulary.run(x, 5, wanted=wanted)
+    others = np.arange(9) != 4
+    assert np.isnan(spoilt["top_log_probabilities"][4]).all()
+    assert spoilt["top_ids"][4].tolist() == [0, 1, 2, 3, 4]
+    for name in ("top_log_probabilities", "top_ids"):
+        assert np.array_equal(spoilt[name][others], clean[name][others])
+
+
+def test_rows_of_zeros_give_the_bias() -> None:
+    block = Block(64, 80)
+    rows = block.rows(3)
+    rows["given"][1] = 0
+    hidden = np.maximum(block.inner.bias, 0)[None]
+    expected = rows["residual"][1] + block.outer.product(hidden, is_rectified=True)[0]
+    assert block.operator().run(rows)["total"][1] == pytest.approx(expected, abs=1e-5)

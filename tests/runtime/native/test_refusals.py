@@ -1,0 +1,169 @@
+"""What is out of range is refused with the input's name and the limit, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.runtime.native.graphs import Operator, random_floats
+from tests.runtime.native.reference import Weights, random_table, random_weights
+from tests.runtime.native.test_encoder import CrossCache
+from tests.runtime.native.test_encoder import SelfAttention as EncoderAttention
+from tests.runtime.native.test_feed_forward import Block
+from tests.runtime.native.test_step_attention import CrossAttention, SelfAttention
+from tests.runtime.native.test_vocabulary import Vocabulary, embed
+
+Array = NDArray[Any]
+
+
+def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
+    """Run with some inputs changed; nothing else of what is given may be written to."""
+    before = {name: values.copy() for name, values in rows.items()}
+    with pytest.raises(RuntimeError, match=match):
+        operator.run(rows | changed)
+    assert all(np.array_equal(values, rows[name]) for name, values in before.items())
+
+
+@pytest.mark.parametrize("position", [-1, 20, 2**31 - 1, -(2**31)])
+def test_positions_outside_the_cache(position: int) -> None:
+    block = SelfAttention(64, 4)
+    given = block.rows(3, 20)
+    positions = np.array([0, position, 3], np.int32)
+    refused(block.operator(), given, f"positions holds {position}, .* 0..19", positions=positions)
+
+
+def test_more_rows_than_the_cache_has() -> None:
+    block = SelfAttention(64, 4)
+    given = block.rows(3, 20)
+    few = {"keys": given["keys"][:2].copy(), "values": given["values"][:2].copy()}
+    refused(block.operator(), given, "keys has 2 rows, fewer than the 3", **few)
+
+
+def test_caches_of_other_shapes_and_types() -> None:
+    block = SelfAttention(64, 4)
+    given = block.rows(3, 20)
+    refused(block.operator(), given, "values has 19 along axis 1", values=given["values"][:, :19].copy())
+    refused(block.operator(), given, "keys has 2 axes, not 3", keys=given["keys"][0].copy())
+    refused(block.operator(), given, "keys has 32 along axis 2", keys=given["keys"][:, :, :32].copy())
+    mixed = SelfAttention(64, 4).operator("float32")
+    whole = {name: given[name].astype("float32") for name in ("keys", "values")}
+    assert mixed.run(given | whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "match"),
+    [
+        ("slots", [0, 3, 1], r"slots holds 3, .* 0\.\.2"),
+        ("slots", [0, -1, 1], r"slots holds -1, .* 0\.\.2"),
+        ("lengths", [1, 0, 1], r"lengths holds 0, .* 1\.\.20"),
+        ("lengths", [1, 21, 1], r"lengths holds 21, .* 1\.\.20"),
+        ("lengths", [1, 1], "lengths has 2 along axis 0, not 3"),
+    ],
+)
+def test_slots_and_lengths_outside_the_cache(name: str, values: list[int], match: str) -> None:
+    block = CrossAttention(64, 4)
+    refused(block.operator(), block.rows(3, 20), match, **{name: np.array(values, np.int32)})
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"slots": [0, 5]}, r"slots holds 5, .* 0\.\.4"),
+        ({"slots": [-1, 0]}, r"slots holds -1, .* 0\.\.4"),
+        ({"slots": [0]}, "slots has 1 along axis 0, not 2"),
+        ({"lengths": [1, 1]}, "lengths sum up to 2, not to the 24"),
+        ({"lengths": [24, 0]}, r"lengths holds 0, .* 1\.\.24"),
+        ({"lengths": [21, 3]}, r"lengths holds 21, .* 1\.\.20"),
+    ],
+)
+def test_columns_that_do_not_fit(changed: dict[str, list[int]], match: str) -> None:
+    block = CrossCache(64, 2)
+    arrays = {name: np.array(values, np.int32) for name, values in changed.items()}
+    given = block.given([4, 20], [0, 1], cache="float16")
+    refused(block.operator("float16"), given, match, **arrays)
+
+
+def test_a_cache_of_other_planes() -> None:
+    block = CrossCache(64, 2)
+    given = block.given([4], [0], cache="float16")
+    cache = np.zeros((3, 5, 20, 64), np.float16)
+    refused(block.operator("float16"), given, "cache has 3 along axis 0, not 2", cache=cache)
+
+
+def test_sentences_that_are_not_the_rows() -> None:
+    block = EncoderAttention(64, 4)
+    given = block.rows(3, 4)
+    refused(block.operator(), given, "sum up to 8, not to the 7", lengths=np.array([4, 4], np.int32))
+    refused(block.operator(), given, r"lengths holds -1", lengths=np.array([8, -1], np.int32))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "match"),
+    [
+        ("ids", [0, 100], r"ids holds 100, .* 0\.\.99"),
+        ("ids", [-1, 0], r"ids holds -1, .* 0\.\.99"),
+        ("positions", [0, 30], r"positions holds 30, .* 0\.\.29"),
+    ],
+)
+def test_entries_that_are_not_in_the_tables(name: str, values: list[int], match: str) -> None:
+    operator = embed(random_table(1, 100, 64), random_floats(2, 30, 64))
+    given = {"ids": np.zeros(2, np.int32), "positions": np.zeros(2, np.int32)}
+    refused(operator, given, match, **{name: np.array(values, np.int32)})
+
+
+@pytest.mark.parametrize("k", [0, -1, 62, 2**40])
+def test_more_candidates_than_there_are(k: int) -> None:
+    with pytest.raises(RuntimeError, match=rf"num_candidates is {k}, .* 1\.\.61"):
+        Vocabulary(random_table(1, 61, 64)).run(random_floats(2, 1, 64), k)
+
+
+def test_more_candidates_than_are_kept() -> None:
+    with pytest.raises(RuntimeError, match=r"num_candidates is 65, .* 1\.\.64"):
+        Vocabulary(random_table(1, 100, 64)).run(random_floats(2, 1, 64), 65)
+
+
+def test_rows_of_another_width() -> None:
+    block = Block(64, 80)
+    refused(block.operator(), block.rows(3), "given has 2 along axis 0", given=random_floats(1, 2, 64))
+    refused(block.operator(), block.rows(3), "residual has 63 along axis 1", residual=random_floats(1, 3, 63))
+
+
+def wrong_bias() -> Operator:
+    block = Block(64, 80)
+    block.inner = Weights(block.inner.stored, block.inner.scales, block.inner.bias[:-1])
+    return block.operator()
+
+
+def wrong_scales() -> Operator:
+    block = Block(64, 80)
+    block.inner = Weights(block.inner.stored, block.inner.scales[:-1], block.inner.bias)
+    return block.operator()
+
+
+def wrong_weights() -> Operator:
+    block = Block(64, 80)
+    block.outer = random_weights(1, 96, 64)
+    return block.operator()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Block(64, 80).operator(activation="tanh"), "activation is none of relu, gelu, silu"),
+        (lambda: Block(64, 72).operator(), "w_2 has inputs that are not a multiple of 16"),
+        (lambda: SelfAttention(96, 8).operator(), "num_heads is 8, .* 96 columns"),
+        (lambda: SelfAttention(96, 5).operator(), "num_heads is 5, .* 96 columns"),
+        (lambda: SelfAttention(96, 3).operator(num_heads=0), "num_heads is 0"),
+        (lambda: CrossAttention(96, 3, aligned=(3,)).operator(), r"heads holds 3, .* 0\.\.2"),
+        (wrong_bias, "b_1 has 79 along axis 0, not 80"),
+        (wrong_scales, "s_1 has 79 along axis 0, not 80"),
+        (wrong_weights, "w_2 has 96 along axis 0, not 80"),
+    ],
+)
+def test_graphs_that_do_not_fit_together(make: Callable[[], Operator], match: str) -> None:
+    with pytest.raises(Exception, match=match):
+        make()
