@@ -79,14 +79,17 @@ def kind_of(ours: float, theirs: float, margin: float, *, is_at_limit: bool) -> 
     return "unexplained"
 
 
-def score_error(model: Transformer, task: Task, answers: Sequence[Answer]) -> float | None:
-    """As `Comparison.score_error`."""
-    stated = {
+def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
+    """The stated scores of answers that ended before the limit, by sentence."""
+    return {
         number: answer.log_probability
         for number, answer in enumerate(answers)
         if answer.log_probability is not None and len(answer.ids) < task.max_target_length
     }
-    if not stated:
-        return None
+
+
+def score_error(model: Transformer, task: Task, answers: Sequence[Answer]) -> float | None:
+    """As `Comparison.score_error`."""
+    stated = ended(task, answers)
     exact = teacher_forced(model, [(task.sources[number], answers[number].ids) for number in stated])
-    return max(abs(one - other) for one, other in zip(stated.values(), exact, strict=True))
+    return max((abs(one - other) for one, other in zip(stated.values(), exact, strict=True)), default=None)

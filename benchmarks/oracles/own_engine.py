@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from app.bundle import Bundle
-from app.decoding.options import DecodingOptions, EarlyStop
+from app.decoding.options import DecodingOptions, EarlyStop, Hypothesis
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.runtime.ort_runner import load_runner
-from benchmarks.oracles.answers import Answer, Task
+from benchmarks.oracles.answers import Answer, Ids, Task
 
 NUM_ROWS = 64
 DEADLINE_S = 3600.0
@@ -32,24 +33,38 @@ class OwnEngine:
 
     def answer(self, task: Task) -> list[Answer]:
         """As `Oracle.answer`."""
-        return asyncio.run(self._answer(task))
-
-    async def _answer(self, task: Task) -> list[Answer]:
         options = DecodingOptions(
             beam_size=task.beam_size,
             alpha=0.0,
             max_target_length=task.max_target_length,
             early_stop=task.early_stop,
         )
+        best = asyncio.run(self._decode([(source, options) for source in task.sources]))
+        return [Answer(hypothesis.ids, hypothesis.log_probability) for hypothesis in best]
+
+    def forced_scores(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+        """Log-probability of each source's given target and its end token, by the option forced_target."""
+        asked = [
+            (
+                source,
+                DecodingOptions(
+                    beam_size=1, alpha=0.0, max_target_length=len(target) + 1, forced_target=target
+                ),
+            )
+            for source, target in pairs
+        ]
+        return [hypothesis.log_probability for hypothesis in asyncio.run(self._decode(asked))]
+
+    async def _decode(self, asked: Sequence[tuple[Ids, DecodingOptions]]) -> list[Hypothesis]:
+        """The best hypothesis of each source."""
         engine = Engine(self._runner, settings=EngineLimits())
         engine.start()
         deadline = time.monotonic() + DEADLINE_S
         futures = [
             engine.submit(source, options, request_id=str(number), caller="", deadline=deadline)
-            for number, source in enumerate(task.sources)
+            for number, (source, options) in enumerate(asked)
         ]
         try:
-            best = [(await future).hypotheses[0] for future in futures]
+            return [(await future).hypotheses[0] for future in futures]
         finally:
             await engine.close(drain_timeout_s=0.0)
-        return [Answer(hypothesis.ids, hypothesis.log_probability) for hypothesis in best]

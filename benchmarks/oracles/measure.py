@@ -1,0 +1,177 @@
+"""Both models put into everybody's form, and every task given to everybody."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from app.bundle import Bundle, Precision, Training, load_bundle
+from app.decoding.options import EarlyStop
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.ctranslate2_model import write_ctranslate2
+from benchmarks.oracles.answers import Answer, Ids, Oracle, Task
+from benchmarks.oracles.comparison import KINDS, compare, ended, score_error
+from benchmarks.oracles.ctranslate2_oracle import CTranslate2Oracle
+from benchmarks.oracles.own_engine import OwnEngine
+from benchmarks.oracles.toy import toy_sources, train_toy
+from benchmarks.oracles.transformers_oracle import TransformersOracle
+from export.bundle_writer import WEIGHTS_FOLDER, BundleRequest, make_manifest, write_variant
+from export.model_card import Facts
+from export.weights import weights_of
+from model.checkpoint import load_model
+from model.corpus import Pair, read_data
+from model.transformer import Transformer
+
+PRECISION: Precision = "fp32"
+FACTS = Facts(
+    summary="weights that are compared",
+    good_at=("being compared",),
+    bad_at=("being served",),
+    weights_licence="none",
+    training=Training(commit="none", num_steps=0, data=()),
+)
+BEAM_SIZES = (1, 4, 8)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, and everybody who runs it."""
+
+    name: str
+    model: Transformer
+    sources: Sequence[Ids]
+    own: OwnEngine
+    oracles: tuple[Oracle, ...]
+
+
+def draw_sources(pairs: Sequence[Pair], tokenizer: Tokenizer, *, count: int, max_length: int) -> list[Ids]:
+    """Distinct sentences of at most max_length subwords, the same ones each time."""
+    texts = list(dict.fromkeys(pair.source for pair in pairs))
+    random.Random(1).shuffle(texts)
+    sources = (tuple(tokenizer.encode(text).ids) for text in texts)
+    fitting = [source for source in sources if len(source) <= max_length]
+    return fitting[:count]
+
+
+def make_subject(
+    name: str, model: Transformer, sources: Sequence[Ids], folder: Path, num_threads: int
+) -> Subject:
+    """Put a model's weights into everybody's form."""
+    folder.mkdir()
+    variants = {PRECISION: write_variant(folder, weights_of(model), PRECISION)}
+    request = BundleRequest(name, "0", "en", "de", (PRECISION,), FACTS)
+    own = OwnEngine(
+        Bundle(folder, make_manifest(model, request, variants, folder), ()), num_threads=num_threads
+    )
+    peer = folder / "ctranslate2"
+    write_ctranslate2(model, peer, "float32")
+    oracles = (CTranslate2Oracle(peer, num_threads=num_threads), TransformersOracle(model))
+    return Subject(name, model, sources, own, oracles)
+
+
+def make_subjects(args: argparse.Namespace, folder: Path) -> Iterator[Subject]:
+    """The bundle's model with sentences of the data, and the toy with its own."""
+    bundle = load_bundle(args.bundle)
+    sources = draw_sources(
+        [pair for name in args.data for pair in read_data(name)],
+        Tokenizer(bundle.file("source.spm")),
+        count=args.num_sentences,
+        max_length=bundle.manifest.max_source_length,
+    )
+    for name, model, own_sources in (
+        (bundle.manifest.name, load_model(args.bundle / WEIGHTS_FOLDER), sources),
+        ("post-norm-toy", train_toy(args.toy_steps), toy_sources(args.num_sentences)),
+    ):
+        yield make_subject(name, model, own_sources, folder / name, args.num_threads)
+
+
+def tasks(sources: Sequence[Ids], max_target_length: int) -> Iterator[Task]:
+    """Each beam with each rule for its end; greedy search has no rule."""
+    for beam_size in BEAM_SIZES:
+        for early_stop in EarlyStop if beam_size > 1 else (EarlyStop.FIRST,):
+            yield Task(sources, beam_size, max_target_length, early_stop)
+
+
+def run_task(subject: Subject, task: Task, ours: Sequence[Answer]) -> Iterator[dict[str, Any]]:
+    """Every oracle's answers to one task, compared with ours; one row of the result each."""
+    for oracle in subject.oracles:
+        started_at = time.perf_counter()
+        found = compare(subject.model, task, ours, oracle.answer(task))
+        kinds = Counter(difference.kind for difference in found.differences)
+        row = {
+            "model": subject.name,
+            "oracle": oracle.name,
+            "beam_size": task.beam_size,
+            "early_stop": task.early_stop,
+            "its_rule": oracle.rule(task.early_stop) if task.beam_size > 1 else "greedy",
+            "num_sentences": found.num_sentences,
+            "num_same": found.num_same,
+            "by_kind": {kind: kinds[kind] for kind in KINDS},
+            "score_error": found.score_error,
+            "differences": [asdict(difference) for difference in found.differences],
+            "time_s": round(time.perf_counter() - started_at, 1),
+        }
+        print({name: value for name, value in row.items() if name != "differences"}, flush=True)
+        yield row
+
+
+def own_scores(subject: Subject, task: Task, ours: Sequence[Answer]) -> dict[str, Any]:
+    """Our beam scores against the same answers' scores, teacher-forced: by PyTorch, and by our engine."""
+    stated = ended(task, ours)
+    forced = subject.own.forced_scores([(task.sources[number], ours[number].ids) for number in stated])
+    return {
+        "model": subject.name,
+        "beam_size": task.beam_size,
+        "early_stop": task.early_stop,
+        "num_compared": len(stated),
+        "error_to_torch": score_error(subject.model, task, ours),
+        "error_to_forced_target": max(
+            abs(one - other) for one, other in zip(stated.values(), forced, strict=True)
+        ),
+    }
+
+
+def compare_rules(
+    name: str, answers: Mapping[tuple[int, EarlyStop], Sequence[Answer]]
+) -> Iterator[dict[str, Any]]:
+    """Our two rules for a beam's end: sentences whose answers differ, and how much is gained by BOUND."""
+    for beam_size in BEAM_SIZES[1:]:
+        pairs = zip(answers[beam_size, EarlyStop.FIRST], answers[beam_size, EarlyStop.BOUND], strict=True)
+        gains = [
+            (bound.log_probability or 0.0) - (first.log_probability or 0.0)
+            for first, bound in pairs
+            if first.ids != bound.ids
+        ]
+        yield {
+            "model": name,
+            "beam_size": beam_size,
+            "num_different": len(gains),
+            "least_gain": min(gains, default=0.0),
+            "largest_gain": max(gains, default=0.0),
+        }
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Both models, every task, every oracle. args: as `benchmarks.oracles.__main__` has them."""
+    torch.set_num_threads(args.num_threads)
+    comparisons: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for subject in make_subjects(args, Path(folder)):
+            answers: dict[tuple[int, EarlyStop], list[Answer]] = {}
+            for task in tasks(subject.sources, args.max_target_length):
+                ours = answers[task.beam_size, task.early_stop] = subject.own.answer(task)
+                scores.append(own_scores(subject, task, ours))
+                comparisons += run_task(subject, task, ours)
+            rules += compare_rules(subject.name, answers)
+    return {"comparisons": comparisons, "own_scores": scores, "rules": rules}

@@ -1,0 +1,51 @@
+"""The result of a comparison: whether it holds, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.oracles.comparison import KINDS
+
+LEAST_SAME = 0.99
+# Of a sum of up to --max-target-length logarithms in fp32, each of which is off by a few 1e-6.
+SCORE_TOLERANCE = 1e-3
+
+
+def has_passed(result: Mapping[str, Any]) -> bool:
+    """Whether the result holds what the command asks."""
+    rows, own = result["comparisons"], result["own_scores"]
+    errors = [row["score_error"] for row in rows]
+    errors += [row[error] for row in own for error in ("error_to_torch", "error_to_forced_target")]
+    return all(error is None or error < SCORE_TOLERANCE for error in errors) and all(
+        row["num_same"] >= LEAST_SAME * row["num_sentences"] and not row["by_kind"]["unexplained"]
+        for row in rows
+    )
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The result in Markdown."""
+    head = (
+        "model",
+        "compared with",
+        "beam",
+        "end of a beam",
+        "its own options",
+        "the same",
+        *KINDS,
+        "score error",
+    )
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in rows:
+        cells = (
+            row["model"],
+            row["oracle"],
+            row["beam_size"],
+            row["early_stop"] if row["beam_size"] > 1 else "",
+            row["its_rule"],
+            f"{row['num_same']} of {row['num_sentences']}",
+            *row["by_kind"].values(),
+            "" if row["score_error"] is None else f"{row['score_error']:.0e}",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
