@@ -3,59 +3,136 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
+import numpy as np
 
+from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis, LengthPenalty
+
+Ids = tuple[int, ...]
 # The log-probability of every subword after a target prefix (without its start token).
-NextScores = Callable[[tuple[int, ...]], Sequence[float]]
+NextScores = Callable[[Ids], Sequence[float]]
+# The attention that the next subword pays to each source token.
+Attention = Callable[[Ids], Sequence[float]]
 
 
-def penalty(length: int, options: DecodingOptions) -> float:
-    if options.length_penalty is LengthPenalty.WU:
-        return float(((5 + length) / 6) ** options.alpha)
-    return float(length**options.alpha)
+class Plain:
+    """A language with a sentence's options."""
+
+    def __init__(
+        self,
+        next_scores: NextScores,
+        options: DecodingOptions,
+        *,
+        eos_id: int,
+        attention: Attention | None = None,
+    ) -> None:
+        self.next_scores = next_scores
+        self.options = options
+        self.eos_id = eos_id
+        self.attention = attention
+
+    def breaks(self, target: Ids) -> bool:
+        """Whether the last token of a target, end token included, is one that may not stand there."""
+        options, ids = self.options, target[:-1]
+        if target[-1] == self.eos_id and len(ids) < options.min_target_length:
+            return True
+        if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
+            return True
+        n = options.no_repeat_ngram_size
+        ngrams = [target[start : start + n] for start in range(len(target) - n + 1)]
+        return n > 0 and len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
+
+    def score(self, target: Ids) -> float:
+        """What the last token of a target is worth to the search; negative infinity where it may not stand there."""
+        options, ids, token = self.options, target[:-1], target[-1]
+        value = np.float32(self.next_scores(ids)[token])
+        if len(ids) < len(options.target_prefix):
+            return float(value) if token == options.target_prefix[len(ids)] else -math.inf
+        if self.breaks(target):
+            return -math.inf
+        if token in ids and options.repetition_penalty != 1.0:
+            value *= np.float32(options.repetition_penalty)
+        return float(value)
+
+    def penalty(self, length: int) -> float:
+        if self.options.length_penalty is LengthPenalty.WU:
+            return float(((5 + length) / 6) ** self.options.alpha)
+        return float(length**self.options.alpha)
+
+    def hypothesis(self, target: Ids, reason: FinishReason) -> Hypothesis:
+        """target: with the end token where that is how it ended."""
+        scores = tuple(self.score(target[: position + 1]) for position in range(len(target)))
+        total = sum(scores)
+        score = total / self.penalty(max(1, len(target)))
+        if self.options.coverage_penalty and self.attention is not None and target:
+            rows = [self.attention(target[:position]) for position in range(len(target))]
+            paid = [min(1.0, sum(float(row[i]) for row in rows)) for i in range(len(rows[0]))]
+            score += self.options.coverage_penalty * sum(math.log(one) for one in paid)
+        ids = target[:-1] if reason is FinishReason.STOP else target
+        return Hypothesis(ids, total, score, reason, scores)
 
 
-def hypothesis(
-    ids: tuple[int, ...], total: float, options: DecodingOptions, *, has_ended: bool
-) -> Hypothesis:
-    reason = FinishReason.STOP if has_ended else FinishReason.LENGTH
-    return Hypothesis(ids, total, total / penalty(len(ids) + has_ended, options), reason)
+def ranked(found: list[Hypothesis], options: DecodingOptions) -> list[Hypothesis]:
+    return sorted(found, key=lambda one: -one.score)[: options.num_hypotheses]
 
 
-def plain_search(next_scores: NextScores, options: DecodingOptions, *, eos_id: int) -> list[Hypothesis]:
+def is_enough(plain: Plain, complete: list[Hypothesis], best_live: float) -> bool:
+    options = plain.options
+    if options.early_stop is EarlyStop.FIRST:
+        return len(complete) >= options.beam_size * options.patience
+    if len(complete) < options.num_hypotheses:
+        return False
+    return best_live / plain.penalty(options.max_target_length + 1) <= ranked(complete, options)[-1].score
+
+
+def plain_search(
+    next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
+) -> list[Hypothesis]:
     """Beam search as section 6.1 of the paper, best first; a beam of one is greedy search."""
+    plain = Plain(next_scores, options, eos_id=eos_id, attention=attention)
     beam_size = options.beam_size
-    live: dict[tuple[int, ...], float] = {(): 0.0}
+    live: dict[Ids, float] = {(): 0.0}
     complete: list[Hypothesis] = []
     while True:
         scored = [
-            (total + float(score), ids, token)
+            (total + plain.score((*ids, token)), ids, token)
             for ids, total in live.items()
-            for token, score in enumerate(next_scores(ids))
+            for token in range(len(next_scores(ids)))
         ]
-        best = sorted(scored, key=lambda one: -one[0])[: 2 * beam_size]
-        ended = [(total, ids) for total, ids, token in best[:beam_size] if token == eos_id]
-        grown = [(total, (*ids, token)) for total, ids, token in best if token != eos_id][:beam_size]
-        complete += [hypothesis(ids, total, options, has_ended=True) for total, ids in ended]
-        if len(complete) >= beam_size or not grown:
+        best = [one for one in sorted(scored, key=lambda one: -one[0]) if one[0] > -math.inf]
+        best = best[: 2 * beam_size]
+        ended = [ids for _, ids, token in best[:beam_size] if token == eos_id]
+        grown = {(*ids, token): total for total, ids, token in best if token != eos_id}
+        complete += [plain.hypothesis((*ids, eos_id), FinishReason.STOP) for ids in ended]
+        if not grown or is_enough(plain, complete, max(grown.values())):
             break
         if len(next(iter(live))) == options.max_target_length:
-            left = [(total, ids) for ids, total in live.items() if ids not in {ids for _, ids in ended}]
-            complete += [hypothesis(ids, total, options, has_ended=False) for total, ids in left]
+            complete += [plain.hypothesis(ids, FinishReason.LENGTH) for ids in live if ids not in ended]
             break
-        live = {ids: total for total, ids in grown}
-    return sorted(complete, key=lambda found: -found.score)[: options.num_hypotheses]
+        live = dict(list(grown.items())[:beam_size])
+    if not complete:
+        complete = [plain.hypothesis(ids, FinishReason.CONSTRAINT) for ids in live]
+    return ranked(complete, options)
 
 
-def every_translation(next_scores: NextScores, options: DecodingOptions, *, eos_id: int) -> list[Hypothesis]:
-    """All targets of at most max_target_length subwords that end with the end token, best first."""
+def every_translation(
+    next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
+) -> list[Hypothesis]:
+    """All targets of at most max_target_length subwords that the options allow, best first.
+
+    They end with the end token; those of full length that may not, as they stand.
+    """
+    plain = Plain(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]
     found = []
     for length in range(options.max_target_length + 1):
         for ids in itertools.product(words, repeat=length):
-            target = (*ids, eos_id)
-            total = sum(float(next_scores(target[:position])[token]) for position, token in enumerate(target))
-            found.append(hypothesis(ids, total, options, has_ended=True))
+            if any(plain.score(ids[: position + 1]) == -math.inf for position in range(length)):
+                continue
+            if plain.score((*ids, eos_id)) > -math.inf:
+                found.append(plain.hypothesis((*ids, eos_id), FinishReason.STOP))
+            elif length == options.max_target_length:
+                found.append(plain.hypothesis(ids, FinishReason.LENGTH))
     return sorted(found, key=lambda one: -one.score)

@@ -6,74 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from app.decoding.beam import BeamSearch, advance_beams
 from app.decoding.greedy import GreedySearch
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
-from app.decoding.search import Search, advance, new_search
-from tests.decoding.plain_search import NextScores, every_translation, plain_search
-
-BOS, EOS = 0, 1
-Row = NDArray[np.float32]
-
-
-def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> NextScores:
-    """Scores drawn for each prefix when it is first asked for, from a generator seeded by it."""
-    known: dict[tuple[int, ...], list[float]] = {}
-
-    def next_scores(prefix: tuple[int, ...]) -> list[float]:
-        if prefix not in known:
-            logits = np.random.default_rng([seed, len(prefix), *prefix]).normal(size=vocab_size) * 2
-            logits[EOS] += eos_bonus
-            scores = logits - np.log(np.exp(logits).sum())
-            known[prefix] = scores.astype(np.float32).tolist()
-        return known[prefix]
-
-    return next_scores
-
-
-def drive(
-    searches: list[Search], languages: list[NextScores], *, num_candidates: int = 0
-) -> list[list[Hypothesis]]:
-    """Run searches side by side to their ends, with prefixes kept beside them instead of a cache."""
-    prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
-    while alive := [index for index, search in enumerate(searches) if not search.is_done]:
-        k = max(num_candidates, *(searches[index].num_candidates for index in alive), 1)
-        tables: list[Row] = []
-        rows: list[list[int]] = []
-        for index in alive:
-            rows.append(list(range(len(tables), len(tables) + len(prefixes[index]))))
-            tables += [np.array(languages[index](prefix), np.float32) for prefix in prefixes[index]]
-        table = np.stack(tables)
-        order = np.argsort(-table, axis=1, kind="stable")[:, :k]
-        advance(
-            [searches[index] for index in alive],
-            rows,
-            log_probabilities=np.take_along_axis(table, order, axis=1),
-            ids=order.astype(np.int64),
-        )
-        for index in alive:
-            search = searches[index]
-            if not search.is_done:
-                prefixes[index] = [
-                    (*prefixes[index][parent], token)
-                    for parent, token in zip(search.parents, search.last_ids, strict=True)
-                ]
-    return [search.hypotheses() for search in searches]
-
-
-def start(options: DecodingOptions) -> Search:
-    return new_search(options, bos_id=BOS, eos_id=EOS)
-
-
-def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
-    assert [(one.ids, one.finish_reason) for one in found] == [
-        (one.ids, one.finish_reason) for one in expected
-    ]
-    for one, other in zip(found, expected, strict=True):
-        assert math.isclose(one.log_probability, other.log_probability, abs_tol=1e-9)
-        assert math.isclose(one.score, other.score, abs_tol=1e-9)
+from app.decoding.options import DecodingOptions, FinishReason, LengthPenalty
+from app.decoding.search import Search
+from tests.decoding.plain_search import every_translation, plain_search
+from tests.decoding.search_driver import BOS, EOS, assert_same, drive, random_language, start
 
 
 @pytest.mark.parametrize("beam_size", range(1, 17))

@@ -1,0 +1,135 @@
+"""Drawing: the right distribution, the right cuts, and the same draws for the same seed in any company."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.decoding.options import DecodingOptions, Hypothesis, Sampling
+from app.decoding.sampling import draw
+from tests.decoding.search_driver import drive, found_by, random_language, start
+
+PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
+# Where a token stands in the vocabulary says nothing of its rank.
+SHUFFLED = [4, 0, 7, 2, 9, 1, 5, 3, 8, 6]
+NUM_DRAWS = 5000
+# Chi-square, upper 0.1 %, by degrees of freedom (any table of it).
+CRITICAL = {2: 13.82, 3: 16.27, 9: 27.88}
+
+
+def scores() -> NDArray[np.float32]:
+    row = np.empty(10, np.float32)
+    row[SHUFFLED] = np.log(PROBABILITIES)
+    return row
+
+
+def draws(sampling: Sampling) -> Counter[int]:
+    """How often each rank was drawn."""
+    generator = np.random.Generator(np.random.PCG64(sampling.seed))
+    row = scores()
+    return Counter(SHUFFLED.index(draw(row, sampling, generator)) for _ in range(NUM_DRAWS))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "weights"),
+    [
+        (Sampling(seed=1), PROBABILITIES),
+        (Sampling(seed=2, temperature=2.0), [p**0.5 for p in PROBABILITIES]),
+        (Sampling(seed=3, temperature=0.8), [p**1.25 for p in PROBABILITIES]),
+        (Sampling(seed=4, top_k=3), PROBABILITIES[:3]),
+        (Sampling(seed=5, top_p=0.75), PROBABILITIES[:4]),
+        (Sampling(seed=6, top_p=0.67), PROBABILITIES[:3]),
+        # Of the four best, which are renormalised, three reach 0.8: 0.68 of 0.79.
+        (Sampling(seed=7, top_k=4, top_p=0.8), PROBABILITIES[:3]),
+        # Sharper, so that fewer reach it.
+        (Sampling(seed=8, temperature=0.5, top_p=0.85), [p**2 for p in PROBABILITIES[:3]]),
+    ],
+)
+def test_what_is_drawn_follows_the_probabilities(sampling: Sampling, weights: list[float]) -> None:
+    counts = draws(sampling)
+    assert set(counts) == set(range(len(weights)))
+    expected = [NUM_DRAWS * weight / sum(weights) for weight in weights]
+    distance = sum((counts[rank] - wanted) ** 2 / wanted for rank, wanted in enumerate(expected))
+    assert distance < CRITICAL[len(weights) - 1]
+
+
+def test_what_is_impossible_is_never_drawn() -> None:
+    row = np.full(6, -np.inf, np.float32)
+    row[[2, 5]] = np.log([0.5, 0.5])
+    generator = np.random.Generator(np.random.PCG64(0))
+    for sampling in (Sampling(), Sampling(top_k=4), Sampling(top_p=0.99), Sampling(temperature=0.01)):
+        assert {draw(row, sampling, generator) for _ in range(200)} == {2, 5}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0 - 2**-53])
+def test_the_ends_of_the_unit_interval(value: float) -> None:
+    class Fixed(np.random.Generator):
+        def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
+            return value
+
+    drawn = draw(scores(), Sampling(), Fixed(np.random.PCG64(0)))
+    assert drawn == (9 if value else 0)
+
+
+def options(seed: int) -> DecodingOptions:
+    return DecodingOptions(beam_size=1, max_target_length=12, sampling=Sampling(temperature=1.3, seed=seed))
+
+
+def test_a_seed_draws_the_same_alone_and_in_any_company() -> None:
+    languages = [random_language(seed, vocab_size=30, eos_bonus=-1.0) for seed in range(6)]
+    alone = [found_by(options(seed), language) for seed, language in enumerate(languages)]
+    searches = [start(options(seed)) for seed in range(6)]
+    neighbours = [start(DecodingOptions(beam_size=size, max_target_length=9)) for size in (1, 4)]
+    together = drive(
+        [*neighbours, *searches[::-1]],
+        [languages[0], languages[1], *languages[::-1]],
+    )
+    assert together[2:][::-1] == alone
+
+
+def test_another_seed_draws_something_else_and_a_fresh_search_the_same_again() -> None:
+    language = random_language(1, vocab_size=30, eos_bonus=-1.0)
+    found: list[Hypothesis] = [found_by(options(seed), language)[0] for seed in range(10)]
+    assert len({one.ids for one in found}) == 10
+    search = start(options(3))
+    drive([search], [language])
+    assert drive([search.fresh()], [language])[0] == [found[3]]
+
+
+def test_the_scores_are_the_models_own() -> None:
+    language = random_language(2, vocab_size=30, eos_bonus=-1.0)
+    (found,) = found_by(options(5), language)
+    for position, (token, score) in enumerate(zip(found.ids, found.token_log_probabilities, strict=False)):
+        assert score == language(found.ids[:position])[token]
+
+
+def test_constraints_hold_for_what_is_drawn() -> None:
+    language = random_language(3, vocab_size=8)
+    for seed in range(30):
+        asked = DecodingOptions(
+            beam_size=1,
+            sampling=Sampling(seed=seed),
+            suppress_sequences=((4,),),
+            min_target_length=3,
+            no_repeat_ngram_size=2,
+            target_prefix=(4, 5),
+            max_target_length=10,
+        )
+        (found,) = found_by(asked, language)
+        assert found.ids[:2] == (4, 5)
+        assert 4 not in found.ids[2:]
+        assert len(found.ids) >= 3
+        pairs = list(zip(found.ids, found.ids[1:], strict=False))
+        assert len(pairs) == len(set(pairs))
+
+
+@pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.001}])
+def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
+    language = random_language(4, vocab_size=30)
+    narrow = DecodingOptions(beam_size=1, max_target_length=9, sampling=Sampling(temperature=2.0, **cut))
+    greedy = DecodingOptions(beam_size=1, max_target_length=9)
+    assert found_by(narrow, language) == found_by(greedy, language)
