@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A machine that lacks something, and what has to be said of it."""
     providers, preload, driver, told = request.param

@@ -1,0 +1,155 @@
+"""Everything that has to be known of a GPU, part by part, each in a process of its own with a limit of its own.
+
+A part that cannot be measured is skipped with the reason; one that breaks says how. Writes JSON after every part
+and prints a short table last. None of it needs a network.
+
+    python -m benchmarks.gpu --device cuda --output benchmarks/results/gpu.json
+    python -m benchmarks.gpu --device cpu --quick
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu import accuracy, speed
+from benchmarks.gpu.report import render
+from benchmarks.gpu.subject import Given, SkipError
+from benchmarks.machine import ROOT, commit, describe_machine, versions
+
+# In this order, with the most seconds of each: what is known first is what the others need.
+PARTS: dict[str, tuple[Callable[[Given], dict[str, Any]], float]] = {
+    "placement": (accuracy.placement, 60.0),
+    "steps": (speed.steps, 90.0),
+    "agreement": (accuracy.agreement, 90.0),
+    "throughput": (speed.throughput, 75.0),
+    "company": (accuracy.company, 60.0),
+    "memory": (speed.memory, 60.0),
+    "http": (speed.http, 75.0),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--device", choices=("cuda", "cpu"), default="cuda", help="(default: cuda)")
+    add(
+        "--bundle",
+        type=Path,
+        default=ROOT / "bundles" / "en-de",
+        help="with fp16 (default: the bundled model)",
+    )
+    add(
+        "--data", type=Path, help="lines of source TAB target, .xz or plain (default: own sentences, no BLEU)"
+    )
+    add("--output", type=Path, default=ROOT / "benchmarks" / "results" / "gpu.json", help="JSON")
+    add("--quick", action="store_true", help="a few of everything, to see that it works")
+    add("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
+    add(
+        "--budget", type=float, default=450.0, metavar="S", help="no part begins after so many (default: 450)"
+    )
+    add("--memory-s", type=float, default=30.0, metavar="S", help="of the part memory (default: 30)")
+    add("--one", help=argparse.SUPPRESS)
+    add("--work", type=Path, help=argparse.SUPPRESS)
+
+
+def run_part(given: Given, name: str, arguments: list[str], left_s: float) -> dict[str, Any]:
+    """Run a part in a process of its own. Returns its result with its status: ok, skipped, failed."""
+    limit_s = min(PARTS[name][1] + max(0.0, given.memory_s - 30.0) * (name == "memory"), left_s)
+    output = given.work / f"{name}.json"
+    command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(given.work)]
+    started_at = time.perf_counter()
+    try:
+        done = subprocess.run(command, cwd=ROOT, check=False, timeout=limit_s, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        return {"status": "failed", "reason": f"took more than {limit_s:.0f} s"}
+    if not output.exists():
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        return {"status": "failed", "reason": f"exit code {done.returncode}: {' | '.join(last)}"}
+    found: dict[str, Any] = json.loads(output.read_text("utf-8"))
+    return {**found, "took_s": round(time.perf_counter() - started_at, 1)}
+
+
+def run_here(given: Given, name: str) -> None:
+    """Run a part in this process and leave its result in the folder for that."""
+    try:
+        found = {"status": "ok", **PARTS[name][0](given)}
+    except SkipError as error:
+        found = {"status": "skipped", "reason": str(error)}
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        (given.work / f"{name}.json").write_text(
+            json.dumps({"status": "failed", "reason": reason[:2000]}), "utf-8"
+        )
+        raise
+    (given.work / f"{name}.json").write_text(json.dumps(found), "utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write; the exit code is 1 where a part failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    args = parser.parse_args(own)
+    names = args.parts.split(",")
+    if unknown := set(names) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    started_at = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        given = Given(
+            device=args.device,
+            bundle=args.bundle,
+            data=args.data,
+            work=args.work or Path(folder),
+            is_quick=args.quick,
+            memory_s=2.0 if args.quick else args.memory_s,
+        )
+        if args.one:
+            run_here(given, args.one)
+            return 0
+        result: dict[str, Any] = {
+            "command": shlex.join(["python", "-m", "benchmarks.gpu", *own]),
+            "commit": commit(),
+            "machine": describe_machine() | gpu_facts(),
+            "versions": versions(sys.executable),
+            "device": args.device,
+            "parts": {},
+        }
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            left_s = args.budget - (time.perf_counter() - started_at)
+            result["parts"][name] = (
+                run_part(given, name, own, left_s)
+                if left_s > 0
+                else {"status": "skipped", "reason": f"the budget of {args.budget:.0f} s was spent"}
+            )
+            print(f"{name}: {result['parts'][name]['status']}", file=sys.stderr, flush=True)
+            args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    table = render(result)
+    args.output.with_suffix(".md").write_text(table + "\n", "utf-8")
+    print(table)
+    return 1 if any(part["status"] == "failed" for part in result["parts"].values()) else 0
+
+
+def gpu_facts() -> dict[str, str]:
+    """Name, driver and memory as nvidia-smi tells them; empty where there is none."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"gpu": done.stdout.strip()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""It is fast: steps with and without CUDA graphs, whole translations, HTTP, memory over time."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from app.bundle import Manifest
+from app.runtime.interface import Runner, StepInput
+from benchmarks.gpu.subject import (
+    Given,
+    SkipError,
+    bundled,
+    encode,
+    free_mb,
+    load,
+    make_random_bundle,
+    read_text,
+    translate,
+)
+
+# Measured on an H200: a copy in its memory, and a large bf16 product.
+BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
+FP16_BYTES = 2
+# What a row of a step attends to: target and source of an everyday sentence, in subwords.
+TARGET_LENGTH, SOURCE_LENGTH = 30, 25
+SERVER_NEEDS = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "sentencex")
+
+
+def steps(given: Given) -> dict[str, Any]:
+    """Milliseconds of a decoder step as the engine sees it, by rows and by what a beam asks for."""
+    bundle = make_random_bundle(given)
+    sizes = (1, 8) if given.is_quick else (1, 8, 32, 128, 512)
+    rows: list[dict[str, Any]] = []
+    for has_graphs in (True, False) if given.device == "cuda" else (True,):
+        runner = load(given, bundle, num_rows=max(sizes), has_graphs=has_graphs)
+        for beam_size in (1, 4):
+            for num_rows in sizes:
+                if num_rows < beam_size:
+                    continue
+                seconds = _time(_step_of(runner, num_rows, beam_size), given.pick(200, 3))
+                rows.append({
+                    "rows": num_rows,
+                    "beam": beam_size,
+                    "graphs": has_graphs and given.device == "cuda",
+                    "step_ms": seconds * 1e3,
+                    **_shares(bundle.manifest, num_rows, seconds),
+                })  # fmt: skip
+    return {"model": bundle.manifest.dimensions.model_dump(), "steps": rows}
+
+
+def _step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], object]:
+    """A step in the middle of a sentence; with a beam, a quarter of the rows get another's past after it."""
+    random_numbers = np.random.default_rng(num_rows)
+    limits = runner.limits
+    sources = random_numbers.integers(8, limits.vocab_size, (num_rows, SOURCE_LENGTH)).astype(np.int32)
+    runner.encode(list(sources), list(range(num_rows)))
+    ids = random_numbers.integers(8, limits.vocab_size, num_rows).astype(np.int32)
+    positions = np.full(num_rows, TARGET_LENGTH, np.int32)
+    step = StepInput(ids, positions, 1 if beam_size == 1 else 2 * beam_size)
+    moved = np.arange(0, num_rows, 4, dtype=np.int32)
+    lengths = np.full(len(moved), TARGET_LENGTH + 1, np.int32)
+
+    def run() -> None:
+        runner.decode(step)
+        if beam_size > 1:
+            runner.reorder(moved, moved + 1, lengths)
+
+    return run
+
+
+def _time(call: Callable[[], object], number: int) -> float:
+    """Median seconds, after a few calls in which graphs are captured."""
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(number):
+        started_at = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started_at)
+    return statistics.median(times)
+
+
+def _shares(manifest: Manifest, num_rows: int, seconds: float) -> dict[str, float]:
+    """Bytes that a step has to read and operations that it has to make, and what share of the peaks that is."""
+    d = manifest.dimensions
+    layers = d.num_decoder_layers
+    weights = layers * (6 * d.d_model**2 + 2 * d.d_model * d.d_ff) + d.vocab_size * d.d_model
+    columns = TARGET_LENGTH + 1 + SOURCE_LENGTH
+    cache = num_rows * layers * 2 * d.d_model * columns
+    num_bytes = FP16_BYTES * (weights + cache)
+    flops = 2.0 * num_rows * weights + 4.0 * num_rows * layers * d.d_model * columns
+    return {
+        "megabytes": num_bytes / 1e6,
+        "gflop": flops / 1e9,
+        "share_of_bandwidth": num_bytes / seconds / BYTES_PER_S,
+        "share_of_matrix_rate": flops / seconds / FLOPS_PER_S,
+    }
+
+
+def throughput(given: Given) -> dict[str, Any]:
+    """Target tokens a second of the base size, 25 source and 30 forced target tokens, by rows and beam."""
+    bundle = make_random_bundle(given)
+    random_numbers = np.random.default_rng(1)
+    vocab_size = bundle.manifest.dimensions.vocab_size
+    found: dict[str, Any] = {}
+    for num_rows in (16,) if given.is_quick else (256, 512, 1024):
+        runner = load(given, bundle, num_rows=num_rows)
+        for beam_size in (1, 4):
+            number = given.pick(4 * num_rows // beam_size, 8)
+            sources = random_numbers.integers(8, vocab_size, (number, SOURCE_LENGTH))
+            sources[:, -1] = runner.limits.eos_id
+            as_lists: list[list[int]] = sources.tolist()
+            warm_up = as_lists[: num_rows // beam_size]
+            translate(runner, warm_up, beam_size=beam_size, num_target_tokens=TARGET_LENGTH)
+            done = translate(runner, as_lists, beam_size=beam_size, num_target_tokens=TARGET_LENGTH)
+            found[f"rows_{num_rows}_beam_{beam_size}"] = {
+                "sentences": number,
+                "target_tokens_per_s": done.num_target_tokens / done.time_s,
+                "ms_per_step": done.time_s / done.num_steps * 1e3,
+            }
+    return found
+
+
+def http(given: Given) -> dict[str, Any]:
+    """The bundle behind the server: sentences a second and target tokens a second, from many clients."""
+    missing = [name for name in SERVER_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SkipError(f"there is no {', '.join(missing)}")
+    from benchmarks.load import make_request
+    from benchmarks.passes import measure_load
+    from benchmarks.server_process import Served, ServerProcess
+
+    bundle = bundled(given)
+    pair = bundle.manifest.language_pairs[0]
+    texts = read_text(given, given.pick(500, 6)).sources
+    found: dict[str, Any] = {}
+    with ServerProcess(Served(sys.executable, given.bundle, precision="fp16")) as server:
+        for beam_size in (1, 4):
+            requests = [
+                make_request(number, text, pair=(pair.source, pair.target), beam_size=beam_size)
+                for number, text in enumerate(texts)
+            ]
+            clients = given.pick(64, 2)
+            loaded, answers = measure_load(server, requests, num_clients=clients, limit_s=20.0)
+            tokens = statistics.mean(answer.said[1] for answer in answers)
+            found[f"beam_{beam_size}"] = {
+                "clients": clients,
+                "sentences_per_s": loaded.sentences_per_s,
+                "target_tokens_per_s": loaded.sentences_per_s * tokens,
+                "latency_median_ms": loaded.latency_median_ms,
+                "latency_p95_ms": loaded.latency_p95_ms,
+                "rows_per_step": loaded.rows_per_step,
+                "client_cpu_share": loaded.client_cpu_share,
+            }
+        found["start_to_ready_s"] = server.start_to_ready_s
+    return found
+
+
+def memory(given: Given) -> dict[str, Any]:
+    """Free memory of the device while sentences of random lengths and beams come: its slope after the first third."""
+    bundle = bundled(given)
+    runner = load(given, bundle, num_rows=128)
+    random_numbers = np.random.default_rng(2)
+    _, sentences, _ = encode(bundle, read_text(given, 100))
+    taken: list[tuple[float, float]] = []
+    started_at = time.perf_counter()
+    while (now := time.perf_counter() - started_at) < given.memory_s or len(taken) < 4:
+        number = int(random_numbers.integers(1, given.pick(200, 4)))
+        pool = [token for sentence in sentences for token in sentence[:-1]]
+        sources = [
+            [*random_numbers.choice(pool, length).tolist(), runner.limits.eos_id]
+            for length in random_numbers.integers(1, given.pick(60, 8), number)
+        ]
+        translate(runner, sources, beam_size=int(random_numbers.choice([1, 4])), num_target_tokens=40)
+        taken.append((now, -free_mb(given)))
+    steady = taken[len(taken) // 3 :]
+    seconds, megabytes = (np.array(column) for column in zip(*steady, strict=True))
+    return {
+        "seconds": taken[-1][0],
+        "samples": len(taken),
+        "growth_mb": float(megabytes[-1] - megabytes[0]),
+        "slope_mb_per_min": float(np.polyfit(seconds, megabytes, 1)[0] * 60),
+        "growth_of_first_third_mb": float(megabytes[0] - taken[0][1]),
+    }

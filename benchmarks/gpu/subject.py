@@ -1,0 +1,200 @@
+"""What is measured: a bundle, a runner on the device that was asked for, sentences, and the engine without a server."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from app.bundle import MANIFEST, Bundle, GraphPair, Manifest, load_bundle
+from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.core import EngineCore, Report, Submit
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence as Sentence
+from app.engine.sequence import SequenceResult
+from app.runtime.cuda_memory import Cuda
+from app.runtime.interface import Int32s, Limits, Runner
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import Tokenizer
+from benchmarks.machine import ROOT
+from benchmarks.step import random_bundle
+
+SENTENCES = ROOT / "benchmarks" / "sentences.tsv"
+EXTRA_TARGET_LENGTH = 50
+FOREVER = 1e18
+
+
+class SkipError(Exception):
+    """Why something cannot be measured here."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was asked for.
+
+    bundle: with fp16 and with the weights that it was made from. data: lines of source and target, or None.
+    work: a folder for what parts leave one another. is_quick: a few of everything, to see that it works.
+    """
+
+    device: Literal["cpu", "cuda"]
+    bundle: Path
+    data: Path | None
+    work: Path
+    is_quick: bool
+    memory_s: float
+
+    def pick(self, whole: int, quick: int) -> int:
+        """One of two numbers."""
+        return quick if self.is_quick else whole
+
+    def to_json(self) -> dict[str, object]:
+        """For the result, and for the process of a part."""
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences and, where there are any, their reference translations."""
+
+    sources: list[str]
+    targets: list[str] | None
+
+
+@dataclass(frozen=True)
+class Translated:
+    """What the engine made of sentences, in their order; ids without start and end tokens."""
+
+    ids: list[tuple[int, ...]]
+    scores: list[float]
+    time_s: float
+    num_steps: int
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Subwords, end tokens not counted."""
+        return sum(map(len, self.ids))
+
+
+def read_text(given: Given, number: int) -> Text:
+    """The first sentences of the data; without any, the project's own, which have no references."""
+    if given.data is None:
+        lines = SENTENCES.read_text("utf-8").splitlines()
+        return Text([line.split("\t")[1] for line in lines][:number], None)
+    content = given.data.read_bytes()
+    if given.data.suffix == ".xz":
+        content = lzma.decompress(content)
+    pairs = [line.split("\t") for line in content.decode().split("\n") if line][:number]
+    return Text([pair[-2] for pair in pairs], [pair[-1] for pair in pairs])
+
+
+def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text]:
+    """The tokenizer, ids with their end tokens, and the text, of those that the model takes."""
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    ids = [list(tokenizer.encode(source).ids) for source in text.sources]
+    fits = [index for index, each in enumerate(ids) if len(each) <= bundle.manifest.max_source_length]
+    targets = [text.targets[index] for index in fits] if text.targets else None
+    return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)
+
+
+def make_random_bundle(given: Given) -> Bundle:
+    """The base size with random weights, in fp16: made once, kept for other parts. Quick: the tiny size."""
+    folder = given.work / "random"
+    if not (folder / MANIFEST).exists():
+        folder.mkdir(parents=True)
+        name, vocab_size = ("tiny", 1000) if given.is_quick else ("base", 8000)
+        bundle = random_bundle(name, vocab_size, ("fp16",), folder)
+        (folder / MANIFEST).write_text(bundle.manifest.model_dump_json(), "utf-8")
+    manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
+    return Bundle(folder, manifest, ())
+
+
+def bundled(given: Given) -> Bundle:
+    """The bundle that was asked for, checked."""
+    return load_bundle(given.bundle)
+
+
+def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
+    """The fp16 variant on the device, as the server loads it; without graphs, on a GPU, for comparison."""
+    if given.device == "cpu" or has_graphs:
+        return load_runner(
+            bundle,
+            precision="fp16",
+            device=given.device,
+            num_rows=num_rows,
+            num_threads=2,
+            kernels="standard",
+        )
+    from app.runtime.cuda_runner import load_cuda_runner
+
+    manifest = bundle.manifest
+    graphs: GraphPair = manifest.variants["fp16"]
+    return load_cuda_runner(bundle, graphs, limits=limits_of(manifest, num_rows), has_graphs=False)
+
+
+def limits_of(manifest: Manifest, num_rows: int) -> Limits:
+    """As the server's."""
+    return Limits(
+        num_rows=num_rows,
+        max_source_length=manifest.max_source_length,
+        max_target_length=manifest.max_target_length,
+        vocab_size=manifest.dimensions.vocab_size,
+        bos_id=manifest.special_ids.bos,
+        eos_id=manifest.special_ids.eos,
+        has_alignment=manifest.alignment is not None,
+    )
+
+
+def translate(
+    runner: Runner, sources: Sequence[Sequence[int]], *, beam_size: int, num_target_tokens: int | None = None
+) -> Translated:
+    """All sentences through the engine's own loop, in this thread. Raises the first error that a sentence ended with.
+
+    num_target_tokens: most subwords of a target; the source's length + 50 where it is None.
+    """
+    ended: list[Sentence] = []
+    most_tokens = max(4096, runner.limits.max_source_length)
+
+    def report(news: Report) -> None:
+        ended.extend(news.ended)
+
+    core = EngineCore(runner, EngineLimits(max_encode_tokens=most_tokens), report=report)
+    sentences = []
+    for number, source in enumerate(sources):
+        limit = num_target_tokens or len(source) + EXTRA_TARGET_LENGTH
+        options = DecodingOptions(
+            beam_size=beam_size, max_target_length=min(limit, runner.limits.max_target_length - 1)
+        )
+        search = new_search(options, bos_id=runner.limits.bos_id, eos_id=runner.limits.eos_id)
+        ids: Int32s = np.array(source, np.int32)
+        sentences.append(Sentence(ids, options, str(number), "", FOREVER, 0.0, search))
+        core.inbox.put(Submit(sentences[-1]))
+    num_steps = 0
+    started_at = time.perf_counter()
+    while len(ended) < len(sentences):
+        core.step()
+        num_steps += 1
+    time_s = time.perf_counter() - started_at
+    best = []
+    for sentence in sentences:
+        if not isinstance(sentence.outcome, SequenceResult):
+            assert sentence.outcome is not None
+            raise sentence.outcome
+        best.append(sentence.outcome.hypotheses[0])
+    return Translated([tuple(h.ids) for h in best], [float(h.score) for h in best], time_s, num_steps)
+
+
+def free_mb(given: Given) -> float:
+    """Memory of the GPU that nobody has taken, in 10^6 bytes; on a CPU what this process has not, up to a sign."""
+    if given.device == "cuda":
+        return Cuda(num_upload_bytes=256).free_bytes()[0] / 1e6
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return -pages * 4096 / 1e6
