@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ class Plain:
         eos_id: int,
         attention: Attention | None = None,
     ) -> None:
-        self.next_scores = next_scores
+        self.next_scores = functools.cache(next_scores)
         self.options = options
         self.eos_id = eos_id
         self.attention = attention
@@ -99,7 +100,7 @@ def plain_search(
         scored = [
             (total + plain.score((*ids, token)), ids, token)
             for ids, total in live.items()
-            for token in range(len(next_scores(ids)))
+            for token in range(len(plain.next_scores(ids)))
         ]
         best = [one for one in sorted(scored, key=lambda one: -one[0]) if one[0] > -math.inf]
         best = best[: 2 * beam_size]

@@ -13,7 +13,7 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence, SequenceResult
 from app.runtime.interface import Runner
 from tests.decoding.plain_search import plain_search
-from tests.engine.fake_runner import EOS, FakeRunner, log_probabilities
+from tests.engine.fake_runner import EOS, FakeRunner, attention, log_probabilities
 
 SETTINGS = EngineLimits(max_encode_tokens=64)
 
@@ -37,7 +37,7 @@ class CoreDriver:
         deadline: float = 1e9,
     ) -> Sequence:
         limits = self.runner.limits
-        search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id)
+        search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source)
         ids = np.array(source, dtype=np.int32)
         sequence = Sequence(ids, options, request_id, caller, deadline, self.now, search)
         self.core.inbox.put(Submit(sequence))
@@ -87,9 +87,14 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
         ).tolist()
         return scores
 
-    return plain_search(next_scores, options, eos_id=EOS)
+    def paid(prefix: tuple[int, ...]) -> Ids[float]:
+        row = np.array([runner.limits.bos_id, *prefix], np.int32)
+        shares: list[float] = attention(np.array(source, np.int32), row).tolist()
+        return shares
+
+    return plain_search(next_scores, options, eos_id=EOS, attention=paid)
 
 
 def assert_same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:
     assert [(one.ids, one.finish_reason) for one in found] == [(one.ids, one.finish_reason) for one in wanted]
-    np.testing.assert_allclose([one.score for one in found], [one.score for one in wanted], atol=1e-9)
+    np.testing.assert_allclose([one.score for one in found], [one.score for one in wanted], atol=1e-6)

@@ -37,8 +37,19 @@ def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bo
     return scores
 
 
+def attention(source: Int32s, prefix: Int32s) -> Floats:
+    """(source_length,) that the subword after a prefix pays to the source; sums to 1."""
+    weights = np.exp(log_probabilities(source, prefix, vocab_size=4 + len(source))[4:])
+    shares: Floats = (weights / weights.sum()).astype(np.float32)
+    return shares
+
+
 class FakeRunner:
-    """A Runner. calls: how often each method was called; batches: rows of each decode; encoded: every source."""
+    """A Runner.
+
+    calls: how often each method was called; batches: rows of each decode; encoded: every source; wanted: of each
+    decode, whether distributions and alignment were.
+    """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
         self._limits = limits
@@ -52,6 +63,7 @@ class FakeRunner:
         self.batches: list[int] = []
         self.encoded: list[tuple[int, ...]] = []
         self.encode_batches: list[int] = []
+        self.wanted: list[tuple[bool, bool]] = []
 
     @property
     def limits(self) -> Limits:
@@ -83,7 +95,13 @@ class FakeRunner:
             self.cache[row, position + 1 :] = STALE
             scores[row] = self.next_scores(self.source_of(row), self.cache[row, : position + 1])
         order = np.argsort(-scores, axis=1, kind="stable")[:, : step.num_candidates]
-        return StepOutput(np.take_along_axis(scores, order, axis=1), order.astype(np.int64))
+        self.wanted.append((step.wants_distributions, step.wants_alignment))
+        return StepOutput(
+            np.take_along_axis(scores, order, axis=1),
+            order.astype(np.int64),
+            distributions=scores if step.wants_distributions else None,
+            alignment=self._alignment(step) if step.wants_alignment else None,
+        )
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         self.calls["copy_rows"] += 1
@@ -95,6 +113,15 @@ class FakeRunner:
         self.calls["reorder"] += 1
         assert (self.sources[targets] == self.sources[sources]).all(), "reordered across sentences"
         self._copy_columns(sources, targets, lengths)
+
+    def _alignment(self, step: StepInput) -> Floats:
+        """(num_rows, max_source_length): 0 behind each row's source."""
+        assert self._limits.has_alignment
+        found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
+        for row, position in enumerate(step.positions):
+            weights = attention(self.source_of(row), self.cache[row, : position + 1])
+            found[row, : len(weights)] = weights
+        return found
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         return log_probabilities(source, prefix, vocab_size=self._limits.vocab_size, eos_bonus=self.eos_bonus)

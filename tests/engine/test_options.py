@@ -1,0 +1,209 @@
+"""Sentences with every option share the engine with plain ones, and nobody's answer depends on it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.decoding.loop_guard import guarded
+from app.decoding.options import DecodingOptions, EarlyStop, Sampling
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, SequenceResult, Status
+from app.errors import EngineFailure
+from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+
+ALIGNED = replace(LIMITS, has_alignment=True)
+PLAIN = DecodingOptions(beam_size=1, max_target_length=12)
+BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
+WORDS = [token for token in range(LIMITS.vocab_size) if token != EOS]
+
+
+def random_source(rng: random.Random) -> list[int]:
+    return [*(rng.randrange(4, LIMITS.vocab_size) for _ in range(rng.randrange(6))), EOS]
+
+
+def random_options(rng: random.Random) -> DecodingOptions:
+    """Any options that the plain search knows; half of them none at all."""
+    beam_size = rng.choice([1, 1, 2, 4, 8])
+    longest = rng.randint(1, LIMITS.max_target_length - 1)
+    options = DecodingOptions(
+        beam_size=beam_size, num_hypotheses=rng.randint(1, beam_size), max_target_length=longest
+    )
+    if rng.random() < 0.5:
+        return options
+    if beam_size > 1:
+        options = replace(options, early_stop=rng.choice(list(EarlyStop)))
+    prefix = tuple(rng.choice(WORDS) for _ in range(rng.choice([0, 0, rng.randint(0, longest)])))
+    return replace(
+        options,
+        min_target_length=rng.choice([0, rng.randint(0, longest)]),
+        suppress_sequences=tuple((rng.choice(WORDS),) for _ in range(rng.choice([0, 3]))),
+        no_repeat_ngram_size=rng.choice([0, 1, 2]),
+        repetition_penalty=rng.choice([1.0, 1.4]),
+        coverage_penalty=rng.choice([0.0, 0.3]),
+        target_prefix=prefix,
+        num_alternatives=rng.choice([0, 3, 9]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+    rng = random.Random(seed)
+    runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
+    driver = CoreDriver(runner)
+    jobs = []
+    for _ in range(20):
+        source, options = random_source(rng), random_options(rng)
+        jobs.append((driver.submit(source, options), source, options))
+        for _ in range(rng.choice([0, 0, 1, 3])):
+            driver.step()
+    driver.run()
+    assert (True, True) in runner.wanted
+    for sequence, source, options in jobs:
+        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+
+
+def test_the_very_same_numbers_alone_and_in_company() -> None:
+    """What is drawn, noted and forced included."""
+    rng = random.Random(1)
+    jobs = [(random_source(rng), random_options(rng)) for _ in range(12)]
+    for number in range(6):
+        sampling = Sampling(temperature=1.5, top_k=number * 3, top_p=0.95, seed=number)
+        jobs.append((random_source(rng), replace(PLAIN, sampling=sampling)))
+        jobs.append((random_source(rng), replace(PLAIN, forced_target=(7, 8, 9)[: number % 4])))
+        jobs.append((random_source(rng), replace(BEAM, alignment=True, num_alternatives=number)))
+    rng.shuffle(jobs)
+    together = CoreDriver(FakeRunner(ALIGNED))
+    sequences = [together.submit(source, options) for source, options in jobs]
+    together.run()
+    for sequence, (source, options) in zip(sequences, jobs, strict=True):
+        alone = CoreDriver(FakeRunner(ALIGNED))
+        only = alone.submit(source, options)
+        alone.run()
+        assert hypotheses_of(sequence) == hypotheses_of(only)
+
+
+def test_only_steps_with_a_row_that_reads_them_bring_the_optional_outputs() -> None:
+    runner = FakeRunner(ALIGNED, eos_bonus=-30.0)
+    driver = CoreDriver(runner)
+    driver.submit([5, EOS], replace(PLAIN, max_target_length=9))
+    driver.submit([6, EOS], replace(BEAM, target_prefix=(7, 8), max_target_length=4))
+    driver.submit([7, EOS], replace(PLAIN, alignment=True, max_target_length=2))
+    driver.run()
+    assert runner.wanted == [(True, True)] * 2 + [(False, True)] + [(False, False)] * 7
+
+
+def test_a_forced_targets_scores_are_those_of_the_model() -> None:
+    runner = FakeRunner(ALIGNED)
+    driver = CoreDriver(runner)
+    found = driver.submit([5, 6, EOS], BEAM)
+    driver.run()
+    for one in hypotheses_of(found):
+        scored = driver.submit([5, 6, EOS], replace(PLAIN, forced_target=one.ids))
+        driver.run()
+        (again,) = hypotheses_of(scored)
+        if len(again.token_log_probabilities) == len(one.token_log_probabilities):
+            assert again.log_probability == pytest.approx(one.log_probability, abs=1e-9)
+
+
+class LoopingRunner(FakeRunner):
+    """Says one phrase of five subwords again and again after a source that begins with 9, and nothing else."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if source[0] == 9:
+            scores -= 6.0
+            scores[20 + (len(prefix) - 1) % 5] = -0.01
+        return scores
+
+
+def looping_driver() -> CoreDriver:
+    limits = replace(LIMITS, max_target_length=60)
+    return CoreDriver(LoopingRunner(limits, eos_bonus=-1.0))
+
+
+@pytest.mark.parametrize("options", [PLAIN, replace(BEAM, num_hypotheses=1)])
+def test_a_sentence_that_loops_is_decoded_once_more_with_the_guard_on(options: DecodingOptions) -> None:
+    options = replace(options, loop_guard=True, max_target_length=50)
+    driver = looping_driver()
+    looping = driver.submit([9, 9, EOS], options)
+    quiet = driver.submit([5, EOS], options)
+    driver.run()
+    assert isinstance(looping.outcome, SequenceResult)
+    assert isinstance(quiet.outcome, SequenceResult)
+    assert (looping.outcome.has_looped, quiet.outcome.has_looped) == (True, False)
+    # Not encoded again, and the first attempt ended early.
+    assert driver.core.scheduler.slots.num_reserved == 0
+    assert isinstance(driver.runner, LoopingRunner)
+    assert driver.runner.calls["encode"] == 1
+    (first,) = [report for report in driver.reports if looping in report.ended]
+    assert looping.num_steps <= 24 + len(looping.outcome.hypotheses[0].ids) + 1 + 10
+    assert sum(step.num_looped for report in driver.reports for step in report.steps) == 1
+    assert first.ended
+    second = looping_driver()
+    wanted = second.submit([9, 9, EOS], guarded(options))
+    second.run()
+    assert hypotheses_of(looping) == hypotheses_of(wanted)
+
+
+def test_who_looped_and_then_shared_a_forward_that_failed_is_still_flagged_and_guarded() -> None:
+    class Failing(LoopingRunner):
+        fails_at = -1
+
+        def decode(self, step: StepInput) -> StepOutput:
+            if self.calls["decode"] == self.fails_at:
+                self.fails_at = -1
+                raise EngineFailure("broken once")
+            return super().decode(step)
+
+    runner = Failing(replace(LIMITS, max_target_length=60), eos_bonus=-1.0)
+    runner.fails_at = 30
+    driver = CoreDriver(runner)
+    options = replace(PLAIN, loop_guard=True, max_target_length=50)
+    looping, other = driver.submit([9, 9, EOS], options), driver.submit([9, 8, EOS], options)
+    driver.run()
+    assert runner.fails_at == -1
+    for sequence in (looping, other):
+        assert isinstance(sequence.outcome, SequenceResult)
+        assert sequence.outcome.has_looped
+    assert sum(step.num_looped for report in driver.reports for step in report.steps) == 2
+
+
+class PoisonedRunner(FakeRunner):
+    """A NaN far from the candidates, in the distributions of rows whose source begins with 9."""
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        if output.distributions is not None:
+            for row in range(len(step.ids)):
+                if self.source_of(row)[0] == 9:
+                    output.distributions[row, np.argmin(output.distributions[row])] = np.nan
+        return output
+
+
+def test_a_distribution_with_a_nan_fails_the_sentence_that_reads_it_alone() -> None:
+    driver = CoreDriver(PoisonedRunner(ALIGNED), EngineLimits(max_encode_tokens=64))
+    reading = driver.submit([9, 5, EOS], replace(PLAIN, repetition_penalty=1.2))
+    plain = driver.submit([9, 5, EOS], BEAM)
+    other = driver.submit([5, EOS], replace(PLAIN, repetition_penalty=1.2))
+    driver.run()
+    assert isinstance(reading.outcome, EngineFailure)
+    for sequence in (plain, other):
+        assert isinstance(sequence.outcome, SequenceResult)
+
+
+def test_a_guarded_beam_gives_its_other_rows_back() -> None:
+    driver = looping_driver()
+    options = replace(BEAM, loop_guard=True, max_target_length=50)
+    looping: Sequence = driver.submit([9, EOS], options)
+    while not looping.has_looped:
+        driver.step()
+    assert (len(looping.rows), looping.length, looping.status) == (1, 0, Status.RUNNING)
+    assert driver.core.scheduler.slots.num_occupied == 1
+    driver.run()
+    assert hypotheses_of(looping)
