@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--preset", default="base", help="sizes of the random weights (default: base)")
     add("--vocab-sizes", default="", help="of the random weights (default: 8000,32000; quick: 8000)")
     add("--precisions", default=",".join(PRECISIONS), help="(default: int8,fp32)")
+    add("--sizes", default="", help="sentences at once (default: 1,8,32,128; quick: 1,8,32)")
     add("--num-threads", type=int, default=num_usable_threads(), help="of both sides (default: one a core)")
     add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
     add("--num-rounds", type=int, default=0, help="turns of each side in a case (default: 5, quick: 3)")
@@ -84,7 +85,9 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     machine = measure_machine(plan.num_threads, READ_MB)
     say(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {"plan": asdict(plan), "measured": asdict(machine), "cases": [], "arrivals": []}
-    sizes = QUICK_SIZES if args.quick else ()
+    sizes = (
+        tuple(map(int, args.sizes.split(","))) if args.sizes else QUICK_SIZES if args.quick else NUM_SENTENCES
+    )
     vocab_sizes = args.vocab_sizes or ("8000" if args.quick else "8000,32000")
     precisions: list[Any] = args.precisions.split(",")
     with tempfile.TemporaryDirectory() as name:
@@ -93,7 +96,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
             model = random_model(args.preset, vocab_size)
             for precision in precisions:
                 prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
-                cases = synthetic_cases(vocab_size, sizes=sizes or NUM_SENTENCES)
+                cases = synthetic_cases(vocab_size, sizes=sizes)
                 result["cases"] += measure_cases(prepared[0], cases, plan, machine)
                 discard(prepared)
         corpora = encoded_corpora(bundle, args)
@@ -101,7 +104,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         trained = trained_model(bundle)
         for precision in precisions:
             prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
-            cases = real_cases(corpora["own"], longest, sizes=sizes or NUM_SENTENCES)
+            cases = real_cases(corpora["own"], longest, sizes=sizes)
             corpus = corpus_cases(corpora, longest)
             rows = measure_cases(prepared[0], [*cases, *corpus], plan, machine)
             result["cases"] += rows

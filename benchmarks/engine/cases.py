@@ -15,8 +15,8 @@ from benchmarks.serving import read_sentences
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
 NUM_SENTENCES = (1, 8, 32, 128)
 BEAM_SIZES = (1, 4)
-# Groups of real sentences in one call, so that a case's lengths are mixed whatever the size of a group.
-NUM_GROUPS = {1: 24, 8: 8, 32: 4, 128: 2}
+# Real sentences in one call, in groups of a case's size, so that lengths are mixed even where each goes alone.
+NUM_GROUPED, MOST_GROUPS, LEAST_GROUPS = 64, 24, 2
 SEED = 3
 
 
@@ -63,7 +63,9 @@ def real_cases(
     cases = []
     for beam_size in BEAM_SIZES:
         for size in sizes:
-            groups = [shuffled[start : start + size] for start in range(0, size * NUM_GROUPS[size], size)]
+            num_groups = max(LEAST_GROUPS, min(MOST_GROUPS, NUM_GROUPED // size))
+            starts = range(0, min(num_groups * size, len(shuffled)), size)
+            groups = [shuffled[start : start + size] for start in starts]
             cases.append(Case("sentences", size, Job(groups, beam_size, max_target_length, is_forced=False)))
     return cases
 

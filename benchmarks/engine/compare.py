@@ -20,6 +20,7 @@ from benchmarks.engine.worker import Worker
 # few milliseconds longer.
 TURN_S = 0.4
 REST_S = 0.03
+STARTED_AT = time.perf_counter()
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine)
                     "peer_choice": found.choice.describe(),
                     "peer_tried": found.tried,
                     "calls_a_turn": job.num_calls,
-                    "equal_ids": _share_equal(turns[-1], is_forced=job.is_forced),
+                    "equal_ids": _share_equal(turns[-1], job),
                     "calls_s": sum(done.times_s),
                     "num_calls": len(done.times_s),
                     "spent": asdict(done.spent),
@@ -129,12 +130,15 @@ def _times(turns: list[tuple[Done, Done]], case: Case) -> dict[str, Any]:
     }
 
 
-def _share_equal(turn: tuple[Done, Done], *, is_forced: bool) -> float | None:
-    """Sentences of which both sides say the same. Forced lengths differ by the last subword."""
-    if is_forced:
+def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
+    """Sentences of which both sides say the same; None for random weights.
+
+    In as many steps a sentence that does not end has one subword less on our side, whose last step may only end it.
+    """
+    if job.is_forced:
         return None
     pairs = list(zip(turn[0].ids, turn[1].ids, strict=True))
-    return sum(own == their for own, their in pairs) / len(pairs)
+    return sum(own == their[: job.max_target_length - 1] for own, their in pairs) / len(pairs)
 
 
 def merged(turns: list[Done]) -> Done:
@@ -155,5 +159,5 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def say(line: str) -> None:
-    """Progress, apart from the result."""
-    print(line, file=sys.stderr, flush=True)
+    """Progress, apart from the result, with the seconds since the start."""
+    print(f"{time.perf_counter() - STARTED_AT:6.1f} {line}", file=sys.stderr, flush=True)

@@ -16,10 +16,10 @@ from benchmarks.engine.weights import QUANTIZATION, Prepared
 from benchmarks.engine.worker import Worker
 
 LIMIT_S = 1.0  # of the 95th percentile
-COARSE, FINE = 1.3, 1.07
-MOST_TRIALS = 14
+COARSE, FINE = 1.25, 1.08
+MOST_TRIALS = 12
 # The first rate, as a share of what the side translates a second when it is given everything at once.
-FIRST_SHARE = 0.5
+FIRST_SHARE = 0.6
 
 
 class Ladder:

@@ -1,7 +1,8 @@
-"""The command that measures serving, on a bundle of random weights: it runs to its end, and what it counts is true."""
+"""The commands that measure, on bundles of random weights: they run to their ends, and what they count is true."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -41,3 +42,39 @@ def test_serving_is_measured(tiny_bundle: Path, tmp_path: Path) -> None:
     assert {each["num_different"] for each in answers.values()} == {0}
     assert "skipped" not in result["company"]["fp32"]
     assert output.with_suffix(".md").read_text("utf-8").startswith("# Serving")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2 is not installed")
+def test_the_engine_is_compared(tiny_bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "engine.json"
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.engine", "--quick", "--preset", "tiny"]
+    sizes = ["--vocab-sizes", "400", "--sizes", "1,8", "--num-corpus", "24", "--precisions", "fp32"]
+    files = ["--bundle", str(tiny_bundle), "--output", str(output)]
+    done = subprocess.run(
+        [*command, *sizes, *files, "--arrivals", "0.2", "--num-threads", "1"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(output.read_text("utf-8"))
+    assert len(result["cases"]) == 2 * (4 + 4 + 2), (
+        "precisions by (forced, sentences, corpus), each with both beams"
+    )
+    for case in result["cases"]:
+        assert case["ratio"] == pytest.approx(case["peer_ms"] / case["ours_ms"], rel=1e-2)
+        where = case["where"]
+        assert sum(where["parts_ms"].values()) == pytest.approx(
+            case["calls_s"] / case["num_calls"] * 1e3 / case["num_groups"], rel=1e-2
+        )
+        assert 0 < where["step_python_share"] < 1
+    forced = [case for case in result["cases"] if case["equal_ids"] is None]
+    greedy = [case for case in result["cases"] if case not in forced and case["beam_size"] == 1]
+    assert {case["equal_ids"] for case in greedy} == {1.0}, "the same weights say the same"
+    assert {case["spent"]["num_steps"] / case["num_calls"] for case in forced} == {30}
+    assert {row["beam_size"] for row in result["arrivals"]} == {1, 4}
+    assert all(row["ours_trials"] and row["peer_trials"] for row in result["arrivals"])
+    assert output.with_suffix(".md").read_text("utf-8").startswith("# Engine")
