@@ -1,7 +1,8 @@
 """What stands in a text for something else and must come through a translation character by character.
 
-Found are: `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}` with
-whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>`, URLs, e-mail addresses.
+Found are: `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`
+with whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>`, URLs, e-mail
+addresses.
 Every search is linear in the text: no expression can back up over what it has taken.
 """
 

@@ -37,7 +37,11 @@ def target_offsets(tokenizer: Tokenizer, ids: Sequence[int], carried: Sequence[s
 def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
     """Of each subword of `tokenizer.encode(text)` in `text` as it is, the end token left out."""
     encoded = tokenizer.encode(text)
-    offsets = target_offsets(tokenizer, encoded.ids[:-1], encoded.carried)
+    return as_sent(text, target_offsets(tokenizer, encoded.ids[:-1], encoded.carried))
+
+
+def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:
+    """Offsets into the composed text (NFC), which is what the model reads, as offsets into `text`."""
     if unicodedata.is_normalized("NFC", text):
         return offsets
     # composed[i]: how many code points the first i of the text compose to.

@@ -75,6 +75,14 @@ class Tokenizer:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
         return found
 
+    def text_of(self, identity: int, carried: Sequence[str] = ()) -> str:
+        """What one subword says, the space before it included; a byte of a character by name, such as <0xE2>."""
+        piece = str(self._processor.id_to_piece(identity))
+        index = ord(piece[0]) - ord(PLACEHOLDERS[0]) if len(piece) == 1 else -1
+        if 0 <= index < len(PLACEHOLDERS):
+            return carried[index] if index < len(carried) else ""
+        return piece.replace(SPACE, " ")
+
     def num_carried(self, text: str) -> int:
         """How many runs `encode` would carry; it takes at most len(PLACEHOLDERS)."""
         return sum(is_unknown for is_unknown, _ in self._runs(unicodedata.normalize("NFC", text)))

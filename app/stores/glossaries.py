@@ -1,0 +1,242 @@
+"""Glossaries in one SQLite file, and the text formats that they are given and handed out in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+import time
+import unicodedata
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+from app.text.glossary import Term
+
+_BUSY_TIMEOUT_S = 5.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS glossaries (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, source_language TEXT NOT NULL, target_language TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS terms (
+    glossary_id TEXT NOT NULL REFERENCES glossaries (id) ON DELETE CASCADE,
+    place INTEGER NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL,
+    PRIMARY KEY (glossary_id, place)
+) STRICT, WITHOUT ROWID;
+"""
+_COLUMNS = (
+    "id, name, source_language, target_language, created_at_ms, "
+    "(SELECT COUNT(*) FROM terms WHERE glossary_id = glossaries.id)"
+)
+
+
+class EntriesFormat(Enum):
+    """How entries are written: a tab between term and translation, or comma-separated values."""
+
+    TSV = "tsv"
+    CSV = "csv"
+
+
+class EntriesError(ValueError):
+    """Entries that cannot be read. `problems`: one line each, by line of the text; they never echo it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class GlossaryNotFound(LookupError):
+    """No glossary has this id."""
+
+
+class GlossaryStoreFull(Exception):
+    """There are as many glossaries as there may be."""
+
+
+class GlossaryStoreError(Exception):
+    """The file cannot be read or written: not a database, no room, no rights."""
+
+
+@dataclass(frozen=True)
+class GlossaryLimits:
+    """Of one store. Characters are code points."""
+
+    max_glossaries: int = 1000
+    max_terms: int = 5000
+    max_term_length: int = 512
+    max_name_length: int = 256
+    max_problems: int = 20
+
+
+@dataclass(frozen=True)
+class StoredGlossary:
+    """What is known of a glossary without its terms. Languages are ISO 639-1 codes."""
+
+    glossary_id: str
+    name: str
+    source_language: str
+    target_language: str
+    created_at: datetime
+    num_terms: int
+
+
+def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimits) -> tuple[Term, ...]:
+    """Read entries, one a line; blank lines are passed over.
+
+    CSV may name the languages in columns three and four, which are not read. Raises EntriesError with every
+    problem, up to `limits.max_problems`.
+    """
+    problems: list[str] = []
+    terms: list[Term] = []
+    first_lines: dict[str, int] = {}
+    for line, columns in _rows(text, entries_format, problems):
+        problem = _problem(columns, entries_format, limits)
+        if problem is None:
+            term = Term(columns[0].strip(), columns[1].strip())
+            before = first_lines.setdefault(term.source, line)
+            if before == line:
+                terms.append(term)
+                if len(terms) > limits.max_terms:
+                    raise EntriesError([f"entries: more than {limits.max_terms}"])
+                continue
+            problem = f"the term of line {before} again"
+        problems.append(f"line {line}: {problem}")
+        if len(problems) >= limits.max_problems:
+            break
+    if not terms and not problems:
+        problems.append("entries: there are none")
+    if problems:
+        raise EntriesError(problems)
+    return tuple(terms)
+
+
+def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and columns of every line that is not blank."""
+    if entries_format is EntriesFormat.TSV:
+        for line, content in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+            if content.strip():
+                yield line, content.removesuffix("\r").split("\t")
+        return
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        for columns in reader:
+            if any(column.strip() for column in columns):
+                yield reader.line_num, columns
+    except csv.Error as error:
+        problems.append(f"line {reader.line_num}: not comma-separated values ({error})")
+
+
+def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
+    """What is wrong with a line."""
+    allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
+    if len(columns) not in allowed:
+        return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
+    for name, value in (("term", columns[0].strip()), ("translation", columns[1].strip())):
+        if not value:
+            return f"the {name} is empty"
+        if len(value) > limits.max_term_length:
+            return f"the {name} has {len(value)} characters, more than {limits.max_term_length}"
+        if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in value):
+            return f"the {name} has a control character"
+    return None
+
+
+def format_tsv(terms: Sequence[Term]) -> str:
+    """Entries as tab-separated lines."""
+    return "".join(f"{term.source}\t{term.target}\n" for term in terms)
+
+
+class GlossaryStore:
+    """Glossaries in a file. Any thread may call any method: each opens the file for itself."""
+
+    def __init__(self, path: Path, limits: GlossaryLimits) -> None:
+        """Create the file where there is none. Raises GlossaryStoreError."""
+        self._path = path
+        self.limits = limits
+        with self._connection() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection with one transaction, committed unless something is raised."""
+        try:
+            with (
+                closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection,
+                connection,
+            ):
+                connection.execute("PRAGMA foreign_keys = ON")
+                yield connection
+        except sqlite3.Error as error:
+            raise GlossaryStoreError(f"the glossary store failed: {error.sqlite_errorname}") from error
+
+    def create(
+        self, name: str, source_language: str, target_language: str, terms: Sequence[Term]
+    ) -> StoredGlossary:
+        """Keep a new glossary. Raises EntriesError for a bad name or no terms, GlossaryStoreFull."""
+        name = name.strip()
+        if not 1 <= len(name) <= self.limits.max_name_length:
+            raise EntriesError([f"name: {len(name)} characters, not 1 to {self.limits.max_name_length}"])
+        if not 1 <= len(terms) <= self.limits.max_terms:
+            raise EntriesError([f"entries: {len(terms)}, not 1 to {self.limits.max_terms}"])
+        glossary_id = str(uuid.uuid4())
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            (count,) = connection.execute("SELECT COUNT(*) FROM glossaries").fetchone()
+            if count >= self.limits.max_glossaries:
+                raise GlossaryStoreFull(f"there are {count} glossaries, as many as may be kept")
+            created_at_ms = int(time.time() * 1000)
+            connection.execute(
+                "INSERT INTO glossaries VALUES (?, ?, ?, ?, ?)",
+                (glossary_id, name, source_language, target_language, created_at_ms),
+            )
+            connection.executemany(
+                "INSERT INTO terms VALUES (?, ?, ?, ?)",
+                ((glossary_id, place, term.source, term.target) for place, term in enumerate(terms)),
+            )
+        return self.get(glossary_id)
+
+    def list(self) -> list[StoredGlossary]:
+        """All glossaries, the oldest first."""
+        with self._connection() as connection:
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM glossaries ORDER BY created_at_ms, id")  # noqa: S608
+            return [_stored(row) for row in rows]
+
+    def get(self, glossary_id: str) -> StoredGlossary:
+        """One glossary. Raises GlossaryNotFound."""
+        with self._connection() as connection:
+            row = connection.execute(
+                f"SELECT {_COLUMNS} FROM glossaries WHERE id = ?",  # noqa: S608
+                (glossary_id,),
+            ).fetchone()
+        if row is None:
+            raise GlossaryNotFound("no glossary has this id")
+        return _stored(row)
+
+    def entries(self, glossary_id: str) -> tuple[Term, ...]:
+        """The terms of a glossary, as they were given. Raises GlossaryNotFound."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT source, target FROM terms WHERE glossary_id = ? ORDER BY place", (glossary_id,)
+            ).fetchall()
+        if not rows:
+            raise GlossaryNotFound("no glossary has this id")
+        return tuple(Term(source, target) for source, target in rows)
+
+    def delete(self, glossary_id: str) -> None:
+        """Forget a glossary. Raises GlossaryNotFound."""
+        with self._connection() as connection:
+            deleted = connection.execute("DELETE FROM glossaries WHERE id = ?", (glossary_id,)).rowcount
+        if not deleted:
+            raise GlossaryNotFound("no glossary has this id")
+
+
+def _stored(row: tuple[str, str, str, str, int, int]) -> StoredGlossary:
+    glossary_id, name, source_language, target_language, created_at_ms, num_terms = row
+    created_at = datetime.fromtimestamp(created_at_ms / 1000, UTC)
+    return StoredGlossary(glossary_id, name, source_language, target_language, created_at, num_terms)

@@ -1,0 +1,133 @@
+"""Which target words came from which part of the source: attention between subwords, read by words."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.text.segmentation import Span
+
+Floats = NDArray[np.float64]
+# What keeps a word together without being a letter or digit: marks, joiners, apostrophes, underscores.
+_INNER_CATEGORIES = frozenset({"Mn", "Mc", "Me", "Cf"})
+_NUMBER_MARKS = frozenset(".,:")
+_INNER = frozenset("'\u2019_\u00ad")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Weights between the subwords of a source and of its translation.
+
+    source, target: start and end of every subword in its text, in code points; an empty one (the end token) counts
+    for nothing.
+    weights: (num_target_subwords, num_source_subwords), none negative; attention, or 1 where the source subword
+    of a target subword is and 0 elsewhere.
+    """
+
+    source: tuple[tuple[int, int], ...]
+    target: tuple[tuple[int, int], ...]
+    weights: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the parts do not fit together."""
+        if self.weights.shape != (len(self.target), len(self.source)):
+            raise ValueError(
+                f"weights of shape {self.weights.shape} for {len(self.target)} target "
+                f"and {len(self.source)} source subwords"
+            )
+
+
+def words(text: str) -> tuple[Span, ...]:
+    """Runs of letters and digits, and every other character that is no space by itself."""
+    return tuple(_words(text))
+
+
+def _words(text: str) -> Iterator[Span]:
+    start = None
+    for place, character in enumerate(text):
+        if character.isalnum():
+            start = place if start is None else start
+            continue
+        if start is not None:
+            is_attached = unicodedata.category(character) in _INNER_CATEGORIES
+            if is_attached or _is_inner(text, place):
+                continue
+            yield Span(start, place)
+            start = None
+        if not character.isspace():
+            yield Span(place, place + 1)
+    if start is not None:
+        yield Span(start, len(text))
+
+
+def _is_inner(text: str, place: int) -> bool:
+    """Whether the mark at `place`, behind a letter or digit, stands within a word or a number."""
+    following = text[place + 1 : place + 2]
+    if text[place] in _NUMBER_MARKS:
+        return text[place - 1].isdigit() and following.isdigit()
+    return text[place] in _INNER and following.isalnum()
+
+
+class WordAlignment:
+    """A target text's words, and how much of each came from any part of the source."""
+
+    def __init__(self, target: str, alignment: Alignment) -> None:
+        self.words = words(target)
+        spans = np.array([(word.start, word.end) for word in self.words], dtype=np.float64).reshape(-1, 2)
+        self._source = np.array(alignment.source, dtype=np.float64).reshape(-1, 2)
+        subwords = np.array(alignment.target, dtype=np.float64).reshape(-1, 2)
+        # (num_words, num_target_subwords): characters that both have.
+        shared = np.minimum(spans[:, 1:], subwords[:, 1]) - np.maximum(spans[:, :1], subwords[:, 0])
+        real = self._source[:, 1] > self._source[:, 0]
+        weights = np.where(real, np.nan_to_num(alignment.weights.astype(np.float64)), 0.0)
+        by_word = np.maximum(shared, 0.0) @ weights
+        total = by_word.sum(axis=1, keepdims=True)
+        # (num_words, num_source_subwords): rows sum to 1, or to 0 where nothing is known.
+        self._weights: Floats = np.divide(by_word, total, out=np.zeros_like(by_word), where=total > 0)
+
+    @cached_property
+    def known(self) -> Floats:
+        """(num_words,): 1 where the alignment says something of the word, else 0."""
+        rounded: Floats = np.round(self._weights.sum(axis=1))
+        return rounded
+
+    def share(self, start: int, end: int) -> Floats:
+        """(num_words,): the part, 0 to 1, of each word's weight that lies on source[start:end]."""
+        lengths = self._source[:, 1] - self._source[:, 0]
+        shared = np.minimum(self._source[:, 1], end) - np.maximum(self._source[:, 0], start)
+        part = np.divide(np.maximum(shared, 0.0), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        result: Floats = self._weights @ part
+        return result
+
+    def cut(self, position: int, first: int, last: int) -> int:
+        """The gap, first..last, that parts the words best into those from before and from behind `position`.
+
+        Gap g lies before word g. Of equally good ones the first.
+        """
+        before = self.share(0, position)[first:last]
+        gain = 2 * before - self.known[first:last]
+        return first + int(np.argmax(np.concatenate(([0.0], np.cumsum(gain)))))
+
+    def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
+        """The run of words within first..last-1 that came from source[start:end], and how sure that is.
+
+        The run with the greatest sum of (share - 1/2); at least one word. Raises ValueError for first >= last.
+        """
+        gains = (self.share(start, end) - self.known / 2)[first:last]
+        sums = np.concatenate(([0.0], np.cumsum(gains)))
+        best: tuple[float, int, int] | None = None
+        lowest = 0
+        for stop in range(1, len(sums)):
+            if sums[stop - 1] <= sums[lowest]:
+                lowest = stop - 1
+            gain = float(sums[stop] - sums[lowest])
+            if best is None or gain > best[0]:
+                best = (gain, lowest, stop)
+        if best is None:
+            raise ValueError("a run needs at least one word to choose from")
+        return first + best[1], first + best[2], best[0]

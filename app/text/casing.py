@@ -1,0 +1,98 @@
+"""Text in capitals as the model knows it, and its translation in capitals again.
+
+A sentence in capitals (`MIND THE GAP`) has no lower-case letter (`ß` counts as none) and is more than an acronym: a
+word of five letters, or two words of which one has four. It is translated in lower case with a capital at its start;
+the translation is put into capitals, where `ß` becomes `SS`. English titles (`The Old Man and the Sea`) have four
+words or more, every one with a capital but for the small ones, and no full stop; of theirs, the words are
+translated in lower case and the translation keeps the case that the model gave it, as titles in other languages do.
+Words that hold a digit, have capitals inside or, in a title, are all capitals stay as they are, and so does every
+acronym in an ordinary sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+_CHUNK = re.compile(r"\S+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_SMALL = """
+    a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
+"""
+_SMALL_WORDS = frozenset(_SMALL.split())
+MIN_TITLE_WORDS = 4
+
+
+class Casing(Enum):
+    """How a sentence is written."""
+
+    PLAIN = "plain"
+    CAPITALS = "capitals"
+    TITLE = "title"
+
+
+def casing_of(text: str, language: str) -> Casing:
+    """How a sentence is written. language: ISO 639-1 code of the sentence."""
+    words = _LETTERS.findall(text)
+    if _is_in_capitals(words):
+        return Casing.CAPITALS
+    if language == "en" and _is_title(text, words):
+        return Casing.TITLE
+    return Casing.PLAIN
+
+
+def _is_in_capitals(words: list[str]) -> bool:
+    if any(character.islower() and character != "ß" for word in words for character in word):
+        return False
+    lengths = [len(word) for word in words if word.upper() != word.lower()]
+    longest = max(lengths, default=0)
+    return longest >= 5 or (longest >= 4 and sum(length > 1 for length in lengths) > 1)
+
+
+def _is_title(text: str, words: list[str]) -> bool:
+    """A full stop, and a word in lower case that is not a small one, make a sentence of it."""
+    chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
+    if len(chunks) < MIN_TITLE_WORDS or text.rstrip().endswith("."):
+        return False
+    if not all(_starts_high(chunk) or chunk.strip(",:;!?()").lower() in _SMALL_WORDS for chunk in chunks):
+        return False
+    return sum(_starts_high(word) and word[1:].islower() for word in words) >= MIN_TITLE_WORDS - 1
+
+
+def _starts_high(chunk: str) -> bool:
+    found = _LETTERS.search(chunk)
+    return found is not None and found.group()[0].isupper()
+
+
+def lowered(text: str, casing: Casing) -> str:
+    """The sentence as the model is given it; of the same length, character by character."""
+    if casing is Casing.PLAIN:
+        return text
+    result = _CHUNK.sub(lambda chunk: _lowered_chunk(chunk.group(), casing), text)
+    first = _LETTERS.search(text)
+    if first is None:
+        return text
+    return result[: first.start()] + text[first.start()] + result[first.start() + 1 :]
+
+
+def _lowered_chunk(chunk: str, casing: Casing) -> str:
+    letters = "".join(_LETTERS.findall(chunk))
+    keeps = (
+        any(character.isdigit() for character in chunk) or letters == "I" or chunk.startswith(("I'", "I’"))
+    )
+    if casing is Casing.TITLE:
+        keeps = keeps or not letters[1:].islower()
+    if keeps and not (casing is Casing.CAPITALS and chunk.startswith(("I'", "I’"))):
+        return chunk
+    lower = "".join(_one(character.lower(), character) for character in chunk)
+    return "I" + lower[1:] if chunk.startswith(("I'", "I’")) else lower
+
+
+def _one(changed: str, character: str) -> str:
+    """Few letters become several in the other case; these stay, so that positions do."""
+    return changed if len(changed) == 1 else character
+
+
+def restored(text: str, casing: Casing) -> str:
+    """A part of the translation in its sentence's casing."""
+    return text.upper() if casing is Casing.CAPITALS else text

@@ -1,0 +1,158 @@
+"""Whether the numbers of a source stand in its translation, written as its language writes them.
+
+A number is read by the conventions of its language: `1,234.5` in English is `1.234,5` in German and `1 234,5` in
+French. What can be read in two ways, or was copied as it stood, passes where any reading agrees; dates, times,
+versions and the like (`2024-05-01`, `12:30`, `1.2.3`) are their parts in any order, a month also by its name. Small
+numbers may become words and words numbers (`five`, `5`), and `3 pm` may become 15.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_SPACES = "\u00a0\u2009\u202f "
+# Digits with single marks between them; a space only where groups of three follow.
+_NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*+", re.UNICODE)
+_AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
+_WORD = re.compile(r"[^\W\d_]++")
+_DECIMAL_COMMA = frozenset(
+    {"de", "fr", "es", "it", "pt", "nl", "pl", "cs", "ru", "uk", "sv", "da", "nb", "fi", "tr"}
+)
+_NUMBER_WORDS = {
+    "en": "zero one two three four five six seven eight nine ten eleven twelve",
+    "de": "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+    "fr": "zéro un deux trois quatre cinq six sept huit neuf dix onze douze",
+}
+_MONTHS = {
+    "en": "january february march april may june july august september october november december",
+    "de": "januar februar märz april mai juni juli august september oktober november dezember",
+    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+}
+_MORE_NUMBER_WORDS = {
+    "en": {"once": 1, "first": 1, "second": 2, "twice": 2, "third": 3, "fourth": 4, "fifth": 5, "hundred": 100,
+           "thousand": 1000, "dozen": 12},
+    "de": {"ein": 1, "eine": 1, "einen": 1, "einem": 1, "einer": 1, "eines": 1, "erste": 1, "ersten": 1, "erster": 1,
+           "zweite": 2, "zweiten": 2, "dritte": 3, "dritten": 3, "vierte": 4, "vierten": 4, "fünfte": 5,
+           "hundert": 100, "tausend": 1000, "dutzend": 12},
+    "fr": {"une": 1, "premier": 1, "première": 1, "deuxième": 2, "troisième": 3, "cent": 100, "mille": 1000},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChangedNumbers:
+    """missing: numbers of the source that the target lacks. added: numbers of the target that the source lacks."""
+
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.added)
+
+
+@dataclass(frozen=True)
+class _Number:
+    """readings: what it may be, each in its simplest form; parts: the digits between its marks."""
+
+    written: str
+    readings: frozenset[str]
+    parts: tuple[str, ...]
+
+
+def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
+    """Compare the numbers of a text and of its translation; codes are ISO 639-1."""
+    if not any(map(str.isdigit, source)) and not any(map(str.isdigit, target)):
+        return ChangedNumbers((), ())
+    sources = list(_numbers(source, source_language))
+    targets = list(_numbers(target, target_language))
+    missing, added = _unmatched(sources, targets)
+    missing, added = (
+        _without_known_parts(missing, added, _months(target, target_language)),
+        _without_known_parts(added, missing, _months(source, source_language)),
+    )
+    missing = _not_spelled(missing, target, target_language)
+    added = _not_spelled(added, source, source_language)
+    return ChangedNumbers(
+        tuple(number.written for number in missing), tuple(number.written for number in added)
+    )
+
+
+def _numbers(text: str, language: str) -> Iterator[_Number]:
+    for match in _NUMBER.finditer(text):
+        written = match.group()
+        digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
+        parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
+        readings = set(_readings(digits, language))
+        if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
+            hour = str(int(parts[0]) % 12 + 12)
+            readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
+        yield _Number(written, frozenset(readings), parts)
+
+
+def _readings(digits: str, language: str) -> Iterator[str]:
+    """As written; as a whole number in groups of three; with the language's decimal mark."""
+    yield digits
+    compact = re.sub("[" + _SPACES + "'\u2019]", "", digits)
+    has_comma = language in _DECIMAL_COMMA
+    decimal, group = (",", ".") if has_comma else (".", ",")
+    whole, mark, fraction = compact.partition(decimal)
+    if re.fullmatch(r"\d{1,3}(?:" + re.escape(group) + r"\d{3})+|\d+", whole) and (
+        fraction.isdigit() if mark else True
+    ):
+        plain = whole.replace(group, "").lstrip("0") or "0"
+        fraction = fraction.rstrip("0")
+        yield f"{plain}.{fraction}" if fraction else plain
+
+
+def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
+    """Numbers without one of the other side that has a reading in common."""
+    left = list(targets)
+    missing = []
+    for number in sources:
+        partner = next((other for other in left if number.readings & other.readings), None)
+        if partner is None:
+            missing.append(number)
+        else:
+            left.remove(partner)
+    return missing, left
+
+
+def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
+    """The numbers of which some digits between marks are in no number of the other side; each counts once.
+
+    months: those that the other side names.
+    """
+    left = [part for other in others for part in other.parts] + months
+    may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
+    found = []
+    for number in numbers:
+        needed = Counter(number.parts)
+        if may_match and needed <= Counter(left):
+            left = list((Counter(left) - needed).elements())
+        else:
+            found.append(number)
+    return found
+
+
+def _months(text: str, language: str) -> list[str]:
+    """Numbers of the months that a text names."""
+    names = _MONTHS.get(language, "").split()
+    return [str(names.index(word) + 1) for word in _WORD.findall(text.lower()) if word in names]
+
+
+def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Number]:
+    """The numbers that `text` does not have as words."""
+    values = dict(_MORE_NUMBER_WORDS.get(language, {}))
+    values |= {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}
+    spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []
+    found = []
+    for number in numbers:
+        reading = next((reading for reading in number.readings if reading in spelled), None)
+        if reading is None:
+            found.append(number)
+        else:
+            spelled.remove(reading)
+    return found

@@ -1,0 +1,252 @@
+"""Inline tags of a sentence, put into its translation where its words went.
+
+An element takes the run of target words that came from its own; what it holds stays within it, elements beside one
+another stay apart and may change places. A tag without its partner (which is in another sentence, or missing) parts the
+words before it from those behind it. So the tags of a well-formed text come out well formed, and always every
+one of them once, unchanged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from app.text.alignment import Alignment, WordAlignment, words
+
+# Elements in one another; deeper ones are not placed.
+MAX_DEPTH = 60
+# Tags of one sentence; the work is their number times the number of words.
+MAX_TAGS = 200
+
+
+class TagKind(Enum):
+    """A point is a tag or another piece of markup that holds no text of its sentence: `<img>`, `<x/>`, a comment."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    POINT = "point"
+
+
+@dataclass(frozen=True)
+class Tag:
+    """position: code points of the text before it. markup: as it was written. name: what its partner is called."""
+
+    position: int
+    markup: str
+    kind: TagKind
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Tags with their positions in the target text, in the order in which they are written.
+
+    is_sure: whether every element found words of its own.
+    """
+
+    tags: tuple[Tag, ...]
+    is_sure: bool
+
+
+def partners(tags: Sequence[Tag]) -> dict[int, int]:
+    """Index of an opening tag -> index of its closing tag. What lies between two partners is never half a pair."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    by_name: dict[str, int] = {}
+    for index, tag in enumerate(tags):
+        if tag.kind is TagKind.OPEN:
+            opened.append(index)
+            by_name[tag.name] = by_name.get(tag.name, 0) + 1
+        elif tag.kind is TagKind.CLOSE and by_name.get(tag.name):
+            start = -1
+            while start < 0 or tags[start].name != tag.name:
+                start = opened.pop()
+                by_name[tags[start].name] -= 1
+            found[start] = index
+    return found
+
+
+@dataclass
+class _Element:
+    """Tags that stay together. A point has start == end; `items` are elements and tags without a partner."""
+
+    start: int
+    end: int
+    open: Tag | None = None
+    close: Tag | None = None
+    items: list[_Element | Tag] = field(default_factory=list)
+
+    def tags(self) -> Iterator[Tag]:
+        """All of it in source order."""
+        if self.open is not None:
+            yield self.open
+        for item in self.items:
+            if isinstance(item, Tag):
+                yield item
+            else:
+                yield from item.tags()
+        if self.close is not None:
+            yield self.close
+
+
+class _TooDeep(Exception):
+    """More than MAX_DEPTH elements in one another."""
+
+
+def _tree(tags: Sequence[Tag], length: int) -> _Element:
+    root = _Element(0, length)
+    stack = [root]
+    closing = partners(tags)
+    ends = set(closing.values())
+    for index, tag in enumerate(tags):
+        if index in closing:
+            element = _Element(tag.position, tags[closing[index]].position, open=tag)
+            stack[-1].items.append(element)
+            stack.append(element)
+            if len(stack) > MAX_DEPTH:
+                raise _TooDeep
+        elif index in ends:
+            stack.pop().close = tag
+        elif tag.kind is TagKind.POINT:
+            stack[-1].items.append(_Element(tag.position, tag.position, items=[tag]))
+        else:
+            stack[-1].items.append(tag)
+    return root
+
+
+class _Placer:
+    """Puts the tags of one sentence into its translation. Gap g of the target lies before its word g."""
+
+    def __init__(self, source: str, target: str, alignment: Alignment) -> None:
+        self.source = source
+        self.target = target
+        self.aligned = WordAlignment(target, alignment)
+        self.source_words = words(source)
+        self.source_starts = [word.start for word in self.source_words]
+        self.source_words = words(source)
+        self.source_starts = [word.start for word in self.source_words]
+        self.placed: list[Tag] = []
+        self.is_sure = True
+
+    def fill(self, items: Sequence[_Element | Tag], first: int, last: int) -> None:
+        """Place what a parent holds into the words first..last-1, in order."""
+        zone: list[_Element] = []
+        for item in items:
+            if isinstance(item, _Element):
+                zone.append(item)
+                continue
+            cut = self.aligned.cut(item.position, first, last)
+            self._fill_zone(zone, first, cut)
+            zone = []
+            self._write([item], item, cut)
+            first = cut
+        self._fill_zone(zone, first, last)
+
+    def _fill_zone(self, elements: Sequence[_Element], first: int, last: int) -> None:
+        """Place elements that may change places with one another."""
+        taken: list[tuple[int, int, int]] = []  # first word, gap behind the last, index of the element
+        points: list[int] = []
+        for index, element in enumerate(elements):
+            run = self._run(element, first, last, taken) if element.end > element.start else None
+            if run is None:
+                points.append(index)
+                self.is_sure = self.is_sure and element.end == element.start
+            else:
+                taken.append((*run, index))
+        runs = sorted(taken)
+        for index in points:
+            gap = self._gap(elements[index], first, last)
+            for start, end, _ in runs:
+                if start < gap < end:
+                    gap = start if gap - start < end - gap else end
+            taken.append((gap, gap, index))
+        for start, end, index in sorted(taken):
+            self._place(elements[index], start, end)
+
+    def _run(
+        self, element: _Element, first: int, last: int, taken: Sequence[tuple[int, int, int]]
+    ) -> tuple[int, int] | None:
+        """The best words for an element that none of its siblings has, or None where all are taken."""
+        best: tuple[float, int, int] | None = None
+        begin = first
+        for stop, after in [(start, end) for start, end, _ in sorted(taken)] + [(last, last)]:
+            if begin < stop:
+                start, end, gain = self.aligned.best_run(element.start, element.end, begin, stop)
+                if best is None or gain > best[0]:
+                    best = (gain, start, end)
+            begin = after
+        return None if best is None else (best[1], best[2])
+
+    def _gap(self, element: _Element, first: int, last: int) -> int:
+        """Where a point goes: to the word that it touches in the source, else between those before and behind it."""
+        position = element.start
+        for place, is_behind in ((position - 1, True), (position, False)):
+            if first < last and _touches(self.source, place):
+                word = self.source_words[bisect_right(self.source_starts, place) - 1]
+                start, end, gain = self.aligned.best_run(word.start, word.end, first, last)
+                if gain > 0:
+                    return end if is_behind else start
+                break
+        return self.aligned.cut(position, first, last)
+
+    def _place(self, element: _Element, start: int, end: int) -> None:
+        if start == end:
+            tags = list(element.tags())
+            self._write(tags, Tag(element.start, "", TagKind.POINT), start)
+            return
+        if element.open is not None:
+            self._write([element.open], element.open, start)
+        self.fill(element.items, start, end)
+        if element.close is not None:
+            self._write([element.close], element.close, end)
+
+    def _write(self, tags: Sequence[Tag], like: Tag, gap: int) -> None:
+        """Tags into a gap, on the side of the word that `like` touched in the source."""
+        targets = self.aligned.words
+        left = targets[gap - 1].end if gap > 0 else 0
+        right = targets[gap].start if gap < len(targets) else len(self.target)
+        sides = [
+            (_touches(self.source, like.position - 1), left),
+            (_touches(self.source, like.position), right),
+        ]
+        if like.kind is TagKind.OPEN:
+            sides.reverse()
+        position = next((place for touches, place in sides if touches), min(left + 1, right))
+        position = max(position, self.placed[-1].position if self.placed else 0)
+        self.placed += (Tag(position, tag.markup, tag.kind, tag.name) for tag in tags)
+
+
+def _touches(text: str, place: int) -> bool:
+    """Whether there is a character at `place` that is no space."""
+    return 0 <= place < len(text) and not text[place].isspace()
+
+
+def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignment | None) -> Placement:
+    """Put the tags of `source` into `target`.
+
+    tags: in the order of `source`, positions from 0 to len(source).
+    Where there is no alignment, no word in the target, more than MAX_TAGS tags, or elements are more than MAX_DEPTH
+    deep, all of them stand at the end, in their order, and the placement is not sure.
+    """
+    if alignment is not None and target.strip() and len(tags) <= MAX_TAGS:
+        placer = _Placer(source, target, alignment)
+        try:
+            placer.fill(_tree(tags, len(source)).items, 0, len(placer.aligned.words))
+        except _TooDeep:
+            pass
+        else:
+            return Placement(tuple(placer.placed), placer.is_sure)
+    at_end = tuple(Tag(len(target), tag.markup, tag.kind, tag.name) for tag in tags)
+    return Placement(at_end, is_sure=not tags)
+
+
+def with_tags(text: str, tags: Sequence[Tag]) -> str:
+    """`text` with the markup of tags at their positions, which never decrease."""
+    parts: list[str] = []
+    done = 0
+    for tag in tags:
+        parts += (text[done : tag.position], tag.markup)
+        done = tag.position
+    return "".join([*parts, text[done:]])

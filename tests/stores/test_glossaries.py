@@ -1,0 +1,158 @@
+"""Glossaries outlive the process, and bad entries are named by their line."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.stores.glossaries import (
+    EntriesError,
+    EntriesFormat,
+    GlossaryLimits,
+    GlossaryNotFound,
+    GlossaryStore,
+    GlossaryStoreError,
+    GlossaryStoreFull,
+    format_tsv,
+    parse_entries,
+)
+from app.text.glossary import Term
+
+LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
+TERMS = (Term("tree", "Baum"), Term("Ann's", "Ann's"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GlossaryStore:
+    return GlossaryStore(tmp_path / "glossaries.sqlite", LIMITS)
+
+
+def test_a_glossary_is_kept(store: GlossaryStore, tmp_path: Path) -> None:
+    made = store.create(" wood ", "en", "de", TERMS)
+    again = GlossaryStore(tmp_path / "glossaries.sqlite", LIMITS)
+    assert again.get(made.glossary_id) == made
+    assert (made.name, made.source_language, made.target_language, made.num_terms) == ("wood", "en", "de", 2)
+    assert abs(datetime.now(UTC) - made.created_at) < timedelta(minutes=1)
+    assert again.entries(made.glossary_id) == TERMS
+
+
+def test_glossaries_are_listed_in_the_order_of_their_making(store: GlossaryStore) -> None:
+    assert store.list() == []
+    made = [store.create(name, "en", "de", TERMS) for name in ("b", "a")]
+    assert sorted(store.list(), key=lambda glossary: glossary.name) == [made[1], made[0]]
+    assert [g.created_at for g in store.list()] == sorted(g.created_at for g in made)
+
+
+def test_what_was_deleted_is_gone_with_its_terms(store: GlossaryStore, tmp_path: Path) -> None:
+    kept, deleted = (store.create(name, "en", "de", TERMS).glossary_id for name in ("kept", "deleted"))
+    store.delete(deleted)
+    for call in (store.get, store.entries, store.delete):
+        with pytest.raises(GlossaryNotFound):
+            call(deleted)
+    assert store.entries(kept) == TERMS
+    connection = sqlite3.connect(tmp_path / "glossaries.sqlite")
+    assert connection.execute("SELECT COUNT(*) FROM terms").fetchone() == (2,)
+    connection.close()
+
+
+def test_an_id_is_data_and_no_sql(store: GlossaryStore) -> None:
+    store.create("one", "en", "de", TERMS)
+    with pytest.raises(GlossaryNotFound):
+        store.delete("' OR '1'='1")
+    assert len(store.list()) == 1
+
+
+def test_a_store_is_bounded(store: GlossaryStore) -> None:
+    for name in ("a", "b", "c"):
+        store.create(name, "en", "de", TERMS)
+    with pytest.raises(GlossaryStoreFull, match="3"):
+        store.create("d", "en", "de", TERMS)
+    assert len(store.list()) == 3
+
+
+@pytest.mark.parametrize("name", ["", "  ", "n" * 9])
+def test_a_name_is_bounded(store: GlossaryStore, name: str) -> None:
+    with pytest.raises(EntriesError, match="1 to 8"):
+        store.create(name, "en", "de", TERMS)
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_the_number_of_terms_is_bounded(store: GlossaryStore, number: int) -> None:
+    with pytest.raises(EntriesError, match="1 to 4"):
+        store.create("name", "en", "de", [Term(str(index), "x") for index in range(number)])
+
+
+def test_threads_may_write_at_once(tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite", GlossaryLimits())
+    with ThreadPoolExecutor(4) as executor:
+        made = list(executor.map(lambda number: store.create(str(number), "en", "de", TERMS), range(20)))
+    assert {glossary.glossary_id for glossary in store.list()} == {glossary.glossary_id for glossary in made}
+
+
+def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.sqlite"
+    path.write_text("not a database, but long enough to be looked at " * 10)
+    with pytest.raises(GlossaryStoreError, match="NOTADB"):
+        GlossaryStore(path, LIMITS)
+    with pytest.raises(GlossaryStoreError, match="CANTOPEN"):
+        GlossaryStore(tmp_path / "missing" / "glossaries.sqlite", LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "entries_format"),
+    [
+        ("tree\tBaum\nAnn's\tAnn's\n", EntriesFormat.TSV),
+        ("\ufeff tree \t Baum\r\n\r\nAnn's\tAnn's", EntriesFormat.TSV),
+        ("tree,Baum\n\"Ann's\",Ann's\n", EntriesFormat.CSV),
+        ("tree,Baum,en,de\r\n\r\nAnn's,Ann's,en,de\r\n", EntriesFormat.CSV),
+    ],
+)
+def test_entries_are_read(text: str, entries_format: EntriesFormat) -> None:
+    assert parse_entries(text, entries_format, LIMITS) == TERMS
+
+
+@pytest.mark.parametrize(
+    ("text", "entries_format", "problems"),
+    [
+        ("", EntriesFormat.TSV, ("entries: there are none",)),
+        ("\n \n", EntriesFormat.CSV, ("entries: there are none",)),
+        ("a\tb\nlonely", EntriesFormat.TSV, ("line 2: 1 columns, not 2",)),
+        ("a\tb\tc", EntriesFormat.TSV, ("line 1: 3 columns, not 2",)),
+        ("a,b,c", EntriesFormat.CSV, ("line 1: 3 columns, not 2 or 4",)),
+        ("a\t \n\tb", EntriesFormat.TSV, ("line 1: the translation is empty", "line 2: the term is empty")),
+        ("a\t" + "b" * 11, EntriesFormat.TSV, ("line 1: the translation has 11 characters, more than 10",)),
+        ("a\x00\tb", EntriesFormat.TSV, ("line 1: the term has a control character",)),
+        ('"a\nb",c', EntriesFormat.CSV, ("line 2: the term has a control character",)),
+        ("a\tb\n\na\tc", EntriesFormat.TSV, ("line 3: the term of line 1 again",)),
+        ("a\na\na\na\na", EntriesFormat.TSV, tuple(f"line {n}: 1 columns, not 2" for n in (1, 2, 3))),
+        ("\n".join(f"{n}\tx" for n in range(5)), EntriesFormat.TSV, ("entries: more than 4",)),
+    ],
+)
+def test_bad_entries_are_named_by_line(
+    text: str, entries_format: EntriesFormat, problems: tuple[str, ...]
+) -> None:
+    with pytest.raises(EntriesError) as caught:
+        parse_entries(text, entries_format, LIMITS)
+    assert caught.value.problems == problems
+
+
+def test_an_open_quote_is_no_csv() -> None:
+    with pytest.raises(EntriesError, match=r"line 2: not comma-separated"):
+        parse_entries('a,b\n"c,d', EntriesFormat.CSV, LIMITS)
+
+
+WORD = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=10).filter(
+    lambda word: word.strip() == word and not word.startswith("\ufeff")
+)
+
+
+@given(st.dictionaries(WORD, WORD, min_size=1, max_size=4))
+def test_what_is_handed_out_can_be_read_again(pairs: dict[str, str]) -> None:
+    terms = tuple(Term(source, target) for source, target in pairs.items())
+    assert parse_entries(format_tsv(terms), EntriesFormat.TSV, LIMITS) == terms
