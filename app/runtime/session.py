@@ -32,6 +32,8 @@ UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 SLOW_FUSION = "SkipLayerNormFusion"
 # The part of CUDA that comes with the driver and not with the wheels.
 DRIVER = "libcuda.so.1"
+# The encoder's attention needs it; onnxruntime itself says nothing where it is missing.
+CUDNN = "libcudnn.so.9"
 
 # Each of ONNX Runtime's own errors derives from Exception directly; its binding raises the other two as well.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
@@ -79,14 +81,12 @@ def _problem_with_gpu() -> str:
         return (
             f"CUDA's libraries are missing ({', '.join(missing)}): install transduce[gpu], which brings them"
         )
-    try:
-        ctypes.CDLL(DRIVER)
-    except OSError:
+    if not _can_load(DRIVER):
         return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
     try:
         onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
     except NATIVE_ERRORS as error:
-        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_first_line(error)})"
+        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_told_by_cuda(error)})"
     return ""
 
 
@@ -95,7 +95,24 @@ def _missing_libraries() -> list[str]:
     told = io.StringIO()
     with contextlib.redirect_stdout(told):  # it prints what it does not find
         onnxruntime.preload_dlls()
-    return sorted({Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", told.getvalue())})
+    missing = {Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", told.getvalue())}
+    if not missing and not _can_load(CUDNN):
+        missing = {CUDNN}
+    return sorted(missing)
+
+
+def _can_load(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _told_by_cuda(error: Exception) -> str:
+    """CUDA's own words, where onnxruntime wraps them in its own."""
+    found = re.search(r"CUDA failure \d+: [^;]+", str(error))
+    return found.group().strip() if found else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ import lzma
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -192,9 +193,15 @@ def translate(
     return Translated([tuple(h.ids) for h in best], [float(h.score) for h in best], time_s, num_steps)
 
 
+@cache
+def _observer() -> Cuda:
+    """Made once: what watches the memory must not take any."""
+    return Cuda(num_upload_bytes=256)
+
+
 def free_mb(given: Given) -> float:
     """Memory of the GPU that nobody has taken, in 10^6 bytes; on a CPU what this process has not, up to a sign."""
     if given.device == "cuda":
-        return Cuda(num_upload_bytes=256).free_bytes()[0] / 1e6
+        return _observer().free_bytes()[0] / 1e6
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return -pages * 4096 / 1e6

@@ -26,7 +26,9 @@ def complain() -> None:
 
 
 def no_driver(*_: Any) -> Any:
-    raise RuntimeError("CUDA Provider not available\nmore")
+    raise RuntimeError(
+        "/source/cuda_call.cc:154 void CudaCall() CUDA failure 35: driver too old ; GPU=0\nmore"
+    )
 
 
 CASES = {
@@ -36,6 +38,12 @@ CASES = {
         complain,
         "libc.so.6",
         r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): install transduce\[gpu\]",
+    ),
+    "cudnn": (
+        ["CUDAExecutionProvider"],
+        nothing,
+        "libc.so.6",
+        r"libraries are missing \(libcudnn\.so\.none\): install transduce\[gpu\]",
     ),
     "driver": (
         ["CUDAExecutionProvider"],
@@ -47,7 +55,7 @@ CASES = {
         ["CUDAExecutionProvider"],
         nothing,
         "libc.so.6",
-        r"no GPU can be used, .* 580 or newer \(CUDA Provider not available\)",
+        r"no GPU can be used, .* 580 or newer \(CUDA failure 35: driver too old\)",
     ),
 }
 
@@ -60,6 +68,7 @@ def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
     monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", no_driver)
     monkeypatch.setattr(session, "DRIVER", driver)
+    monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in told else "libc.so.6")
     return str(told)
 
 
@@ -91,4 +100,5 @@ def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     for owner, name, stand_in in replaced:
         monkeypatch.setattr(owner, name, stand_in)
     monkeypatch.setattr(session, "DRIVER", "libc.so.6")
+    monkeypatch.setattr(session, "CUDNN", "libc.so.6")
     assert choose_device("auto") == choose_device("cuda") == "cuda"
