@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from app.runtime.interface import Floats, Int32s, StepInput
-from app.runtime.ort_runner import LoadedRunner
+from app.runtime.interface import Floats, Int32s, Runner, StepInput
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
@@ -52,7 +51,17 @@ def one_shot_log_probabilities(model: Transformer, pair: Pair) -> Floats:
     return log_probabilities
 
 
-def stepwise_log_probabilities(runner: LoadedRunner, pairs: Sequence[Pair]) -> list[Floats]:
+def distributions_of(
+    runner: Runner, ids: Sequence[int] | Int32s, positions: Sequence[int] | Int32s
+) -> Floats:
+    """One step's log-probabilities of all subwords, (rows, vocab_size), overwritten by the next step."""
+    step = StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1, wants_distributions=True)
+    found = runner.decode(step).distributions
+    assert found is not None
+    return found
+
+
+def stepwise_log_probabilities(runner: Runner, pairs: Sequence[Pair]) -> list[Floats]:
     """The runner's, one step at a time with its cache; rows join at their steps and stay to the longest one's end.
 
     A row whose target is used up repeats its last position, which changes no other row.
@@ -67,12 +76,8 @@ def stepwise_log_probabilities(runner: LoadedRunner, pairs: Sequence[Pair]) -> l
             BOS_ID if position == 0 else int(pair.target[position - 1])
             for pair, position in zip(running, positions, strict=True)
         ]
-        step_input = StepInput(
-            np.array(ids, np.int32), np.array(positions, np.int32), 1, wants_distributions=True
-        )
         if running:
-            distributions = runner.decode(step_input).distributions
-            assert distributions is not None
+            distributions = distributions_of(runner, ids, positions)
             for row, pair in enumerate(running):
                 if step - pair.join <= len(pair.target):
                     found[row].append(distributions[row].copy())
@@ -80,7 +85,7 @@ def stepwise_log_probabilities(runner: LoadedRunner, pairs: Sequence[Pair]) -> l
     return [np.stack(rows) for rows in found]
 
 
-def largest_difference(model: Transformer, runner: LoadedRunner, pairs: Sequence[Pair]) -> float:
+def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Pair]) -> float:
     """Over all pairs, positions and subwords, in natural logarithms. Not a number where one side is not."""
     differences = [
         np.abs(stepwise - one_shot_log_probabilities(model, pair)).max()
@@ -89,7 +94,7 @@ def largest_difference(model: Transformer, runner: LoadedRunner, pairs: Sequence
     return float(np.max(differences))
 
 
-def mean_target_difference(model: Transformer, runner: LoadedRunner, pairs: Sequence[Pair]) -> float:
+def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[Pair]) -> float:
     """How far the log-probability of a target's subword is from PyTorch's, on average; the end token counted."""
     differences: list[Floats] = []
     for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):

@@ -169,21 +169,6 @@ class OrtRunner:
             wanted = (*wanted, "alignment")
         return self._run(step, *wanted).output
 
-    def log_probabilities(self, step: StepInput) -> Floats:
-        """As `decode`, and return the whole distributions instead: (rows, vocab_size), overwritten by the next."""
-        distributions = self._run(step, "log_probabilities").output.distributions
-        assert distributions is not None
-        return distributions
-
-    def alignment(self, step: StepInput) -> Floats:
-        """As `decode`, and return the attention to the source instead: (rows, max_length), 0 beyond its end.
-
-        A row's weights sum to 1. They belong to the subword that the step predicts. Overwritten by the next.
-        """
-        alignment = self._run(step, "alignment").output.alignment
-        assert alignment is not None
-        return alignment
-
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
         self._self_pool.copy(sources, targets, lengths)

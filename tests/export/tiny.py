@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from app.bundle import Bundle, Precision, Training, TrainingData
+from app.runtime.kernels import Kernels
+from app.runtime.native import is_supported
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
@@ -19,6 +22,11 @@ from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 
 VOCAB_SIZE = 400
+# Both kinds of operators, where both can run.
+KERNELS = [
+    "standard",
+    pytest.param("native", marks=pytest.mark.skipif(not is_supported(), reason="no native kernels here")),
+]
 MAX_LENGTH = 32
 WORDS = {
     "the": "die", "old": "alte", "new": "neue", "green": "grüne", "station": "Haltestelle", "house": "Hütte",
@@ -88,10 +96,23 @@ def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
 
 
 def load_tiny_runner(
-    model: Transformer, precision: Precision, folder: Path, *, num_rows: int = 16, num_threads: int = 1
+    model: Transformer,
+    precision: Precision,
+    folder: Path,
+    *,
+    num_rows: int = 16,
+    num_threads: int = 1,
+    kernels: Kernels = "standard",
 ) -> LoadedRunner:
     """The server's runner over one variant of a model, without the rest of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
-    return load_runner(bundle, precision=precision, device="cpu", num_rows=num_rows, num_threads=num_threads)
+    return load_runner(
+        bundle,
+        precision=precision,
+        device="cpu",
+        num_rows=num_rows,
+        num_threads=num_threads,
+        kernels=kernels,
+    )

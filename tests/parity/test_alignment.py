@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 
 from app.bundle import Alignment, Bundle
 from app.runtime.interface import Floats, StepInput
-from app.runtime.ort_runner import OrtRunner, load_runner
+from app.runtime.kernels import Kernels
+from app.runtime.native import is_supported
+from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import make_manifest, write_variant
 from export.parity import Pair, random_pairs
 from export.weights import default_alignment, weights_of
@@ -20,20 +23,17 @@ from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, random_model, request
 
 MAX_LENGTH = 24
+NATIVE = pytest.mark.skipif(not is_supported(), reason="no native kernels here")
 
 
 def aligned_runner(
-    model: Transformer, alignment: Alignment | None, precision: Any, folder: Path
-) -> OrtRunner:
-    """A runner of ONNX Runtime's own operators, over graphs that give this alignment."""
+    model: Transformer, alignment: Alignment | None, precision: Any, folder: Path, kernels: Kernels
+) -> LoadedRunner:
+    """A runner over graphs that give this alignment."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
-    runner = load_runner(
-        bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels="standard"
-    )
-    assert isinstance(runner, OrtRunner)
-    return runner
+    return load_runner(bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels=kernels)
 
 
 def expected_weights(model: Transformer, pair: Pair, alignment: Alignment) -> Floats:
@@ -46,7 +46,7 @@ def expected_weights(model: Transformer, pair: Pair, alignment: Alignment) -> Fl
     return mean
 
 
-def stepwise_weights(runner: OrtRunner, pairs: list[Pair]) -> list[Floats]:
+def stepwise_weights(runner: LoadedRunner, pairs: list[Pair]) -> list[Floats]:
     """The runner's, a row a pair; one whose target is used up repeats its last position."""
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     inputs = [[BOS_ID, *pair.target.tolist()] for pair in pairs]
@@ -54,22 +54,32 @@ def stepwise_weights(runner: OrtRunner, pairs: list[Pair]) -> list[Floats]:
     for step in range(max(map(len, inputs))):
         positions = [min(step, len(ids) - 1) for ids in inputs]
         ids = [row[position] for row, position in zip(inputs, positions, strict=True)]
-        steps.append(
-            runner.alignment(StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1)).copy()
+        step_input = StepInput(
+            np.array(ids, np.int32), np.array(positions, np.int32), 1, wants_alignment=True
         )
+        found = runner.decode(step_input).alignment
+        assert found is not None
+        steps.append(found.copy())
     return [np.stack(steps)[: len(ids), row] for row, ids in enumerate(inputs)]
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2), ("int8", 0.1)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "kernels"),
+    [("fp32", 1e-5, "standard"), ("fp16", 1e-2, "standard"), ("int8", 0.1, "standard")]
+    + [
+        pytest.param(name, tolerance, "native", marks=NATIVE)
+        for name, tolerance in (("fp32", 1e-5), ("int8", 0.1))
+    ],
+)
 @pytest.mark.parametrize(
     "alignment",
     [Alignment(layer=1, heads=(0, 1)), Alignment(layer=2, heads=(1,)), Alignment(layer=0, heads=(0,))],
 )
 def test_weights_are_those_of_the_model(
-    alignment: Alignment, precision: Any, tolerance: float, tmp_path: Path
+    alignment: Alignment, precision: Any, tolerance: float, kernels: Kernels, tmp_path: Path
 ) -> None:
     model = random_model(max_length=MAX_LENGTH, num_decoder_layers=3)
-    runner = aligned_runner(model, alignment, precision, tmp_path)
+    runner = aligned_runner(model, alignment, precision, tmp_path, kernels)
     pairs = random_pairs(
         np.random.default_rng(8), num_pairs=6, vocab_size=VOCAB_SIZE, max_length=MAX_LENGTH, max_join=0
     )
@@ -82,11 +92,11 @@ def test_weights_are_those_of_the_model(
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_step_gives_the_same_candidates_with_and_without_it(precision: Any, tmp_path: Path) -> None:
-    runner = aligned_runner(random_model(max_length=MAX_LENGTH), None, precision, tmp_path)
+    runner = aligned_runner(random_model(max_length=MAX_LENGTH), None, precision, tmp_path, "standard")
     runner.encode([np.array([9, 11, 2], np.int32), np.array([7, 2], np.int32)], [0, 1])
     step = StepInput(np.full(2, BOS_ID, np.int32), np.zeros(2, np.int32), 4)
     without = [array.copy() for array in (runner.decode(step).log_probabilities, runner.decode(step).ids)]
-    runner.alignment(step)
+    runner.decode(replace(step, wants_alignment=True))
     after = runner.decode(step)
     np.testing.assert_array_equal(after.log_probabilities, without[0])
     np.testing.assert_array_equal(after.ids, without[1])

@@ -11,9 +11,10 @@ import torch
 
 from app.decoding.options import DecodingOptions
 from app.runtime.interface import StepInput
+from app.runtime.kernels import Kernels
 from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
-from export.parity import Pair, largest_difference, random_pairs
+from export.parity import Pair, distributions_of, largest_difference, random_pairs
 from model.config import BOS_ID, EOS_ID, preset
 from model.search import beam_search, greedy_search
 from model.transformer import Transformer
@@ -43,44 +44,49 @@ def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list
 
 @pytest.mark.parametrize("form", FORMS, ids=NAMES)
 def test_fp32_log_probabilities_of_rows_that_join_at_different_steps(
-    form: dict[str, Any], tmp_path: Path
+    form: dict[str, Any], tmp_path: Path, kernels: Kernels
 ) -> None:
     model = random_model(max_length=24, **form)
-    runner = load_tiny_runner(model, "fp32", tmp_path)
+    runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     for seed in (1, 2):
         assert largest_difference(model, runner, ragged_pairs(seed)) < 2e-5
 
 
-def test_the_longest_source_and_target_fit(tmp_path: Path) -> None:
+def test_the_longest_source_and_target_fit(tmp_path: Path, kernels: Kernels) -> None:
     model = random_model(max_length=24)
-    runner = load_tiny_runner(model, "fp32", tmp_path)
+    runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     ids = np.random.default_rng(3).integers(EOS_ID + 1, VOCAB_SIZE, 23).astype(np.int32)
     longest = Pair(np.append(ids, EOS_ID).astype(np.int32), ids, 0)
     shortest = Pair(np.array([EOS_ID], np.int32), ids[:1], 0)
     assert largest_difference(model, runner, [longest, shortest]) < 2e-5
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 2e-2), ("int8", 0.3)])
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=[NAMES[0], NAMES[3]])
-def test_other_precisions_are_close(
-    precision: Any, tolerance: float, form: dict[str, Any], tmp_path: Path
-) -> None:
-    model = random_model(max_length=24, **form)
-    runner = load_tiny_runner(model, precision, tmp_path)
-    assert largest_difference(model, runner, ragged_pairs(4)) < tolerance
+class TestOtherPrecisions:
+    def test_fp16_is_close(self, form: dict[str, Any], tmp_path: Path) -> None:
+        model = random_model(max_length=24, **form)
+        runner = load_tiny_runner(model, "fp16", tmp_path)
+        assert largest_difference(model, runner, ragged_pairs(4)) < 2e-2
+
+    def test_int8_is_close(self, form: dict[str, Any], tmp_path: Path, kernels: Kernels) -> None:
+        model = random_model(max_length=24, **form)
+        runner = load_tiny_runner(model, "int8", tmp_path, kernels=kernels)
+        assert largest_difference(model, runner, ragged_pairs(4)) < 0.3
 
 
 @pytest.mark.parametrize("vocab_size", [VOCAB_SIZE, 64 * 41, 64 * 80, 5003])
-def test_top_candidates_are_the_largest_log_probabilities(vocab_size: int, tmp_path: Path) -> None:
+def test_top_candidates_are_the_largest_log_probabilities(
+    vocab_size: int, tmp_path: Path, kernels: Kernels
+) -> None:
     model = Transformer(preset("tiny", vocab_size, max_length=24)).eval()
-    runner = load_tiny_runner(model, "fp32", tmp_path)
+    runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     pairs = ragged_pairs(5)
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     for num_candidates in (1, 2, 8, 3, MAX_CANDIDATES):
         step = StepInput(
             np.full(len(pairs), BOS_ID, np.int32), np.zeros(len(pairs), np.int32), num_candidates
         )
-        everything = runner.log_probabilities(step).copy()
+        everything = distributions_of(runner, step.ids, step.positions).copy()
         output = runner.decode(step)
         expected = np.argsort(-everything, axis=1, kind="stable")[:, :num_candidates]
         np.testing.assert_array_equal(output.ids, expected)
@@ -91,10 +97,10 @@ def test_top_candidates_are_the_largest_log_probabilities(vocab_size: int, tmp_p
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_the_engine_over_the_runner_finds_what_the_reference_search_finds(
-    beam_size: int, tmp_path: Path
+    beam_size: int, tmp_path: Path, kernels: Kernels
 ) -> None:
     model = random_model(max_length=24)
-    runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=16)
+    runner = load_tiny_runner(model, "fp32", tmp_path, num_rows=16, kernels=kernels)
     sources = [pair.source.tolist() for pair in ragged_pairs(6, num_pairs=14)]
     options = DecodingOptions(beam_size=beam_size, max_target_length=12)
     expected = [
@@ -106,13 +112,13 @@ def test_the_engine_over_the_runner_finds_what_the_reference_search_finds(
     assert translate_ids(runner, sources, options) == expected
 
 
-def test_int8_rows_of_zeros_stay_zeros(tmp_path: Path) -> None:
+def test_int8_rows_of_zeros_stay_zeros(tmp_path: Path, kernels: Kernels) -> None:
     """A hidden layer that ReLU silences for every row has no magnitude to divide by."""
     model = random_model(max_length=24)
     with torch.no_grad():
         for layer in [*model.encoder, *model.decoder]:
             layer.feed_forward.w_1.bias.fill_(-1000.0)
-    runner = load_tiny_runner(model, "int8", tmp_path)
+    runner = load_tiny_runner(model, "int8", tmp_path, kernels=kernels)
     assert largest_difference(model, runner, ragged_pairs(7)) < 0.3
 
 

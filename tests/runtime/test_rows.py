@@ -12,8 +12,10 @@ import pytest
 from app.runtime.cuda_copies import RowCopier
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, StepInput
+from app.runtime.kernels import Kernels
 from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.ort_runner import LoadedRunner
+from export.parity import distributions_of
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
 from tests.runtime.host_cuda import host_cuda, read_cuda
@@ -80,10 +82,9 @@ def test_no_copies_at_all_are_fine(make_pool: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> LoadedRunner:
-    return load_tiny_runner(
-        random_model(max_length=16), "int8", tmp_path_factory.mktemp("rows"), num_rows=NUM_ROWS
-    )
+def runner(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> LoadedRunner:
+    folder = tmp_path_factory.mktemp("rows")
+    return load_tiny_runner(random_model(max_length=16), "int8", folder, num_rows=NUM_ROWS, kernels=kernels)
 
 
 def random_ids(seed: int, size: int) -> Int32s:
@@ -102,7 +103,7 @@ def start(runner: LoadedRunner, *, same_source: bool) -> None:
 
 
 def third_step(runner: LoadedRunner, ids: Int32s) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return runner.log_probabilities(StepInput(ids, np.full(len(ids), 2, np.int32), 1)).copy()
+    return distributions_of(runner, ids, np.full(len(ids), 2, np.int32)).copy()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def with_decoder(bundle: Bundle, **changes: Any) -> Bundle:
 
 
 def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> LoadedRunner:
-    return load_runner(bundle, precision=precision, device=device, num_rows=4, num_threads=1)
+    return load_runner(
+        bundle, precision=precision, device=device, num_rows=4, num_threads=1, kernels="standard"
+    )
 
 
 def test_auto_takes_the_variant_that_suits_the_device(bundle: Bundle) -> None:

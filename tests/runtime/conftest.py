@@ -1,0 +1,14 @@
+"""Every test that asks for `kernels` runs on both kinds of operators."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.runtime.kernels import Kernels
+from tests.export.tiny import KERNELS
+
+
+@pytest.fixture(scope="session", params=KERNELS)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    found: Kernels = request.param
+    return found

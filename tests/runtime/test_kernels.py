@@ -1,0 +1,104 @@
+"""Which operators a CPU's graphs run on, and what the native runner keeps of its sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.bundle import Bundle, Variant
+from app.errors import SettingsError
+from app.runtime import kernels as chosen
+from app.runtime.interface import StepInput
+from app.runtime.kernels import choose_kernels
+from app.runtime.native import is_supported
+from app.runtime.native_runner import MAX_BINDINGS, NativeRunner
+from app.runtime.ort_runner import OrtRunner, load_runner
+from model.config import BOS_ID, EOS_ID
+from tests.export.tiny import load_tiny_runner, random_model, write_tiny_bundle
+
+needs_native = pytest.mark.skipif(not is_supported(), reason="no native kernels here")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_tiny_bundle(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def variant(bundle: Bundle) -> Variant:
+    return bundle.manifest.variants["int8"]
+
+
+@needs_native
+def test_auto_is_native_where_it_can_run(bundle: Bundle) -> None:
+    load = {
+        wanted: type(
+            load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=wanted)
+        )
+        for wanted in ("auto", "native", "standard")
+    }
+    assert load == {"auto": NativeRunner, "native": NativeRunner, "standard": OrtRunner}
+
+
+@pytest.mark.parametrize(
+    ("is_built", "can_run", "has_graphs", "reason"),
+    [
+        (False, False, True, "they were not built"),
+        (True, False, True, "this processor has no AVX-512 VNNI"),
+        (True, True, False, "the bundle's variant has no graphs for them"),
+    ],
+)
+def test_where_it_cannot_auto_is_standard_and_native_says_why(
+    is_built: bool,
+    can_run: bool,
+    has_graphs: bool,
+    reason: str,
+    variant: Variant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
+    monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
+    found = variant if has_graphs else variant.model_copy(update={"native": None})
+    assert choose_kernels(found, "auto") == "standard"
+    with pytest.raises(SettingsError) as caught:
+        choose_kernels(found, "native")
+    assert reason in caught.value.problems[0]
+
+
+@needs_native
+class TestSlots:
+    @pytest.fixture
+    def runner(self, tmp_path: Path) -> NativeRunner:
+        found = load_tiny_runner(random_model(max_length=16), "int8", tmp_path, num_rows=3, kernels="native")
+        assert isinstance(found, NativeRunner)
+        return found
+
+    def first_step(self, runner: NativeRunner, num_rows: int) -> list[list[float]]:
+        ids, positions = np.full(num_rows, BOS_ID, np.int32), np.zeros(num_rows, np.int32)
+        found: list[list[float]] = runner.decode(StepInput(ids, positions, 4)).log_probabilities.tolist()
+        return found
+
+    def test_there_is_always_a_slot_for_a_sentence_that_comes(self, runner: NativeRunner) -> None:
+        """Rows that share, move and are taken anew, more often than there are slots."""
+        sources = [np.array([8 + n, 30 + n, EOS_ID], np.int32) for n in range(12)]
+        alone = []
+        for source in sources:
+            runner.encode([source], [0])
+            alone += self.first_step(runner, 1)
+        for n in range(0, 12, 3):
+            runner.encode(sources[n : n + 2], [0, 1])
+            runner.copy_rows(*(np.array([value], np.int32) for value in (1, 2, 0)))
+            assert self.first_step(runner, 3) == [alone[n], alone[n + 1], alone[n + 1]]
+            runner.encode([sources[n + 2]], [1])
+            assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
+
+    def test_bindings_are_bounded(self, runner: NativeRunner) -> None:
+        runner.encode([np.array([9, EOS_ID], np.int32)] * 3, [0, 1, 2])
+        for num_candidates in range(1, 65):
+            for num_rows in (1, 2, 3):
+                for wants in (False, True):
+                    ids, positions = np.full(num_rows, BOS_ID, np.int32), np.zeros(num_rows, np.int32)
+                    runner.decode(StepInput(ids, positions, num_candidates, wants_distributions=wants))
+        assert runner.num_bindings == MAX_BINDINGS
