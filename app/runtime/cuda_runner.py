@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 # A run with this number for its graph is neither captured nor replayed.
 EAGER = -1
+# ONNX Runtime's attention kernels, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. Left out is cuDNN's,
+# its first choice on a Hopper, which is compiled anew for every shape: the encoder's change with every call.
+ATTENTION = 1 + 2 + 16 + 512
 
 
 def load_cuda_runner(
@@ -44,11 +47,11 @@ def load_cuda_runner(
     """
     try:
         cuda = Cuda()
-        stream = (("user_compute_stream", str(cuda.stream)),)
+        common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))
         captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
-        encoder = Session(bundle, graphs.encoder, SessionOptions("cuda", num_threads=1, provider=stream))
-        decoder = Session(
-            bundle, graphs.decoder, SessionOptions("cuda", num_threads=1, provider=(*stream, *captured))
+        encoder, decoder = (
+            Session(bundle, spec, SessionOptions("cuda", num_threads=1, provider=options))
+            for spec, options in ((graphs.encoder, common), (graphs.decoder, (*common, *captured)))
         )
         runner = CudaRunner(encoder, decoder, limits=limits, cuda=cuda, has_graphs=has_graphs)
         free, total = cuda.free_bytes()
