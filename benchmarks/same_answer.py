@@ -1,0 +1,301 @@
+"""Whether a sentence gets the same ids alone and in any company: the engine itself, without HTTP.
+
+Every sentence has a beam of 1 to 8, drawn once. First each is decoded alone; then all of them in random order at
+random times, with strangers among them that leave before they are answered. All hypotheses of each beam are
+compared, ids and scores. In int8 nothing may differ; in fp32 each answer that does is shown to be a tie: of the
+scores, or, by PyTorch, of a decision within the search. Exit code 1 otherwise.
+
+    python -m benchmarks.same_answer --data newstest2013.tsv.xz tatoeba2020.tsv.xz
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from app.bundle import Bundle, Precision, load_bundle
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.sequence import SequenceResult
+from app.runtime.interface import Runner
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import Tokenizer
+from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.reference_bundle import NoReferenceError, reference_bundle
+
+RESULT = Path(__file__).with_name("results") / "same_answer.json"
+BUNDLE = ROOT / "bundles" / "en-de"
+BEAM_SIZES = range(1, 9)
+NUM_ROWS = 64
+DEADLINE_S = 3600.0
+# Of two scores, and of two sums between which a search decides.
+TIE = 1e-5
+# A stranger comes with every fourth sentence and stays for so long, on average: some leave before they are encoded.
+STRANGERS, STAY_S = 0.25, 0.02
+
+Ids = tuple[int, ...]
+Found = tuple[Hypothesis, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A sentence: ids with the end token last, and its beam. All hypotheses of the beam are asked for."""
+
+    source: Ids
+    beam_size: int
+
+    def options(self, runner: Runner) -> DecodingOptions:
+        """The search's defaults, up to the length that the server allows."""
+        longest = min(len(self.source) - 1 + EXTRA_TARGET_LENGTH, runner.limits.max_target_length - 1)
+        return DecodingOptions(
+            beam_size=self.beam_size, num_hypotheses=self.beam_size, max_target_length=longest
+        )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence whose best hypothesis is another one in company.
+
+    score_gap: between the two best hypotheses. margin: the least change of a sum that would have led the search
+    elsewhere, by PyTorch; None where the scores are a tie already.
+    """
+
+    sentence: int
+    beam_size: int
+    score_gap: float
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """num_same_ids: sentences whose best ids are the same; num_same: all hypotheses and scores, bit for bit.
+
+    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: strangers who
+    left unanswered. most_running: rows of a step in company.
+    """
+
+    precision: Precision
+    num_sentences: int
+    num_same_ids: int
+    num_same: int
+    score_gap: float
+    num_cancelled: int
+    most_running: int
+    alone_s: float
+    company_s: float
+    differences: tuple[Difference, ...]
+
+    @property
+    def has_passed(self) -> bool:
+        """As the command's exit code says."""
+        if self.precision == "int8":
+            return self.num_same == self.num_sentences
+        return all(one.score_gap < TIE or (one.margin or 0.0) < TIE for one in self.differences)
+
+
+class Decoding:
+    """An engine in its event loop, and the largest number of rows that it ran at once."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.most_running = 0
+        self.num_cancelled = 0
+        self._engine = Engine(
+            runner,
+            settings=EngineLimits(),
+            on_steps=lambda steps: self._note(max(step.num_rows for step in steps)),
+        )
+
+    def _note(self, num_rows: int) -> None:
+        self.most_running = max(self.most_running, num_rows)
+
+    async def __aenter__(self) -> Decoding:
+        self._engine.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.close(drain_timeout_s=0.0)
+
+    def submit(self, asked: Asked) -> asyncio.Future[SequenceResult]:
+        """As a request of its own."""
+        return self._engine.submit(
+            asked.source,
+            asked.options(self.runner),
+            request_id=str(id(asked)),
+            caller="",
+            deadline=time.monotonic() + DEADLINE_S,
+        )
+
+    async def visit(self, asked: Asked, stay_s: float) -> None:
+        """Come, and leave after a while, answered or not."""
+        future = self.submit(asked)
+        await asyncio.sleep(stay_s)
+        self.num_cancelled += future.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await future
+
+
+async def decode_alone(decoding: Decoding, asked: Sequence[Asked]) -> list[Found]:
+    """One sentence after another."""
+    return [tuple((await decoding.submit(one)).hypotheses) for one in asked]
+
+
+async def decode_in_company(
+    decoding: Decoding, asked: Sequence[Asked], *, rate: float, seed: int
+) -> list[Found]:
+    """All sentences at Poisson times, rate a second, in random order; what each got, in the order of `asked`."""
+    random_numbers = random.Random(seed)
+    order = random_numbers.sample(range(len(asked)), len(asked))
+    futures: dict[int, asyncio.Future[SequenceResult]] = {}
+    visits: list[asyncio.Task[None]] = []
+    due = time.monotonic()
+    for number in order:
+        due += random_numbers.expovariate(rate)
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        futures[number] = decoding.submit(asked[number])
+        if random_numbers.random() < STRANGERS:
+            stranger = Asked(random_numbers.choice(asked).source, random_numbers.choice(BEAM_SIZES))
+            stay_s = random_numbers.expovariate(1 / STAY_S)
+            visits.append(asyncio.create_task(decoding.visit(stranger, stay_s)))
+    await asyncio.gather(*visits)
+    return [tuple((await futures[number]).hypotheses) for number in range(len(asked))]
+
+
+async def compare(runner: Runner, asked: Sequence[Asked], precision: Precision, *, seed: int) -> Comparison:
+    """Alone, then in company, at twice the rate at which one after another was answered."""
+    started_at = time.monotonic()
+    async with Decoding(runner) as decoding:
+        alone = await decode_alone(decoding, asked)
+    alone_s = time.monotonic() - started_at
+    started_at = time.monotonic()
+    async with Decoding(runner) as decoding:
+        company = await decode_in_company(decoding, asked, rate=2 * len(asked) / alone_s, seed=seed)
+    is_same_ids = [one[0].ids == other[0].ids for one, other in zip(alone, company, strict=True)]
+    gaps = [abs(one[0].score - other[0].score) for one, other in zip(alone, company, strict=True)]
+    return Comparison(
+        precision=precision,
+        num_sentences=len(asked),
+        num_same_ids=sum(is_same_ids),
+        num_same=sum(one == other for one, other in zip(alone, company, strict=True)),
+        score_gap=max((gap for gap, is_same in zip(gaps, is_same_ids, strict=True) if is_same), default=0.0),
+        num_cancelled=decoding.num_cancelled,
+        most_running=decoding.most_running,
+        alone_s=round(alone_s, 1),
+        company_s=round(time.monotonic() - started_at, 1),
+        differences=tuple(
+            Difference(number, asked[number].beam_size, gaps[number], None)
+            for number, is_same in enumerate(is_same_ids)
+            if not is_same
+        ),
+    )
+
+
+def explain(bundle: Bundle, asked: Sequence[Asked], found: Comparison) -> Comparison:
+    """With the margins of the differences that are no tie of scores. Needs PyTorch and the bundle's weights."""
+    unexplained = [one for one in found.differences if one.score_gap >= TIE]
+    if not unexplained:
+        return found
+    from benchmarks.oracles.answers import Task
+    from benchmarks.oracles.reference import decision_margin
+    from model.checkpoint import load_model
+
+    model = load_model(bundle.path / "weights")
+    margins = {}
+    for one in unexplained:
+        source = asked[one.sentence].source
+        margins[one.sentence] = decision_margin(
+            model, source, Task([source], one.beam_size, len(source) + EXTRA_TARGET_LENGTH)
+        )
+    differences = tuple(replace(one, margin=margins.get(one.sentence)) for one in found.differences)
+    return replace(found, differences=differences)
+
+
+def read_sources(files: Sequence[str], bundle: Bundle, count: int) -> list[Ids]:
+    """Distinct sources that the model takes unsplit, the same ones each time. files: TSV, plain, .gz or .xz."""
+    from model.corpus import read_data
+
+    texts = list(dict.fromkeys(pair.source for name in files for pair in read_data(name)))
+    random.Random(1).shuffle(texts)
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    sources = [tuple(tokenizer.encode(text).ids) for text in texts[: 2 * count]]
+    return [source for source in sources if len(source) <= bundle.manifest.max_source_length][:count]
+
+
+def ask(sources: Sequence[Ids], *, seed: int) -> list[Asked]:
+    """Each source with its beam."""
+    random_numbers = random.Random(seed)
+    return [Asked(source, random_numbers.choice(BEAM_SIZES)) for source in sources]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("--data", nargs="+", required=True, help="TSV files of sentences and translations, plain, .gz or .xz")
+    add("--bundle", type=Path, default=BUNDLE, help="(default: the bundled model)")
+    add("--precisions", nargs="+", default=["int8", "fp32"], choices=["int8", "fp32"], help="(default: both)")
+    add("--kernels", default="auto", choices=["auto", "native", "standard"], help="(default: auto)")
+    add("--num-sentences", type=int, default=2000, help="drawn from all of the data (default: 2000)")
+    add("--num-threads", type=int, default=1, help="of an operator (default: 1)")
+    add("--seed", type=int, default=1, help="of beams, order, arrivals and strangers (default: 1)")
+    add("--json", type=Path, default=RESULT, help="where the result goes")
+
+
+def measure(args: argparse.Namespace, precision: Precision, folder: Path) -> Comparison:
+    """One precision. Raises NoReferenceError where fp32 would have to be exported and cannot be."""
+    bundle = load_bundle(args.bundle)
+    asked = ask(read_sources(args.data, bundle, args.num_sentences), seed=args.seed)
+    runner = load_runner(
+        load_bundle(reference_bundle(bundle, folder)) if precision == "fp32" else bundle,
+        precision=precision,
+        device="cpu",
+        num_rows=NUM_ROWS,
+        num_threads=args.num_threads,
+        kernels=args.kernels,
+    )
+    return explain(bundle, asked, asyncio.run(compare(runner, asked, precision, seed=args.seed)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Decode, print what differs, write JSON; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.same_answer",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    shown = [Path(word).name if word in args.data else word for word in given]
+    found = []
+    for precision in args.precisions:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(measure(args, precision, Path(folder)))
+        except NoReferenceError as error:
+            parser.error(f"fp32: {error}")
+        print(json.dumps(asdict(found[-1])), flush=True)
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.same_answer", *shown]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "tie": TIE,
+        "by_precision": [asdict(one) | {"has_passed": one.has_passed} for one in found],
+    }
+    args.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0 if all(one.has_passed for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

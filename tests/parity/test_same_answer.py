@@ -1,0 +1,68 @@
+"""The bundled model says the same, bit for bit, to a sentence alone and in company."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.bundle import load_bundle
+from app.runtime.interface import Runner
+from app.runtime.ort_runner import load_runner
+from app.text.tokenizer import Tokenizer
+from benchmarks.same_answer import BUNDLE, NUM_ROWS, Asked, Decoding, Found, decode_alone, decode_in_company
+
+SENTENCES = (
+    "Yes.",
+    "The bakery on the corner opens before sunrise.",
+    "Which of these two roads leads to the lake?",
+    "He forgot his umbrella again.",
+    "My neighbour grows tomatoes, beans and a kind of pumpkin that nobody here had seen before.",
+    "Please turn off the lights when you leave the office.",
+    "After the storm, the fishermen repaired their nets on the beach and waited for the wind to turn.",
+    "The invoice of 12 March adds up to 348.50 euros.",
+    "Nobody knew why the clock had stopped.",
+    "We could take the early ferry, unless you would rather sleep in and drive around the bay.",
+    "“It is too late,” she whispered, “the gate is closed.”",
+    "Save the file under another name before you restart the program.",
+)
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Asked]:
+    """Beams of 1 to 8, some widths twice."""
+    tokenizer = Tokenizer(load_bundle(BUNDLE).file("source.spm"))
+    return [
+        Asked(tuple(tokenizer.encode(text).ids), 1 + 5 * number % 8) for number, text in enumerate(SENTENCES)
+    ]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Runner:
+    return load_runner(load_bundle(BUNDLE), precision="int8", device="cpu", num_rows=NUM_ROWS, num_threads=1)
+
+
+@pytest.fixture(scope="module")
+def alone(runner: Runner, asked: list[Asked]) -> list[Found]:
+    async def decode() -> list[Found]:
+        async with Decoding(runner) as decoding:
+            return await decode_alone(decoding, asked)
+
+    return asyncio.run(decode())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_int8_hypotheses_and_scores_in_company(
+    seed: int, runner: Runner, asked: list[Asked], alone: list[Found]
+) -> None:
+    """In another order, other beams beside it, strangers that come and go: all come within a few steps."""
+
+    async def decode() -> tuple[list[Found], int]:
+        async with Decoding(runner) as decoding:
+            found = await decode_in_company(decoding, asked, rate=2000.0, seed=seed)
+            return found, decoding.most_running
+
+    company, most_running = asyncio.run(decode())
+    assert most_running > max(one.beam_size for one in asked)
+    assert company == alone
+    assert len({found[0].ids for found in alone}) == len(SENTENCES)
