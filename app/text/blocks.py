@@ -16,7 +16,7 @@ from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
 # Characters that stand for what is protected: supplementary private use, which no vocabulary holds.
-_STAND_INS = range(0xF0000, 0x10FFFE)
+STAND_INS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -27,19 +27,21 @@ class Block:
 
     text: references read, with a stand-in of one character for whatever is protected.
     raws: by character of `text`, what stands for it in the document: itself, a reference, or what is protected.
+    offsets: by character of `text`, where it stands in the document, in code points; the end last.
     tags: inline tags in order, by position in `text`.
     stand_ins: those that `text` has.
     """
 
     text: str
     raws: Sequence[str]
+    offsets: Sequence[int]
     tags: tuple[Tag, ...] = ()
     stand_ins: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, text: str) -> Block:
         """Plain text."""
-        return cls(text, text)
+        return cls(text, text, range(len(text) + 1))
 
     def raw(self, start: int, end: int) -> str:
         """What stands in the document for text[start:end], tags left out."""
@@ -71,7 +73,7 @@ class MarkupError(ValueError):
 def free_stand_ins(text: str) -> Iterator[str]:
     """Characters for stand-ins that `text` does not have."""
     used = set(text)
-    return (character for character in map(chr, _STAND_INS) if character not in used)
+    return (character for character in map(chr, STAND_INS) if character not in used)
 
 
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
@@ -126,6 +128,7 @@ def protect(block: Block, replacements: Iterable[Replacement]) -> Block:
     """
     text: list[str] = []
     raws: list[str] = []
+    offsets: list[int] = []
     tags: list[Tag] = []
     stand_ins = set(block.stand_ins)
     free = free_stand_ins(block.text)
@@ -138,6 +141,7 @@ def protect(block: Block, replacements: Iterable[Replacement]) -> Block:
         length += span.start - done
         text.append(block.text[done : span.start])
         raws += block.raws[done : span.start]
+        offsets += block.offsets[done : span.start + 1]
         shift = length - span.start
         tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : taken.start])
         character = next(free)
@@ -151,6 +155,7 @@ def protect(block: Block, replacements: Iterable[Replacement]) -> Block:
     return Block(
         "".join([*text, block.text[done:]]),
         (*raws, *block.raws[done:]),
+        (*offsets, *block.offsets[done:]),
         tuple(tags),
         frozenset(stand_ins),
     )
@@ -200,26 +205,36 @@ class BlockBuilder:
     _raw: list[str] = field(default_factory=list)
     _pieces: list[tuple[str, str | None]] = field(default_factory=list)
     _tags: list[tuple[int, str, TagKind, str]] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _offset: int = 0
 
     def text(self, raw: str) -> None:
         """Running text, its references not yet read."""
         self._raw.append(raw)
-        self._pieces += read_references(raw)
+        for piece, meaning in read_references(raw):
+            self._add_piece(piece, meaning)
 
     def untouched(self, raw: str) -> None:
         """A part of a sentence that is not translated."""
         self._raw.append(raw)
-        self._pieces.append((raw, None))
+        self._add_piece(raw, None)
+
+    def _add_piece(self, raw: str, meaning: str | None) -> None:
+        self._pieces.append((raw, meaning))
+        self._starts.append(self._offset)
+        self._offset += len(raw)
 
     def tag(self, raw: str, kind: TagKind, name: str) -> None:
         """An inline tag."""
         self._raw.append(raw)
         self._tags.append((len(self._pieces), raw, kind, name))
+        self._offset += len(raw)
 
     def boundary(self, raw: str) -> None:
         """Markup between two blocks."""
         self._finish_block()
         self.parts.append(raw)
+        self._offset += len(raw)
 
     def finish(self) -> tuple[str | Block, ...]:
         """All parts."""
@@ -232,21 +247,23 @@ class BlockBuilder:
             self.parts.append(self._block("".join(meanings)))
         elif self._raw:
             self.parts.append("".join(self._raw))
-        self._raw, self._pieces, self._tags = [], [], []
+        self._raw, self._pieces, self._tags, self._starts = [], [], [], []
 
     def _block(self, known: str) -> Block:
         text: list[str] = []
         raws: list[str] = []
+        offsets: list[int] = []
         positions: list[int] = []
         free = free_stand_ins(known)
         stand_ins = set()
-        for raw, meaning in self._pieces:
+        for (raw, meaning), start in zip(self._pieces, self._starts, strict=True):
             positions.append(len(text))
             if meaning is None:
                 meaning = next(free)
                 stand_ins.add(meaning)
             text += meaning
             raws += [raw] + [""] * (len(meaning) - 1)
+            offsets += [start] * len(meaning)
         positions.append(len(text))
         tags = tuple(Tag(positions[place], raw, kind, name) for place, raw, kind, name in self._tags)
-        return Block("".join(text), tuple(raws), tags, frozenset(stand_ins))
+        return Block("".join(text), tuple(raws), (*offsets, self._offset), tags, frozenset(stand_ins))

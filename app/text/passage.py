@@ -1,0 +1,346 @@
+"""One text on its way through a model: what the model is given, and the text that comes of its answers.
+
+    passage = read_passage(text, options)
+    segments = passage.segments(fits)              # fits(source): whether the model takes it at once
+    ... translate segment.source of each ...
+    finished = passage.finish(segments, translations)
+
+What must come through as it is travels as one private-use character, a stand-in, which the tokenizer carries like any
+unknown character. Where a translation has lost one and there is no alignment, `segments.parts_around` says what to
+translate a second time, and `segments.joined_parts` makes the segment's translation of that.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from app.text.alignment import words
+from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
+from app.text.casing import Casing, casing_of, lowered, restored
+from app.text.glossary import Glossary, GlossaryHit
+from app.text.html_reader import read_html
+from app.text.number_check import ChangedNumbers, changed_numbers
+from app.text.placeholders import placeholder_spans
+from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
+from app.text.segments import Fallback, Segment, SegmentTranslation, mend
+from app.text.tags import Tag, TagKind, partners, place_tags
+from app.text.xml_reader import XmlRules, read_xml
+
+_SPACES = re.compile(r"[ \t\n\r\f]+")
+_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_LINES = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# Tags that make a formula of a word: H<sub>2</sub>O.
+_FORMULA_TAGS = frozenset({"sub", "sup"})
+
+
+class TextFormat(Enum):
+    """What a text is written in."""
+
+    PLAIN = "text"
+    HTML = "html"
+    XML = "xml"
+
+
+class Splitting(Enum):
+    """Where sentences end: at line breaks too, at line breaks not, or nowhere but at line breaks."""
+
+    SENTENCES = "sentences"
+    NO_NEWLINES = "no_newlines"
+    LINES = "lines"
+
+
+@dataclass(frozen=True)
+class PassageOptions:
+    """How a text is read. Languages are ISO 639-1 codes. xml: of XML; its `ignored` are of HTML, too."""
+
+    source_language: str
+    target_language: str
+    text_format: TextFormat = TextFormat.PLAIN
+    splitting: Splitting = Splitting.SENTENCES
+    xml: XmlRules = field(default_factory=XmlRules)
+    glossary: Glossary | None = None
+
+
+@dataclass(frozen=True)
+class FinishedSegment:
+    """source, target: start and end in the whole texts, in code points."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    is_part: bool
+    fallbacks: tuple[Fallback, ...]
+    changed_numbers: ChangedNumbers
+
+
+@dataclass(frozen=True)
+class FinishedText:
+    """A text's translation, and how it came about."""
+
+    text: str
+    segments: tuple[FinishedSegment, ...]
+
+
+def read_passage(text: str, options: PassageOptions) -> Passage:
+    """Read a text. Raises MarkupError for malformed XML."""
+    if options.text_format is TextFormat.HTML:
+        document = read_html(text, options.xml.ignored)
+    elif options.text_format is TextFormat.XML:
+        document = read_xml(text, options.xml)
+    else:
+        document = Document.of(text)
+    hits: list[GlossaryHit] = []
+    parts: list[str | Block] = []
+    for part in document.parts:
+        if isinstance(part, Block):
+            found = [] if options.glossary is None else list(options.glossary.hits(part.text))
+            part, used = _protected(part, found, is_markup=document.is_markup)
+            hits += used
+        parts.append(part)
+    return Passage(Document(tuple(parts), document.is_markup), options, tuple(hits))
+
+
+def _protected(
+    block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
+) -> tuple[Block, list[GlossaryHit]]:
+    """The block with its placeholders, formulas and glossary terms protected, and the terms that were."""
+    references = references_of(block) if is_markup else {}
+    placeholders = placeholder_spans(block.text)
+    spans = [*placeholders, *(span for span in _formulas(block) if not _overlaps(span, placeholders))]
+    replacements = [Replacement(span) for span in spans]
+    used = []
+    for hit in hits:
+        if not _overlaps(hit.span, spans):
+            used.append(hit)
+            target = escaped(hit.restored, references) if is_markup else hit.restored
+            replacements.append(Replacement(hit.span, None if hit.form == hit.restored else target))
+    return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
+
+
+def _formulas(block: Block) -> list[Span]:
+    """Words that a tag parts and that have a digit, or a tag of formulas, inside."""
+    found: list[Span] = []
+    spans = words(block.text) if block.tags else ()
+    starts = [span.start for span in spans]
+    for tag in block.tags:
+        index = bisect_left(starts, tag.position) - 1
+        if (
+            index < 0
+            or not spans[index].start < tag.position < spans[index].end
+            or spans[index] in found[-1:]
+        ):
+            continue
+        if tag.name in _FORMULA_TAGS or any(map(str.isdigit, spans[index].of(block.text))):
+            found.append(spans[index])
+    return found
+
+
+def _overlaps(span: Span, others: Sequence[Span]) -> bool:
+    return any(other.start < span.end and span.start < other.end for other in others)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text that was read. glossary_hits: the terms that will stand in the translation."""
+
+    document: Document
+    options: PassageOptions
+    glossary_hits: tuple[GlossaryHit, ...]
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        return [part for part in self.document.parts if isinstance(part, Block)]
+
+    def segments(self, fits: Callable[[str], bool]) -> list[Segment]:
+        """What is to be translated, in order. fits: whether the model takes a source at once."""
+        found: list[Segment] = []
+        for index, block in enumerate(self._blocks):
+            flat = _BREAKS.sub(" ", block.text) if self._flows else block.text
+            closing = partners(block.tags)
+            for sentence in self._sentences(flat):
+                casing = casing_of(sentence.of(flat), self.options.source_language)
+
+                def fits_so(part: str, casing: Casing = casing) -> bool:
+                    return fits(self._source(part, casing)[0])
+
+                for piece in fitting_pieces(flat, sentence, fits_so):
+                    span = piece.span
+                    source, places = self._source(span.of(flat), casing)
+                    found.append(
+                        Segment(
+                            source=source,
+                            stand_ins=tuple(
+                                character for character in source if character in block.stand_ins
+                            ),
+                            casing=casing,
+                            block=index,
+                            span=span,
+                            is_part=piece.is_part,
+                            tags=_tags_of(block.tags, closing, span),
+                            positions=[span.start + place for place in places],
+                        )
+                    )
+        return found
+
+    @property
+    def _flows(self) -> bool:
+        """Whether a line break is a space like others."""
+        return (
+            self.options.splitting is Splitting.NO_NEWLINES or self.options.text_format is TextFormat.HTML
+        ) and self.options.splitting is not Splitting.LINES
+
+    def _sentences(self, flat: str) -> list[Span]:
+        if self.options.splitting is Splitting.LINES:
+            lines = (trimmed(flat, *match.span()) for match in _LINES.finditer(flat))
+            return [line for line in lines if line is not None]
+        return list(sentence_spans(flat, self.options.source_language))
+
+    def _source(self, part: str, casing: Casing) -> tuple[str, Sequence[int]]:
+        """What the model is given for a part of a block, and where its characters stand in that."""
+        if not self._flows:
+            return lowered(part, casing), range(len(part))
+        kept = [
+            place
+            for place, character in enumerate(part)
+            if place == 0 or not _is_space(character) or not _is_space(part[place - 1])
+        ]
+        collapsed = "".join(part[place] for place in kept)
+        return lowered(_SPACES.sub(" ", collapsed), casing), kept
+
+    def finish(self, segments: Sequence[Segment], translations: Sequence[SegmentTranslation]) -> FinishedText:
+        """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
+        if len(segments) != len(translations):
+            raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
+        writer = _Writer(self)
+        waiting = list(zip(segments, translations, strict=True))[::-1]
+        index = -1
+        for part in self.document.parts:
+            if isinstance(part, str):
+                writer.write(part)
+                continue
+            index += 1
+            done = next_tag = 0
+            while waiting and waiting[-1][0].block == index:
+                segment, translation = waiting.pop()
+                writer.write(_untouched(part, Span(done, segment.span.start), next_tag, segment.tags.start))
+                writer.write_segment(part, segment, translation)
+                done, next_tag = segment.span.end, segment.tags.stop
+            writer.write(_untouched(part, Span(done, len(part.text)), next_tag, len(part.tags)))
+        return FinishedText("".join(writer.parts), tuple(writer.segments))
+
+
+def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
+    """Indices of the tags that go with a segment: those inside, and elements of which it holds some words.
+
+    What surrounds all of it, and what stands at an edge, stays outside.
+    """
+    first = bisect_left(tags, span.start, key=lambda tag: tag.position)
+    last = bisect_right(tags, span.end, key=lambda tag: tag.position)
+    inside = []
+    for index in range(first, last):
+        position = tags[index].position
+        end = tags[closing[index]].position if index in closing else position
+        if span.start < position < span.end:
+            inside.append(index)
+        if position < end <= span.end and (position, end) != (span.start, span.end):
+            inside += (index, closing[index])
+    if inside:
+        return range(min(inside), max(inside) + 1)
+    at_start = bisect_right(tags, span.start, key=lambda tag: tag.position)
+    return range(at_start, at_start)
+
+
+def _untouched(block: Block, span: Span, first: int, last: int) -> str:
+    """A part of a block as it stands in the document, with tags first..last-1."""
+    parts: list[str] = []
+    done = span.start
+    for tag in block.tags[first:last]:
+        place = min(max(tag.position, done), span.end)
+        parts += (block.raw(done, place), tag.markup)
+        done = place
+    return "".join([*parts, block.raw(done, span.end)])
+
+
+class _Writer:
+    """Puts a finished text together."""
+
+    def __init__(self, passage: Passage) -> None:
+        self.passage = passage
+        self.parts: list[str] = []
+        self.segments: list[FinishedSegment] = []
+        self.length = 0
+        self.spellings: dict[int, dict[str, str]] = {}
+
+    def write(self, part: str) -> None:
+        self.parts.append(part)
+        self.length += len(part)
+
+    def write_segment(self, block: Block, segment: Segment, translation: SegmentTranslation) -> None:
+        """A segment's translation, with its tags, in its casing, with all that was protected."""
+        options = self.passage.options
+        mended = mend(segment, translation)
+        tags = _tags_in_source(block, segment)
+        placement = place_tags(segment.source, tags, mended.text, mended.alignment)
+        fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
+        start = self.length
+        for part in self._rendered(block, segment, mended.text, placement.tags):
+            self.write(part)
+        self.segments.append(
+            FinishedSegment(
+                source=(block.offsets[segment.span.start], block.offsets[segment.span.end]),
+                target=(start, self.length),
+                is_part=segment.is_part,
+                fallbacks=fallbacks,
+                changed_numbers=changed_numbers(
+                    segment.source, mended.text, options.source_language, options.target_language
+                ),
+            )
+        )
+
+    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> list[str]:
+        spellings = self._spellings(block, segment)
+        parts = []
+        done = 0
+        for tag in (*tags, Tag(len(text), "", TagKind.POINT)):
+            shown = restored(text[done : tag.position], segment.casing)
+            is_markup = self.passage.document.is_markup
+            parts.append(escaped(shown, spellings) if is_markup else _replaced(shown, spellings))
+            parts.append(tag.markup)
+            done = tag.position
+        return parts
+
+    def _spellings(self, block: Block, segment: Segment) -> dict[str, str]:
+        """Character -> what the document has for it: references, and what stand-ins stand for."""
+        if segment.block not in self.spellings:
+            found = references_of(block) if self.passage.document.is_markup else {}
+            for character, raw in zip(block.text, block.raws, strict=True):
+                if character in block.stand_ins:
+                    found[character] = raw
+            self.spellings[segment.block] = found
+        return self.spellings[segment.block]
+
+
+def _is_space(character: str) -> bool:
+    """Whether HTML takes it for a space that may be dropped beside another."""
+    return character in " \t\n\r\f"
+
+
+def _replaced(text: str, spellings: dict[str, str]) -> str:
+    return "".join(spellings.get(character, character) for character in text)
+
+
+def _tags_in_source(block: Block, segment: Segment) -> list[Tag]:
+    """A segment's tags by position in its source; spaces behind one that the source does not have go with it."""
+    found: list[Tag] = []
+    for index in segment.tags:
+        tag = block.tags[index]
+        place = bisect_left(segment.positions, tag.position)
+        is_last = index + 1 == segment.tags.stop or block.tags[index + 1].position > tag.position
+        end = segment.positions[place] if is_last and place < len(segment.positions) else tag.position
+        spaces = block.raw(tag.position, end)
+        found.append(Tag(place, tag.markup + spaces, tag.kind, tag.name))
+    return found

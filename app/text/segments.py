@@ -1,0 +1,161 @@
+"""A segment and its translation: every stand-in of the source exactly once in it, and how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+
+from app.text.alignment import Alignment
+from app.text.blocks import STAND_INS
+from app.text.casing import Casing
+from app.text.segmentation import Span, join, trimmed
+from app.text.tags import Tag, TagKind, place_tags
+
+
+class Fallback(Enum):
+    """What a segment's translation needed beyond the model's own doing.
+
+    PLACEHOLDER_ALIGNED: one that the model lost, or an unknown character, was put where the alignment says.
+    PLACEHOLDER_SPLIT: the parts around it were translated by themselves. PLACEHOLDER_AT_END: it was put at the end.
+    PLACEHOLDER_REPEATED: one that came more than once was kept once. TAGS_UNSURE: inline tags stand at the end, or
+    around no word.
+    """
+
+    PLACEHOLDER_ALIGNED = "placeholder_aligned"
+    PLACEHOLDER_SPLIT = "placeholder_split"
+    PLACEHOLDER_AT_END = "placeholder_at_end"
+    PLACEHOLDER_REPEATED = "placeholder_repeated"
+    TAGS_UNSURE = "tags_unsure"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What is translated at once.
+
+    source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
+    span: where it stands in that. is_part: of a sentence that is too long. tags: indices of the block's tags that go
+    with it. positions: of the source's characters in the block.
+    """
+
+    source: str
+    stand_ins: tuple[str, ...]
+    casing: Casing
+    block: int
+    span: Span
+    is_part: bool
+    tags: range
+    positions: Sequence[int]
+
+
+@dataclass(frozen=True)
+class SegmentTranslation:
+    """text: as the tokenizer decoded it.
+
+    alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
+    that the tokenizer put at the end. is_split: made of parts by `joined_parts`.
+    """
+
+    text: str
+    alignment: Alignment | None = None
+    num_mended: int = 0
+    is_split: bool = False
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A translation with every stand-in of its source once."""
+
+    text: str
+    alignment: Alignment | None
+    fallbacks: tuple[Fallback, ...]
+
+
+def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span]:
+    """What to translate a second time: the parts of `segment.source` around its stand-ins, in order.
+
+    None where no stand-in is missing, or where an alignment says where it goes.
+    """
+    _, lost = _lost(segment, translation)
+    if translation.alignment is not None or set(segment.stand_ins).isdisjoint("".join(lost)):
+        return []
+    places = [segment.source.index(stand_in) for stand_in in segment.stand_ins]
+    edges = [-1, *sorted(places), len(segment.source)]
+    parts = (trimmed(segment.source, start + 1, end) for start, end in pairwise(edges))
+    return [part for part in parts if part is not None]
+
+
+def joined_parts(segment: Segment, parts: Sequence[Span], translations: Sequence[str]) -> SegmentTranslation:
+    """The segment's translation, made of those of the parts around its stand-ins, one each."""
+    return SegmentTranslation(join(segment.source, parts, translations).text, is_split=True)
+
+
+def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
+    """Every stand-in once: put in where it is missing, taken out where it is too often."""
+    text, lost = _lost(segment, translation)
+    text, alignment, is_repeated = _without_repeated(segment, text, translation.alignment)
+    fallbacks = [Fallback.PLACEHOLDER_SPLIT] * translation.is_split
+    fallbacks += [Fallback.PLACEHOLDER_REPEATED] * is_repeated
+    if lost and alignment is not None and text.strip():
+        tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
+        for tag in reversed(place_tags(segment.source, tags, text, alignment).tags):
+            text, alignment = _inserted(segment.source, text, alignment, tag)
+        fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
+    elif lost:
+        text = " ".join([text.rstrip(), *lost]).lstrip()
+        fallbacks.append(Fallback.PLACEHOLDER_AT_END)
+    return Mended(text, alignment, tuple(fallbacks))
+
+
+def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
+    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source."""
+    text = translation.text
+    runs: list[str] = []
+    if translation.num_mended:
+        # A run has no space in it.
+        chunks = text.split(" ")
+        text = " ".join(chunks[: -translation.num_mended])
+        runs = chunks[-translation.num_mended :]
+    known = text + "".join(runs)
+    runs += [stand_in for stand_in in segment.stand_ins if stand_in not in known]
+    return text, sorted(runs, key=segment.source.find)
+
+
+def _without_repeated(
+    segment: Segment, text: str, alignment: Alignment | None
+) -> tuple[str, Alignment | None, bool]:
+    """The translation with the first of each of its source's stand-ins, and no other."""
+    waiting = set(segment.stand_ins)
+    kept: list[str] = []
+    places = [0]  # by position in the translation: how many characters before it are kept
+    for character in text:
+        if ord(character) not in STAND_INS or character in segment.source:
+            is_kept = character not in segment.stand_ins or character in waiting
+            waiting.discard(character)
+        else:
+            is_kept = False
+        kept += [character] * is_kept
+        places.append(len(kept))
+    if alignment is not None:
+        last = len(text)
+        target = tuple((places[min(start, last)], places[min(end, last)]) for start, end in alignment.target)
+        alignment = replace(alignment, target=target)
+    return "".join(kept), alignment, len(kept) < len(text)
+
+
+def _inserted(source: str, text: str, alignment: Alignment, tag: Tag) -> tuple[str, Alignment]:
+    """A stand-in put into a translation at `tag.position`, with spaces around it as in the source."""
+    place, position = max(source.find(tag.markup), 0), tag.position
+    behind = place + len(tag.markup)
+    has_space_before = place > 0 and source[place - 1].isspace()
+    has_space_behind = source[behind : behind + 1].isspace()
+    left = " " * (has_space_before and position > 0 and not text[position - 1].isspace())
+    right = " " * (has_space_behind and position < len(text) and not text[position].isspace())
+    inserted = left + tag.markup + right
+    shift = len(inserted)
+    target = tuple(
+        (start + shift * (start >= position), end + shift * (end > position))
+        for start, end in alignment.target
+    )
+    return text[:position] + inserted + text[position:], replace(alignment, target=target)
