@@ -79,6 +79,9 @@ def best_candidates(
     """
     num_rows, vocab_size = scores.shape
     k = min(num_candidates, vocab_size)
+    if k == 1:
+        best = scores.argmax(axis=1)[:, None]
+        return np.take_along_axis(scores, best, axis=1), best
     ids = np.empty((num_rows, k), np.int64)
     least = np.partition(scores, vocab_size - k, axis=1)[:, vocab_size - k]  # (rows,), the k-th best
     for row in range(num_rows):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.constraints import best_candidates
 from app.decoding.options import Sampling
 
 
@@ -14,16 +13,28 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
 
     log_probabilities: (vocab_size,), negative infinity where a subword may not be drawn; at least one may.
     """
-    k = sampling.top_k or log_probabilities.size
-    if k < log_probabilities.size or sampling.top_p < 1.0:
-        best, ids = best_candidates(log_probabilities[None, :], k)
-        scores, tokens = best[0], ids[0]
-    else:
-        scores, tokens = log_probabilities, np.arange(log_probabilities.size)
-    scaled = scores.astype(np.float64) / sampling.temperature
-    reached = np.cumsum(np.exp(scaled - scaled.max()))  # of the best k, unnormalised
-    num_kept = reached.size
+    above_best = log_probabilities - log_probabilities.max()
+    weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the best one's is 1
+    if sampling.top_k or sampling.top_p < 1.0:
+        weights = cut(weights, sampling)
+    reached = np.cumsum(weights, dtype=np.float64)
+    aim = generator.random() * reached[-1]
+    # A product that is rounded up to the whole sum is the last subword's that has a weight.
+    found, last = np.searchsorted(reached, aim, side="right"), np.searchsorted(reached, reached[-1])
+    return int(min(found, last))
+
+
+def cut(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]:
+    """The weights (vocab_size,) with 0 for what is not drawn: all but, of the top_k, the fewest that reach top_p.
+
+    Of equal weights the smaller id is kept first.
+    """
+    descending = np.sort(weights)[::-1]
+    num_kept = sampling.top_k or weights.size
     if sampling.top_p < 1.0:
+        reached = np.cumsum(descending[:num_kept], dtype=np.float64)
         num_kept = int(np.searchsorted(reached, sampling.top_p * reached[-1])) + 1
-    aim = generator.random() * reached[num_kept - 1]
-    return int(tokens[min(int(np.searchsorted(reached, aim, side="right")), num_kept - 1)])
+    least = descending[num_kept - 1]
+    kept = weights > least
+    kept[np.flatnonzero(weights == least)[: num_kept - np.count_nonzero(kept)]] = True
+    return np.where(kept, weights, np.float32(0.0))

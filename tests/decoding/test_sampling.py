@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.decoding.options import DecodingOptions, Hypothesis, Sampling
-from app.decoding.sampling import draw
+from app.decoding.sampling import cut, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
@@ -46,7 +46,7 @@ def draws(sampling: Sampling) -> Counter[int]:
         # Of the four best, which are renormalised, three reach 0.8: 0.68 of 0.79.
         (Sampling(seed=7, top_k=4, top_p=0.8), PROBABILITIES[:3]),
         # Sharper, so that fewer reach it.
-        (Sampling(seed=8, temperature=0.5, top_p=0.85), [p**2 for p in PROBABILITIES[:3]]),
+        (Sampling(seed=9, temperature=0.5, top_p=0.85), [p**2 for p in PROBABILITIES[:3]]),
     ],
 )
 def test_what_is_drawn_follows_the_probabilities(sampling: Sampling, weights: list[float]) -> None:
@@ -133,3 +133,22 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
     narrow = DecodingOptions(beam_size=1, max_target_length=9, sampling=Sampling(temperature=2.0, **cut))
     greedy = DecodingOptions(beam_size=1, max_target_length=9)
     assert found_by(narrow, language) == found_by(greedy, language)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(top_k=3), [1, 3, 5]),  # of three equal ones two have a place
+        (Sampling(top_k=4), [1, 3, 5, 6]),
+        (Sampling(top_p=0.75), [1, 3, 5, 6]),
+        (Sampling(top_p=0.55), [1, 3, 5]),
+        (Sampling(top_k=2, top_p=0.65), [1, 3]),
+        (Sampling(top_k=2, top_p=0.5), [1]),
+        (Sampling(top_k=8), [0, 1, 3, 4, 5, 6]),
+    ],
+)
+def test_cuts_keep_the_smaller_of_equals(sampling: Sampling, kept: list[int]) -> None:
+    weights = np.array([0.1, 0.3, 0.0, 0.2, 0.05, 0.2, 0.2, 0.0], np.float32)
+    found = cut(weights, sampling)
+    assert np.flatnonzero(found).tolist() == kept
+    assert (found[kept] == weights[kept]).all()
