@@ -37,7 +37,7 @@ from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import Model, check_golden, in_daemon_thread, load_model, warm_up
-from app.translator import Translator
+from app.translator import AnswerLimits, Translator
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -126,7 +126,7 @@ class Application:
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
             executor=self._executor,
-            max_sentences=self.settings.max_request_sentences,
+            limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)

@@ -89,6 +89,11 @@ class Settings(BaseSettings):
     max_request_sentences: int = Field(1_024, ge=1, description="sentences in one request, after splitting")
     max_beam_size: int = Field(16, ge=1, le=16, description="largest `beam_size` of a request")
     max_num_hypotheses: int = Field(16, ge=1, le=16, description="largest `num_hypotheses` of a request")
+    max_token_lists: int = Field(
+        512,
+        ge=1,
+        description="lists of tokens in one answer: sentences times `num_hypotheses` times 1 + `num_alternatives`",
+    )
     default_timeout_s: float = Field(30.0, gt=0, description="deadline of a request without `timeout_ms`")
     max_timeout_s: float = Field(60.0, gt=0, description="largest deadline that a request may ask for")
     max_pending_sentences: int = Field(

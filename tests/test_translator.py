@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,16 @@ import pytest
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason, Hypothesis, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
-from app.errors import DeadlineExceeded, EngineFailure, PayloadTooLarge, UnsupportedLanguages
+from app.errors import (
+    DeadlineExceeded,
+    EngineFailure,
+    InvalidRequest,
+    PayloadTooLarge,
+    SourceTooLong,
+    UnsupportedLanguages,
+)
 from app.text.tokenizer import Tokenizer
-from app.translator import TranslationRequest, Translator
+from app.translator import AnswerLimits, ScoreRequest, TranslationRequest, Translator
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 
@@ -61,7 +69,7 @@ class FutureEngine:
 class Bench:
     """A translator on such an engine."""
 
-    def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10, max_token_lists: int = 100) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
         self.engine = FutureEngine(model.runner.limits)
         self.executor = ThreadPoolExecutor(1)
@@ -71,7 +79,7 @@ class Bench:
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
             executor=self.executor,
-            max_sentences=max_sentences,
+            limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),
         )
 
     async def started(self, num_futures: int, **changes: Any) -> asyncio.Task[Any]:
@@ -162,11 +170,30 @@ def test_options_are_the_requests_else_the_models(tokenizer: Tokenizer) -> None:
     assert plain.max_target_length == 7 + EXTRA_TARGET_LENGTH
     longest = bench.engine.limits.max_target_length - 1
     assert bench.translator.options(request(), num_source_tokens=60).max_target_length == longest
-    asked = request(beam_size=2, alpha=0.0, length_penalty=LengthPenalty.POWER, max_target_length=5)
+    asked = request(
+        options=DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5), extra_target_length=None
+    )
     chosen = bench.translator.options(asked, num_source_tokens=7)
-    assert (chosen.beam_size, chosen.alpha, chosen.length_penalty) == (2, 0.0, LengthPenalty.POWER)
-    assert chosen.max_target_length == 5
-    assert bench.translator.options(request(num_hypotheses=8), num_source_tokens=7).beam_size == 8
+    assert chosen == asked.options
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_forced", "longest"),
+    [
+        ({}, 0, 7 + EXTRA_TARGET_LENGTH),
+        ({"min_target_length": 62}, 0, 62),
+        ({"min_target_ratio": 10.5}, 0, 63),
+        ({}, 61, 61),
+        ({"min_target_length": 62, "max_target_length": 60}, 0, 60),
+    ],
+)
+def test_what_was_asked_for_is_not_cut_by_the_length_that_nobody_asked_for(
+    tokenizer: Tokenizer, changes: dict[str, Any], num_forced: int, longest: int
+) -> None:
+    bench = Bench(tokenizer)
+    options = replace(bench.translator.default_options, **changes)
+    chosen = bench.translator.options(request(options=options), num_source_tokens=7, num_forced=num_forced)
+    assert chosen.max_target_length == longest
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "en"), ("EN", "de")])
@@ -200,3 +227,74 @@ def test_no_piece_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
         assert sum(lengths) > 600
 
     asyncio.run(run())
+
+
+def test_a_prefix_begins_each_text_and_what_is_suppressed_counts_everywhere(tokenizer: Tokenizer) -> None:
+    async def run() -> None:
+        bench = Bench(tokenizer)
+        texts = (TEXT, "Anna draws.")
+        task = await bench.started(
+            4, texts=texts, suppress=("Fluss", "den alten Baum"), target_prefixes=("", " mein Bruder ")
+        )
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        prefix = tokenizer.encode_target("mein Bruder")[:-1]
+        assert [options.target_prefix for _, options in bench.engine.asked] == [(), (), (), prefix]
+        runs = tuple(tokenizer.encode_target(phrase)[:-1] for phrase in ("Fluss", "den alten Baum"))
+        assert all(runs)
+        assert all(options.suppress_sequences == runs for _, options in bench.engine.asked)
+
+    asyncio.run(run())
+
+
+def test_more_tokens_than_may_be_told_are_refused_before_any_is_decoded(tokenizer: Tokenizer) -> None:
+    bench = Bench(tokenizer, max_token_lists=17)
+    options = replace(bench.translator.default_options, num_hypotheses=2, num_alternatives=2)
+    with pytest.raises(
+        PayloadTooLarge,
+        match=r"3 sentences, 2 hypotheses each, with 2 alternatives makes 18 lists, the limit is 17",
+    ):
+        asyncio.run(bench.translator.translate(request(options=options)))
+    assert bench.engine.asked == []
+
+
+def test_contradictions_cost_nothing(tokenizer: Tokenizer) -> None:
+    bench = Bench(tokenizer)
+    options = replace(bench.translator.default_options, min_target_length=9, max_target_length=8)
+    with pytest.raises(InvalidRequest, match=r"min_target_length asks for 9 .* max_target_length allows 8"):
+        asyncio.run(bench.translator.translate(request(options=options)))
+    assert bench.engine.sizes == []
+
+
+def pairs(**changes: Any) -> ScoreRequest:
+    fields: dict[str, Any] = {
+        "texts": ("Anna draws.",),
+        "translations": ("Anna zeichnet.",),
+        "source": "en",
+        "target": "de",
+        "request_id": "r",
+        "caller": "",
+        "deadline": time.monotonic() + 10,
+    }
+    return ScoreRequest(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "field"),
+    [
+        ({"texts": (" \n",)}, InvalidRequest, "text[0]"),
+        ({"translations": ("\u2028 ",)}, InvalidRequest, "translation[0]"),
+        ({"texts": ("Anna draws. " * 40,)}, SourceTooLong, "text[0]"),
+        ({"translations": ("Anna zeichnet. " * 40,)}, InvalidRequest, "translation[0]"),
+        ({"translations": ("\ue000",)}, InvalidRequest, "translation[0]"),
+    ],
+)
+def test_a_pair_that_cannot_be_scored_is_named(
+    tokenizer: Tokenizer, changes: dict[str, Any], error: type[InvalidRequest], field: str
+) -> None:
+    bench = Bench(tokenizer)
+    with pytest.raises(error) as caught:
+        asyncio.run(bench.translator.score(pairs(**changes)))
+    assert caught.value.field == field
+    assert bench.engine.asked == []
+    assert bench.engine.entered == 0

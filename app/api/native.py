@@ -1,4 +1,4 @@
-"""The native API: POST /v1/translate and GET /v1/models."""
+"""The native API: POST /v1/translate, POST /v1/score and GET /v1/models."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from app.api.disconnect import while_connected
 from app.api.error_table import OrjsonResponse
 from app.api.json_body import read_json
 from app.api.middleware import requester_of
-from app.api.native_schema import Requester, RequestLimits, parse_translate, translate_answer
-from app.api.openapi import MODELS, TRANSLATE
+from app.api.native_answer import score_answer, translate_answer
+from app.api.native_schema import NativeParser, Requester, RequestLimits
+from app.api.openapi import MODELS, SCORE, TRANSLATE
 from app.api.service import Service
-from app.translator import Timings, TranslationResult, Translator
+from app.engine.limits import option_bounds
+from app.translator import Timings, Translator, Usage
 
 
 def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:
@@ -24,17 +26,18 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as translator:
-            asked = parse_translate(
-                body,
-                limits,
-                requester=Requester(*requester_of(request)),
-                max_target_length=translator.engine.limits.max_target_length - 1,
-            )
+            asked = _parser(translator, limits).translate(body, Requester(*requester_of(request)))
             result = await while_connected(request, translator.translate(asked))
-            request.state.num_sentences = result.num_sentences
-            _count(service, result)
-            answer = translate_answer(result, model=_model(translator), request=asked)
-            return OrjsonResponse(answer, headers={"server-timing": server_timing(result.timings)})
+            return _answered(request, service, result, translate_answer(result, asked, _model(translator)))
+
+    @router.post("/v1/score", openapi_extra=SCORE, summary="Score translations that there are")
+    async def score(request: Request) -> Response:
+        service.check_open()
+        body = await read_json(request, max_bytes=limits.max_body_bytes)
+        with service.work() as translator:
+            asked = _parser(translator, limits).score(body, Requester(*requester_of(request)))
+            result = await while_connected(request, translator.score(asked))
+            return _answered(request, service, result, score_answer(result, asked, _model(translator)))
 
     @router.get("/v1/models", openapi_extra=MODELS, summary="The models that are served")
     async def models() -> Response:
@@ -68,7 +71,19 @@ def _model(translator: Translator) -> dict[str, str]:
     return {"name": translator.manifest.name, "version": translator.manifest.version}
 
 
-def _count(service: Service, result: TranslationResult) -> None:
+def _parser(translator: Translator, limits: RequestLimits) -> NativeParser:
+    bounds = option_bounds(translator.engine.limits)
+    return NativeParser(limits, bounds=bounds, defaults=translator.default_options)
+
+
+def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
+    """The answer, once it is counted."""
+    request.state.num_sentences = usage.num_sentences
+    _count(service, usage)
+    return OrjsonResponse(answer, headers={"server-timing": server_timing(usage.timings)})
+
+
+def _count(service: Service, result: Usage) -> None:
     metrics = service.metrics
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)

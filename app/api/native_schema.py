@@ -1,30 +1,28 @@
-"""What POST /v1/translate takes and answers, checked by hand.
-
-The checks raise with the field, the limit and the value's size, and never with the value. They run before
-anything is done in proportion to a number that the caller chose.
-"""
+"""What POST /v1/translate and POST /v1/score take, checked field by field before anything else is done."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from app.decoding.options import LengthPenalty
-from app.errors import InvalidRequest, PayloadTooLarge
-from app.translator import Segment, SegmentHypothesis, Translation, TranslationRequest, TranslationResult
+from app.api.native_options import SCORE_FIELDS, SEARCH_FIELDS, SearchBounds, parse_options
+from app.api.values import Body, check_total, checked_object, language, switch, texts, whole_number
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS, Bounds
+from app.errors import InvalidRequest
+from app.translator import ScoreRequest, TranslationRequest
 
-MAX_ALPHA = 10.0
-MAX_LANGUAGE_CHARACTERS = 35
-FIELDS = (
+TRANSLATE_FIELDS = (
     "text",
     "source",
     "target",
-    "beam_size",
-    "num_hypotheses",
-    "length_penalty",
-    "max_target_length",
+    *SEARCH_FIELDS,
+    "suppress",
+    "target_prefix",
+    "token_scores",
     "timeout_ms",
 )
+SCORED_FIELDS = ("text", "translation", "source", "target", *SCORE_FIELDS, "token_scores", "timeout_ms")
 
 
 @dataclass(frozen=True)
@@ -50,170 +48,102 @@ class Requester:
     received_at: float
 
 
-def parse_translate(
-    body: object, limits: RequestLimits, *, requester: Requester, max_target_length: int
-) -> TranslationRequest:
-    """Check a parsed body. Raises InvalidRequest, PayloadTooLarge.
+class NativeParser:
+    """Checks bodies against the limits of the server and of one model."""
 
-    max_target_length: the most subwords that the model can be asked for.
-    """
-    if not isinstance(body, dict):
-        raise InvalidRequest("the body must be a JSON object")
-    if not body.keys() <= set(FIELDS):
-        raise InvalidRequest(f"a field is not known; the fields are {', '.join(FIELDS)}")
-    timeout_ms = _integer(body, "timeout_ms", 1, math.floor(limits.max_timeout_s * 1000))
-    timeout_s = limits.default_timeout_s if timeout_ms is None else timeout_ms / 1000
-    beam_size = _integer(body, "beam_size", 1, limits.max_beam_size)
-    num_hypotheses = _integer(body, "num_hypotheses", 1, limits.max_num_hypotheses) or 1
-    if beam_size is not None and num_hypotheses > beam_size:
-        raise InvalidRequest(
-            f"num_hypotheses ({num_hypotheses}) must not be above beam_size ({beam_size})",
-            field="num_hypotheses",
+    def __init__(self, limits: RequestLimits, *, bounds: Bounds, defaults: DecodingOptions) -> None:
+        """bounds: what the model's options may be. defaults: what they are where a body does not say."""
+        self._limits = limits
+        self._bounds = SearchBounds(bounds, limits.max_beam_size, limits.max_num_hypotheses)
+        self._defaults = defaults
+
+    def translate(self, body: object, requester: Requester) -> TranslationRequest:
+        """Raises InvalidRequest, PayloadTooLarge."""
+        fields = checked_object(body, "", TRANSLATE_FIELDS)
+        options = parse_options(fields, self._bounds, self._defaults)
+        given = self._texts(fields, "text")
+        suppress = self._suppress(fields)
+        prefixes = self._target_prefixes(fields, len(given))
+        groups = {"text": given, "suppress": suppress, "target_prefix": prefixes}
+        check_total(groups, self._limits.max_request_characters)
+        has_own_length = "max_target_length" in fields or "max_target_ratio" in fields
+        return TranslationRequest(
+            texts=given,
+            source=language(fields, "source"),
+            target=language(fields, "target"),
+            request_id=requester.request_id,
+            caller=requester.caller,
+            deadline=self._deadline(fields, requester),
+            options=options,
+            extra_target_length=None if has_own_length else EXTRA_TARGET_LENGTH,
+            suppress=suppress,
+            target_prefixes=prefixes,
+            token_scores=_token_scores(fields),
         )
-    formula, alpha = _length_penalty(body)
-    return TranslationRequest(
-        texts=_texts(body, limits),
-        source=_source(body),
-        target=_language(body, "target"),
-        request_id=requester.request_id,
-        caller=requester.caller,
-        deadline=requester.received_at + timeout_s,
-        beam_size=beam_size,
-        num_hypotheses=num_hypotheses,
-        length_penalty=formula,
-        alpha=alpha,
-        max_target_length=_integer(body, "max_target_length", 1, max_target_length),
-    )
 
-
-def _texts(body: dict[str, object], limits: RequestLimits) -> tuple[str, ...]:
-    """`text`: a string or an array of strings, within the limits on items and characters."""
-    given = body.get("text")
-    if isinstance(given, str):
-        items: list[object] = [given]
-    elif isinstance(given, list):
-        items = given
-    else:
-        raise InvalidRequest("text must be a string or an array of strings", field="text")
-    if not items:
-        raise InvalidRequest("text must hold at least one string", field="text")
-    if len(items) > limits.max_items:
-        raise PayloadTooLarge(f"text has {len(items)} items, the limit is {limits.max_items}", field="text")
-    texts: list[str] = []
-    for index, item in enumerate(items):
-        name = f"text[{index}]" if isinstance(given, list) else "text"
-        if not isinstance(item, str):
-            raise InvalidRequest(f"{name} must be a string", field=name)
-        if len(item) > limits.max_item_characters:
-            raise PayloadTooLarge(
-                f"{name} has {len(item)} characters, the limit is {limits.max_item_characters}", field=name
+    def score(self, body: object, requester: Requester) -> ScoreRequest:
+        """Raises InvalidRequest, PayloadTooLarge."""
+        fields = checked_object(body, "", SCORED_FIELDS)
+        options = parse_options({**fields, "beam_size": 1}, self._bounds, self._defaults)
+        given, translations = self._texts(fields, "text"), self._texts(fields, "translation")
+        if len(given) != len(translations):
+            raise InvalidRequest(
+                f"translation has {len(translations)} items, and text has {len(given)}: one each is needed",
+                field="translation",
             )
-        texts.append(item)
-    total = sum(map(len, texts))
-    if total > limits.max_request_characters:
-        raise PayloadTooLarge(
-            f"text has {total} characters in all, the limit is {limits.max_request_characters}", field="text"
+        check_total({"text": given, "translation": translations}, self._limits.max_request_characters)
+        return ScoreRequest(
+            texts=given,
+            translations=translations,
+            source=language(fields, "source"),
+            target=language(fields, "target"),
+            request_id=requester.request_id,
+            caller=requester.caller,
+            deadline=self._deadline(fields, requester),
+            options=options,
+            token_scores=_token_scores(fields),
         )
-    return tuple(texts)
 
-
-def _source(body: dict[str, object]) -> str:
-    source = _language(body, "source")
-    if source == "auto":
-        raise InvalidRequest("the source language is not detected here: name it", field="source")
-    return source
-
-
-def _language(body: dict[str, object], name: str) -> str:
-    """A language code; whether there is such a pair is the translator's to say."""
-    value = body.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_LANGUAGE_CHARACTERS:
-        raise InvalidRequest(f"{name} must be a language code, such as en", field=name)
-    return value
-
-
-def _integer(body: dict[str, object], name: str, low: int, high: int) -> int | None:
-    """A whole number within low..high, or None where the field is absent. A boolean is none."""
-    if name not in body:
-        return None
-    value = body[name]
-    if type(value) is not int:
-        raise InvalidRequest(f"{name} must be a whole number from {low} to {high}", field=name)
-    if not low <= value <= high:
-        raise InvalidRequest(f"{name} must be from {low} to {high}", field=name)
-    return value
-
-
-def _length_penalty(body: dict[str, object]) -> tuple[LengthPenalty | None, float | None]:
-    """A number (the exponent of the model's own formula) or an object with `formula` and `alpha`."""
-    if "length_penalty" not in body:
-        return None, None
-    value = body["length_penalty"]
-    if not isinstance(value, dict):
-        return None, _alpha(value)
-    if value.keys() != {"formula", "alpha"}:
-        raise InvalidRequest(
-            "length_penalty must have formula and alpha, and no more", field="length_penalty"
+    def _texts(self, body: Body, name: str) -> tuple[str, ...]:
+        limits = self._limits
+        return texts(
+            body.get(name), name, max_items=limits.max_items, max_characters=limits.max_item_characters
         )
-    names = [str(known) for known in LengthPenalty]
-    if value["formula"] not in names:
-        raise InvalidRequest(
-            f"length_penalty.formula must be one of {', '.join(names)}", field="length_penalty.formula"
+
+    def _suppress(self, body: Body) -> tuple[str, ...]:
+        if "suppress" not in body:
+            return ()
+        phrases = texts(
+            body["suppress"],
+            "suppress",
+            max_items=MAX_SUPPRESSED_TOKENS,
+            max_characters=self._limits.max_item_characters,
         )
-    return LengthPenalty(value["formula"]), _alpha(value["alpha"])
+        for index, phrase in enumerate(phrases):
+            if not phrase.strip():
+                raise InvalidRequest(f"suppress[{index}] must not be blank", field=f"suppress[{index}]")
+        return phrases
+
+    def _target_prefixes(self, body: Body, num_texts: int) -> tuple[str, ...]:
+        """One a text, "" where it is free; empty where the body has none."""
+        if "target_prefix" not in body:
+            return ()
+        prefixes = self._texts(body, "target_prefix")
+        if len(prefixes) != num_texts:
+            raise InvalidRequest(
+                f"target_prefix has {len(prefixes)} items, and text has {num_texts}: one each is needed",
+                field="target_prefix",
+            )
+        return prefixes
+
+    def _deadline(self, body: Body, requester: Requester) -> float:
+        """Seconds of time.monotonic."""
+        timeout_s = self._limits.default_timeout_s
+        if "timeout_ms" in body:
+            longest = math.floor(self._limits.max_timeout_s * 1000)
+            timeout_s = whole_number(body["timeout_ms"], "timeout_ms", 1, longest) / 1000
+        return requester.received_at + timeout_s
 
 
-def _alpha(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_ALPHA:
-        raise InvalidRequest(
-            f"length_penalty must be a number from 0 to {MAX_ALPHA:g}", field="length_penalty"
-        )
-    return float(value)
-
-
-def translate_answer(
-    result: TranslationResult, *, model: dict[str, str], request: TranslationRequest
-) -> object:
-    """The answer's JSON."""
-    is_nbest = request.num_hypotheses > 1
-    return {
-        "translations": [_translation(each, request.source, is_nbest) for each in result.translations],
-        "model": model,
-        "usage": {
-            "source_tokens": result.source_tokens,
-            "target_tokens": result.target_tokens,
-            "sentences": result.num_sentences,
-        },
-    }
-
-
-def _translation(translation: Translation, source: str, is_nbest: bool) -> dict[str, object]:
-    answer: dict[str, object] = {
-        "text": translation.text,
-        "source": source,
-        "segments": [_segment(segment, is_nbest) for segment in translation.segments],
-    }
-    if is_nbest:
-        answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
-    return answer
-
-
-def _segment(segment: Segment, is_nbest: bool) -> dict[str, object]:
-    best = segment.hypotheses[0]
-    answer: dict[str, object] = {
-        "source": {"start": segment.source[0], "end": segment.source[1]},
-        "target": {"start": segment.target[0], "end": segment.target[1]},
-        "score": best.score,
-        "finish_reason": str(best.finish_reason),
-    }
-    if is_nbest:
-        answer["hypotheses"] = [_hypothesis(each) for each in segment.hypotheses]
-    return answer
-
-
-def _hypothesis(hypothesis: SegmentHypothesis) -> dict[str, object]:
-    return {
-        "text": hypothesis.text,
-        "score": hypothesis.score,
-        "finish_reason": str(hypothesis.finish_reason),
-    }
+def _token_scores(body: Body) -> bool:
+    return "token_scores" in body and switch(body["token_scores"], "token_scores")

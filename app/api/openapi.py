@@ -1,11 +1,12 @@
-"""The description of the native API, written by hand as its checks are, and the page made of it."""
+"""The description of the native API, written by hand as its checks are."""
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
-from app.api.native_schema import FIELDS
+from app.api.native_options import NUMBERS
+from app.api.native_schema import SCORED_FIELDS
+from app.decoding.validation import MAX_ALPHA, MAX_SEED
 
 Json = dict[str, Any]
 
@@ -36,17 +37,46 @@ _SPAN = _object(
     },
     ("start", "end"),
 )
-_FINISH: Json = {"type": "string", "enum": ["stop", "length"]}
-_HYPOTHESIS = _object(
-    {"text": _STRING, "score": {"type": "number"}, "finish_reason": _FINISH}, ("text", "score")
+_FINISH: Json = {
+    "type": "string",
+    "enum": ["stop", "length", "constraint"],
+    "description": "the end token, the limit on the length, or options that left nothing to say",
+}
+_LOG_PROBABILITY: Json = {"type": "number", "description": "natural logarithm"}
+_SUBWORD: Json = {"type": ["string", "null"], "description": "null: the end of the sentence"}
+_TOKEN = _object(
+    {
+        "text": _SUBWORD,
+        "target": {**_SPAN, "description": "where it stands in the translation"},
+        "log_probability": _LOG_PROBABILITY,
+        "source": {**_SPAN, "description": "the subword of the text that it pays most attention to"},
+        "attention": {"type": "number", "description": "how much, 0 to 1"},
+        "alternatives": {
+            **_array(
+                _object({"text": _SUBWORD, "log_probability": _LOG_PROBABILITY}, ("text", "log_probability"))
+            ),
+            "description": "the most probable in this place, before any constraint, best first",
+        },
+    },
+    ("text", "target", "log_probability"),
 )
+_SCORE: Json = {
+    "type": "number",
+    "description": "log_probability over the length penalty, with the coverage penalty",
+}
+_TOLD: Json = {
+    "score": _SCORE,
+    "finish_reason": _FINISH,
+    "log_probability": {**_LOG_PROBABILITY, "description": "summed over the tokens; only with tokens"},
+    "tokens": {**_array(_TOKEN), "description": "with token_scores, num_alternatives or alignment"},
+}
 _SEGMENT = _object(
     {
         "source": _SPAN,
         "target": _SPAN,
-        "score": {"type": "number", "description": "log-probability over the length penalty"},
-        "finish_reason": _FINISH,
-        "hypotheses": _array(_HYPOTHESIS),
+        **_TOLD,
+        "has_looped": {"type": "boolean", "description": "with loop_guard: it was decoded twice"},
+        "hypotheses": _array(_object({"text": _STRING, **_TOLD}, ("text", "score", "finish_reason"))),
     },
     ("source", "target", "score", "finish_reason"),
 )
@@ -69,27 +99,81 @@ _ERROR = _object(
     },
     ("error",),
 )
-_PROPERTIES: Json = {
-    "text": {"oneOf": [_STRING, {**_array(_STRING), "minItems": 1}], "description": "one text, or several"},
+
+
+def _number(name: str, description: str, default: float | None = None) -> Json:
+    low, high = NUMBERS[name]
+    default_of = {} if default is None else {"default": default}
+    return {"type": "number", "minimum": low, "maximum": high, "description": description, **default_of}
+
+
+_TEXTS: Json = {"oneOf": [_STRING, {**_array(_STRING), "minItems": 1}]}
+_ALPHA: Json = {"type": "number", "minimum": 0, "maximum": MAX_ALPHA}
+_SWITCH: Json = {"type": "boolean", "default": False}
+_LENGTH: Json = {"type": "integer", "minimum": 0, "default": 0}
+TRANSLATE_PROPERTIES: Json = {
+    "text": {**_TEXTS, "description": "one text, or several"},
     "source": {**_STRING, "description": "language code of the texts"},
     "target": {**_STRING, "description": "language code to translate into"},
     "beam_size": {**_COUNT, "maximum": 16, "description": "hypotheses kept alive; 1 is greedy"},
     "num_hypotheses": {**_COUNT, "maximum": 16, "default": 1, "description": "how many are returned"},
+    "patience": _number("patience", "beam_size times this many complete hypotheses end the search", 1),
+    "early_stop": {
+        "enum": ["first", "bound"],
+        "default": "first",
+        "description": "a search ends at the first complete hypotheses, or when no better one can come",
+    },
+    "sampling": {
+        **_object(
+            {
+                "temperature": {"type": "number", "minimum": 0.01, "maximum": 100, "default": 1},
+                "top_k": {"type": "integer", "minimum": 0, "default": 0},
+                "top_p": {"type": "number", "minimum": 0.001, "maximum": 1, "default": 1},
+                "seed": {"type": "integer", "minimum": 0, "maximum": MAX_SEED},
+            }
+        ),
+        "description": "draw each subword by its probability; needs beam_size 1; without a seed anew each time",
+    },
     "length_penalty": {
         "description": "exponent of the model's formula, or a formula by name: wu ((5 + n) / 6)^alpha, power n^alpha",
         "oneOf": [
-            {"type": "number", "minimum": 0, "maximum": 10},
+            _ALPHA,
             _object(
-                {
-                    "formula": {"type": "string", "enum": ["wu", "power"]},
-                    "alpha": {"type": "number", "minimum": 0, "maximum": 10},
-                },
+                {"formula": {"type": "string", "enum": ["wu", "power"]}, "alpha": _ALPHA},
                 ("formula", "alpha"),
             ),
         ],
     },
+    "coverage_penalty": _number("coverage_penalty", "weight of the source that no attention was paid to", 0),
+    "min_target_length": {**_LENGTH, "description": "fewest subwords of a sentence's translation"},
     "max_target_length": {**_COUNT, "description": "most subwords of a sentence's translation"},
+    "min_target_ratio": _number("min_target_ratio", "fewest, as a multiple of the source's subwords", 0),
+    "max_target_ratio": _number("max_target_ratio", "most, as a multiple of the source's subwords"),
+    "no_repeat_ngram_size": {
+        **_LENGTH,
+        "description": "no so many subwords in a row stand there twice; 0: off",
+    },
+    "repetition_penalty": _number(
+        "repetition_penalty", "factor of the log-probability of what was said before", 1
+    ),
+    "loop_guard": {
+        **_SWITCH,
+        "description": "end translations that go round in circles and decode them once more",
+    },
+    "num_alternatives": {
+        **_LENGTH,
+        "maximum": 16,
+        "description": "tell tokens, each with so many that could have stood there",
+    },
+    "alignment": {**_SWITCH, "description": "tell tokens, each with the part of the text that it comes from"},
+    "suppress": {**_TEXTS, "description": "words or phrases that no translation contains"},
+    "target_prefix": {**_TEXTS, "description": "what the translation of each text begins with"},
+    "token_scores": {**_SWITCH, "description": "tell tokens, each with its log-probability"},
     "timeout_ms": {**_COUNT, "description": "deadline of the request"},
+}
+SCORE_PROPERTIES: Json = {
+    name: TRANSLATE_PROPERTIES.get(name, {**_TEXTS, "description": "one translation for each text"})
+    for name in SCORED_FIELDS
 }
 _REFUSALS: Json = {
     "400": "not JSON in UTF-8",
@@ -103,32 +187,57 @@ _REFUSALS: Json = {
     "503": "loading, draining or dead; see Retry-After",
     "504": "the deadline passed",
 }
-TRANSLATE: Json = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": _object(_PROPERTIES, ("text", "source", "target"))}},
+_USAGE = _object(
+    {
+        "source_tokens": {"type": "integer"},
+        "target_tokens": {"type": "integer"},
+        "sentences": {"type": "integer"},
+    }
+)
+
+
+def _route(properties: Json, required: tuple[str, ...], description: str, answer: Json) -> Json:
+    """A route that takes an object of these properties; answer: its answer's, beside model and usage."""
+    schema = _object({**answer, "model": _MODEL, "usage": _USAGE}, (next(iter(answer)), "model", "usage"))
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _object(properties, required)}},
+        },
+        "responses": {
+            "200": _answer(description, schema),
+            **{status: _answer(meaning, _ERROR) for status, meaning in _REFUSALS.items()},
+        },
+    }
+
+
+TRANSLATE = _route(
+    TRANSLATE_PROPERTIES,
+    ("text", "source", "target"),
+    "one translation a text, in order",
+    {
+        "translations": _array(_TRANSLATION),
+        "seed": {"type": "integer", "description": "with sampling: draws the same again"},
     },
-    "responses": {
-        "200": _answer(
-            "one translation a text, in order",
+)
+SCORE = _route(
+    SCORE_PROPERTIES,
+    ("text", "translation", "source", "target"),
+    "one score a pair, in order",
+    {
+        "scores": _array(
             _object(
                 {
-                    "translations": _array(_TRANSLATION),
-                    "model": _MODEL,
-                    "usage": _object(
-                        {
-                            "source_tokens": {"type": "integer"},
-                            "target_tokens": {"type": "integer"},
-                            "sentences": {"type": "integer"},
-                        }
-                    ),
+                    "log_probability": _LOG_PROBABILITY,
+                    "score": _SCORE,
+                    "num_tokens": {"type": "integer", "description": "subwords, the end token counted"},
+                    "tokens": _TOLD["tokens"],
                 },
-                ("translations", "model", "usage"),
-            ),
-        ),
-        **{status: _answer(meaning, _ERROR) for status, meaning in _REFUSALS.items()},
+                ("log_probability", "score", "num_tokens"),
+            )
+        )
     },
-}
+)
 MODELS: Json = {
     "responses": {"200": _answer("the models", _object({"models": {"type": "array"}}, ("models",)))}
 }
@@ -138,39 +247,3 @@ PROBE: Json = {
         "503": _answer("no, and why", _object({"status": _STRING}, ("status",))),
     }
 }
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#222;"
-    "background:#fff}code{background:#eee;padding:0 .2em}td,th{text-align:left;vertical-align:top;"
-    "padding:.2rem 1rem .2rem 0}"
-)
-
-
-def docs_page(document: Json) -> str:
-    """The document's routes as one HTML page, without a script or anything to load."""
-    parts = [
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><style>{_STYLE}</style>'
-    ]
-    parts.append(f"<h1>{html.escape(document['info']['title'])}</h1>")
-    parts.append('<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>')
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            parts.append(f"<h2><code>{method.upper()} {html.escape(path)}</code></h2>")
-            parts.append(f"<p>{html.escape(operation.get('summary', ''))}</p>")
-            if "requestBody" in operation:
-                parts.append(_fields_table())
-            parts.append(
-                _table("status", {code: row["description"] for code, row in operation["responses"].items()})
-            )
-    return "".join(parts)
-
-
-def _fields_table() -> str:
-    return _table("field", {name: _PROPERTIES[name]["description"] for name in FIELDS})
-
-
-def _table(head: str, rows: dict[str, str]) -> str:
-    cells = "".join(
-        f"<tr><td><code>{html.escape(name)}</code></td><td>{html.escape(meaning)}</td></tr>"
-        for name, meaning in rows.items()
-    )
-    return f"<table><tr><th>{head}</th><th></th></tr>{cells}</table>"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from app.api.docs_page import docs_page
 from app.api.error_table import OrjsonResponse
-from app.api.openapi import PROBE, docs_page
+from app.api.openapi import PROBE
 from app.api.service import Service
 from app.observability.metrics import CONTENT_TYPE
 

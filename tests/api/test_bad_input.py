@@ -107,11 +107,15 @@ CASES = [
     invalid("more hypotheses than beams", body(beam_size=2, num_hypotheses=3), "num_hypotheses"),
     *(
         invalid(f"length_penalty {value}", raw("length_penalty", value), "length_penalty")
-        for value in ("1e308", "-1", "10.01", '"nan"', "true", "null", "[1]", "{}", '{"formula": "wu"}')
+        for value in ("1e308", "-1", "10.01", '"nan"', "true", "null", "[1]")
+    ),
+    *(
+        invalid(f"length_penalty {value}", raw("length_penalty", value), f"length_penalty.{name}")
+        for value, name in (("{}", "formula"), ('{"formula": "wu"}', "alpha"), ('{"alpha": 1}', "formula"))
     ),
     invalid("formula", body(length_penalty={"formula": "best", "alpha": 1}), "length_penalty.formula"),
     invalid("formula as a list", body(length_penalty={"formula": ["wu"], "alpha": 1}), "length_penalty.formula"),
-    invalid("alpha", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty"),
+    invalid("alpha", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty.alpha"),
     invalid("alpha and more", body(length_penalty={"formula": "wu", "alpha": 1, "x": 1}), "length_penalty"),
     invalid("auto", body(source="auto"), "source"),
     invalid("a language of 900 kB", body(source="e" * 900_000), "source"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.api.native_schema import SCORED_FIELDS, TRANSLATE_FIELDS
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
@@ -176,17 +177,23 @@ def test_models(client: httpx.Client) -> None:
 
 def test_the_description_names_every_route_and_field(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    assert set(document["paths"]) == {"/v1/translate", "/v1/models", "/livez", "/readyz", "/metrics"}
-    schema = document["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"][
-        "schema"
-    ]
-    from app.api.native_schema import FIELDS
-
-    assert tuple(schema["properties"]) == FIELDS
+    assert set(document["paths"]) == {
+        "/v1/translate",
+        "/v1/score",
+        "/v1/models",
+        "/livez",
+        "/readyz",
+        "/metrics",
+    }
+    for path, fields in (("/v1/translate", TRANSLATE_FIELDS), ("/v1/score", SCORED_FIELDS)):
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        properties = content["application/json"]["schema"]["properties"]
+        assert set(properties) == set(fields)
+        assert all(field["description"] for field in properties.values())
 
 
 def test_the_page_loads_nothing(client: httpx.Client) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
-    assert "/v1/translate" in page.text
+    assert all(name in page.text for name in ("/v1/translate", "/v1/score", "sampling", "translation"))
     assert not re.search(r"<script|src=|https?://|@import|url\(", page.text)

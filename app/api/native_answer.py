@@ -1,0 +1,122 @@
+"""The answers of POST /v1/translate and POST /v1/score as JSON. What was not asked for is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.translator import (
+    PairScore,
+    ScoreRequest,
+    ScoreResult,
+    Segment,
+    SegmentHypothesis,
+    TextSpan,
+    Token,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    Usage,
+)
+
+Json = dict[str, object]
+
+
+def translate_answer(result: TranslationResult, request: TranslationRequest, model: dict[str, str]) -> Json:
+    """One entry a text, in order."""
+    answer: Json = {
+        "translations": [_translation(each, request) for each in result.translations],
+        "model": model,
+        "usage": _usage(result),
+    }
+    if request.options is not None and request.options.sampling is not None:
+        answer["seed"] = request.options.sampling.seed
+    return answer
+
+
+def score_answer(result: ScoreResult, request: ScoreRequest, model: dict[str, str]) -> Json:
+    """One entry a pair, in order."""
+    scores = [_pair_score(each, tells_tokens=request.tells_tokens) for each in result.scores]
+    return {"scores": scores, "model": model, "usage": _usage(result)}
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "source_tokens": usage.source_tokens,
+        "target_tokens": usage.target_tokens,
+        "sentences": usage.num_sentences,
+    }
+
+
+def _translation(translation: Translation, request: TranslationRequest) -> Json:
+    answer: Json = {
+        "text": translation.text,
+        "source": request.source,
+        "segments": [_segment(segment, request) for segment in translation.segments],
+    }
+    if request.options is not None and request.options.num_hypotheses > 1:
+        answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
+    return answer
+
+
+def _segment(segment: Segment, request: TranslationRequest) -> Json:
+    best = segment.hypotheses[0]
+    answer: Json = {
+        "source": _span(segment.source),
+        "target": _span(segment.target),
+        "score": best.score,
+        "finish_reason": str(best.finish_reason),
+    }
+    if request.options is not None and request.options.loop_guard:
+        answer["has_looped"] = segment.has_looped
+    if request.tells_tokens:
+        answer["log_probability"] = best.log_probability
+        answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
+    if request.options is not None and request.options.num_hypotheses > 1:
+        answer["hypotheses"] = [_hypothesis(each, request) for each in segment.hypotheses]
+    return answer
+
+
+def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> Json:
+    answer: Json = {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "finish_reason": str(hypothesis.finish_reason),
+    }
+    if request.tells_tokens:
+        answer["log_probability"] = hypothesis.log_probability
+        answer["tokens"] = _tokens(hypothesis.tokens)
+    return answer
+
+
+def _pair_score(score: PairScore, *, tells_tokens: bool) -> Json:
+    answer: Json = {
+        "log_probability": score.log_probability,
+        "score": score.score,
+        "num_tokens": score.num_tokens,
+    }
+    if tells_tokens:
+        answer["tokens"] = _tokens(score.tokens)
+    return answer
+
+
+def _tokens(tokens: Sequence[Token], *, start: int = 0) -> list[Json]:
+    """start: where the text begins that the tokens' places count from."""
+    return [_token(token, start) for token in tokens]
+
+
+def _token(token: Token, start: int) -> Json:
+    answer: Json = {
+        "text": token.text,
+        "target": _span(token.target.moved(start)),
+        "log_probability": token.log_probability,
+    }
+    if token.source is not None:
+        answer["source"] = _span(token.source)
+        answer["attention"] = token.attention
+    if token.alternatives:
+        answer["alternatives"] = [each._asdict() for each in token.alternatives]
+    return answer
+
+
+def _span(span: TextSpan) -> Json:
+    return {"start": span.start, "end": span.end}

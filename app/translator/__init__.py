@@ -1,0 +1,35 @@
+"""A request's texts become translations, or scores: the way between callers' texts and the engine's ids."""
+
+from app.translator.request import (
+    AnswerLimits,
+    PairScore,
+    ScoreRequest,
+    ScoreResult,
+    Segment,
+    SegmentHypothesis,
+    TextSpan,
+    Timings,
+    Token,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    Usage,
+)
+from app.translator.translator import Translator
+
+__all__ = [
+    "AnswerLimits",
+    "PairScore",
+    "ScoreRequest",
+    "ScoreResult",
+    "Segment",
+    "SegmentHypothesis",
+    "TextSpan",
+    "Timings",
+    "Token",
+    "Translation",
+    "TranslationRequest",
+    "TranslationResult",
+    "Translator",
+    "Usage",
+]

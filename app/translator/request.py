@@ -1,0 +1,197 @@
+"""What a caller asks of the translator, and what comes back. No text is looked at here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason
+
+
+@dataclass(frozen=True)
+class AnswerLimits:
+    """What one request may make the translator do; each is a setting.
+
+    max_sentences: after splitting. max_token_lists: where tokens are told, sentences times num_hypotheses times
+    1 + num_alternatives.
+    """
+
+    max_sentences: int = 1024
+    max_token_lists: int = 512
+
+
+class TextSpan(NamedTuple):
+    """Code points start..end-1 of a text."""
+
+    start: int
+    end: int
+
+    def moved(self, distance: int) -> TextSpan:
+        """The same characters of a text that begins so much earlier."""
+        return TextSpan(self.start + distance, self.end + distance)
+
+
+@dataclass(frozen=True)
+class TranslationRequest:
+    """Texts to translate, checked against the server's limits.
+
+    deadline: seconds of time.monotonic. caller: whose turn it takes in the queue.
+    options: the search's; None: the model's defaults. Its target_prefix and suppress_sequences are made of the
+        texts below. extra_target_length: a translation has at most so many subwords more than its source, None:
+        only options.max_target_length counts.
+    suppress: words and phrases that no translation contains, as subwords that they are usually cut into.
+    target_prefixes: what each text's translation begins with, "" where it is free; empty: all are.
+    token_scores: whether the answer tells tokens; with options.num_alternatives and options.alignment it does anyway.
+    """
+
+    texts: tuple[str, ...]
+    source: str
+    target: str
+    request_id: str
+    caller: str
+    deadline: float
+    options: DecodingOptions | None = None
+    extra_target_length: int | None = EXTRA_TARGET_LENGTH
+    suppress: tuple[str, ...] = ()
+    target_prefixes: tuple[str, ...] = ()
+    token_scores: bool = False
+
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether the answer tells the tokens of every hypothesis."""
+        options = self.options
+        told = options is not None and (options.num_alternatives > 0 or options.alignment)
+        return told or self.token_scores
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Pairs to score: the k-th translation is that of the k-th text. The rest as in `TranslationRequest`."""
+
+    texts: tuple[str, ...]
+    translations: tuple[str, ...]
+    source: str
+    target: str
+    request_id: str
+    caller: str
+    deadline: float
+    options: DecodingOptions | None = None
+    token_scores: bool = False
+
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether the answer tells the tokens of every hypothesis."""
+        options = self.options
+        told = options is not None and (options.num_alternatives > 0 or options.alignment)
+        return told or self.token_scores
+
+
+class Alternative(NamedTuple):
+    """What could have stood in a token's place; `text` None: the end."""
+
+    text: str | None
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One subword of a translation.
+
+    text: its characters, None for the end token. target: where they stand in the translation; empty for the end
+    token and for all bytes but the last of a character that is spelled in bytes.
+    log_probability: natural logarithm. alternatives: best first; empty where not asked for.
+    source: the source's subword that it pays most attention to, in the caller's text, and attention: how much, 0 to
+    1; None for the end token, and where not asked for.
+    """
+
+    text: str | None
+    target: TextSpan
+    log_probability: float
+    alternatives: tuple[Alternative, ...] = ()
+    source: TextSpan | None = None
+    attention: float | None = None
+
+
+@dataclass(frozen=True)
+class SegmentHypothesis:
+    """One translation of one segment. tokens: their `target` counts from the start of `text`; empty where not told.
+
+    score: log_probability over the length penalty, and the coverage penalty where it is asked for.
+    """
+
+    text: str
+    log_probability: float
+    score: float
+    finish_reason: FinishReason
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A sentence, or a part of an over-long one.
+
+    source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
+    """
+
+    source: TextSpan
+    target: TextSpan
+    hypotheses: tuple[SegmentHypothesis, ...]
+    has_looped: bool = False
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text's translation. `hypotheses`: whole texts, best first; the k-th joins the k-th of each segment."""
+
+    text: str
+    hypotheses: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Milliseconds of each phase; of the slowest sentence where they ran side by side."""
+
+    tokenise: float
+    queue: float
+    encode: float
+    decode: float
+    detokenise: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was done. Tokens count subwords, end tokens included; of a translation's hypotheses the best one's."""
+
+    source_tokens: int
+    target_tokens: int
+    num_sentences: int
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class TranslationResult(Usage):
+    """One translation a text, in order."""
+
+    translations: tuple[Translation, ...] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a translation is, in the model's eyes.
+
+    log_probability: natural logarithm, summed over `num_tokens` subwords, the end token counted. score: as a
+    hypothesis'. tokens: empty where not told.
+    """
+
+    log_probability: float
+    score: float
+    num_tokens: int
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScoreResult(Usage):
+    """One score a pair, in order."""
+
+    scores: tuple[PairScore, ...] = field(kw_only=True)

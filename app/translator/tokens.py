@@ -1,0 +1,65 @@
+"""Subwords of a hypothesis as a caller sees them: characters, places, alternatives, where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.decoding.options import Hypothesis
+from app.text.spans import Offsets
+from app.text.tokenizer import Tokenizer
+from app.translator.request import Alternative, TextSpan, Token
+
+
+class TokenTeller:
+    """Tells the tokens of one source's hypotheses."""
+
+    def __init__(self, tokenizer: Tokenizer, carried: Sequence[str], source: Sequence[TextSpan]) -> None:
+        """tokenizer: of the target. carried: the source's runs.
+
+        source: places of the source's subwords in the caller's text, in the order that the model was given them, the
+        end token left out; empty where no alignment is told.
+        """
+        self._tokenizer = tokenizer
+        self._carried = carried
+        self._source = source
+        self._has_characters = np.array([span.end > span.start for span in source], bool)
+
+    def tell(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
+        """One token for each of the hypothesis', its end token last where it has one.
+
+        text: the translation. offsets: where each of its ids stands there.
+        """
+        told = []
+        for index, log_probability in enumerate(hypothesis.token_log_probabilities):
+            is_end = index == len(offsets)
+            span = TextSpan(len(text), len(text)) if is_end else TextSpan(*offsets[index])
+            alternatives = hypothesis.alternatives[index] if hypothesis.alternatives else ()
+            source, attention = (None, None) if is_end else self._origin(hypothesis, index)
+            token = Token(
+                text=None if is_end else text[span.start : span.end],
+                target=span,
+                log_probability=log_probability,
+                alternatives=tuple(
+                    Alternative(self._text(each.id), each.log_probability) for each in alternatives
+                ),
+                source=source,
+                attention=attention,
+            )
+            told.append(token)
+        return tuple(told)
+
+    def _text(self, identity: int) -> str | None:
+        """What a subword would say by itself; None for the end token."""
+        return (
+            None if identity == self._tokenizer.eos_id else self._tokenizer.text_of(identity, self._carried)
+        )
+
+    def _origin(self, hypothesis: Hypothesis, index: int) -> tuple[TextSpan | None, float | None]:
+        """The source subword with the largest weight of those that have characters."""
+        if not hypothesis.alignment or not self._has_characters.any():
+            return None, None
+        weights = np.array(hypothesis.alignment[index][: len(self._source)])
+        best = int(np.where(self._has_characters, weights, -1.0).argmax())
+        return self._source[best], float(weights[best])
