@@ -170,6 +170,31 @@ def _share(parts_ms: dict[str, float], name: str) -> str:
     return f"{part_ms:.2f} ({part_ms / total:.0%})"
 
 
+def quality_table(result: dict[str, Any]) -> str:
+    """A line for each precision, test set and beam."""
+    header = (
+        "",
+        "test set",
+        "beam",
+        "sentences",
+        "the same",
+        "Transduce BLEU",
+        "CTranslate2 BLEU",
+        "difference",
+    )
+    lines = []
+    for row in result["rows"]:
+        scores: tuple[str, ...] = ("", "", "")
+        if "ours_bleu" in row:
+            own, their = row["ours_bleu"], row["peer_bleu"]
+            scores = (f"{own:.2f}", f"{their:.2f}", f"{own - their:+.2f}")
+        equal = f"{row['num_equal']} ({row['num_equal'] / row['num_sentences']:.1%})"
+        lines.append(
+            (row["precision"], row["test_set"], row["beam_size"], row["num_sentences"], equal, *scores)
+        )
+    return table(header, lines)
+
+
 def name_of(row: dict[str, Any]) -> tuple[object, ...]:
     """The columns that say which case it is."""
     return (row["model"], row["precision"], row["case"], row["num_sentences"], row["beam_size"])

@@ -1,0 +1,181 @@
+"""Whether resident memory stays flat: random lengths and beams for some minutes; the slope, and how certain it is.
+
+python -m benchmarks.engine.memory --minutes 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from app.bundle import Bundle, load_bundle
+from app.decoding.options import DecodingOptions
+from app.engine.engine import Engine
+from app.errors import BundleError, SettingsError
+from app.runtime.ort_runner import load_runner
+from app.settings import find_bundle, load_settings
+from benchmarks.engine.floor import num_usable_threads
+from benchmarks.engine.ours import FOREVER, LIMITS
+from benchmarks.machine import commit, describe_machine, versions
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_memory.json"
+BEAM_SIZES = (1, 1, 2, 4, 4, 8)
+LONGEST_TARGET = 60
+FIRST_ID = 4  # those before it have a meaning of their own
+NUM_BLOCKS = 10
+# The memory of a run that is flat: what one minute adds is less than what chance explains, or next to nothing.
+NUM_ERRORS = 2.0
+NEXT_TO_NOTHING_MB = 0.05
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Megabytes a minute with its standard error, and the differences between blocks' medians that it is judged by."""
+
+    mb_per_minute: float
+    standard_error: float
+    block_medians_mb: list[float]
+
+    @property
+    def is_flat(self) -> bool:
+        """0 within noise."""
+        return abs(self.mb_per_minute) <= max(NUM_ERRORS * self.standard_error, NEXT_TO_NOTHING_MB)
+
+
+def slope_of(minutes: Sequence[float], megabytes: Sequence[float]) -> Slope:
+    """Least squares through the medians of blocks, which are far enough apart to be independent.
+
+    At least 3 samples a block are needed for its median to mean anything. Raises ValueError for fewer.
+    """
+    if len(minutes) < 3 * NUM_BLOCKS:
+        raise ValueError(f"{len(minutes)} samples of memory, and {3 * NUM_BLOCKS} are needed")
+    blocks = np.array_split(np.arange(len(minutes)), NUM_BLOCKS)
+    x = np.array([np.mean(np.take(minutes, block)) for block in blocks])
+    y = np.array([np.median(np.take(megabytes, block)) for block in blocks])
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residuals = y - y.mean() - slope * centred
+    error = float(np.sqrt(residuals @ residuals / (NUM_BLOCKS - 2) / (centred @ centred)))
+    return Slope(slope, error, y.tolist())
+
+
+class Load:
+    """Clients that each send a random sentence with a random beam, wait for it, and send the next."""
+
+    def __init__(self, engine: Engine, *, num_clients: int, seconds: float) -> None:
+        self._engine = engine
+        self._num_clients = num_clients
+        self._random = random.Random(1)
+        self._until = time.monotonic() + seconds
+        self.num_sentences = 0
+
+    async def run(self) -> None:
+        """Until the time is over."""
+        await asyncio.gather(*(self._client() for _ in range(self._num_clients)))
+
+    async def _client(self) -> None:
+        limits = self._engine.limits
+        while time.monotonic() < self._until:
+            length = self._random.randint(1, limits.max_source_length)
+            ids = [self._random.randrange(FIRST_ID, limits.vocab_size) for _ in range(length)]
+            longest = self._random.randint(1, min(LONGEST_TARGET, limits.max_target_length - 1))
+            beam_size = self._random.choice(BEAM_SIZES)
+            options = DecodingOptions(beam_size=beam_size, max_target_length=longest)
+            await self._engine.submit(ids, options, request_id="", caller="", deadline=FOREVER)
+            self.num_sentences += 1
+
+
+async def sample(seconds: float, interval_s: float) -> tuple[list[float], list[float]]:
+    """Minutes since the start, and megabytes resident then."""
+    process = psutil.Process()
+    minutes, megabytes = [], []
+    started_at = time.monotonic()
+    while (age_s := time.monotonic() - started_at) < seconds:
+        minutes.append(age_s / 60)
+        megabytes.append(process.memory_info().rss / 1e6)
+        await asyncio.sleep(interval_s)
+    return minutes, megabytes
+
+
+async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
+    """The warm-up is left out: until every size has come once, arenas and tables still grow."""
+    runner = load_runner(
+        bundle,
+        precision=args.precision,
+        device="cpu",
+        num_rows=args.num_rows,
+        num_threads=num_usable_threads(),
+    )
+    engine = Engine(runner, settings=LIMITS)
+    engine.start()
+    seconds, warm_up_s = args.minutes * 60, args.minutes * 60 * args.warm_up
+    load = Load(engine, num_clients=args.num_clients, seconds=warm_up_s + seconds)
+    before_mb = psutil.Process().memory_info().rss / 1e6
+    task = asyncio.create_task(load.run())
+    await asyncio.sleep(warm_up_s)
+    minutes, megabytes = await sample(seconds, seconds / args.num_samples)
+    await task
+    await engine.close(drain_timeout_s=0.0)
+    slope = slope_of(minutes, megabytes)
+    return {
+        "num_sentences": load.num_sentences,
+        "before_mb": before_mb,
+        "least_mb": min(megabytes),
+        "most_mb": max(megabytes),
+        "slope_mb_per_minute": slope.mb_per_minute,
+        "standard_error": slope.standard_error,
+        "is_flat": slope.is_flat,
+        "block_medians_mb": slope.block_medians_mb,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write JSON, print it; the exit code is 1 where memory is not flat."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bundle", type=Path, help="(default: the bundled model)")
+    add("--precision", default="auto", help="(default: what a server would take)")
+    add("--minutes", type=float, default=10.0, help="after the warm-up (default: 10)")
+    add("--warm-up", type=float, default=0.2, help="a share of the minutes (default: 0.2)")
+    add("--num-samples", type=int, default=600, help="of memory (default: 600)")
+    add("--num-rows", type=int, default=64, help="cache rows (default: 64)")
+    add("--num-clients", type=int, default=24, help="sentences at once (default: 24)")
+    add("--output", type=Path, default=RESULT, help="JSON")
+    args = parser.parse_args(arguments)
+    try:
+        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    except (BundleError, SettingsError) as error:
+        parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
+    given = sys.argv[1:] if arguments is None else arguments
+    found = asyncio.run(measure(args, bundle))
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.engine.memory", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "model": f"{bundle.manifest.name} {bundle.manifest.version}",
+        "minutes": args.minutes,
+        **found,
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print(json.dumps(found, indent=1))
+    return 0 if found["is_flat"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The figures in docs/performance.md, from the committed results: no figure there is written by hand.
+
+A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of its result.
+
+    python -m benchmarks.engine.page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine import report
+from benchmarks.engine.goals import goal_header, goal_lines
+from benchmarks.machine import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "benchmarks" / "results"
+NOT_MEASURED = "Not measured yet."
+BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _goals(result: dict[str, Any]) -> str:
+    return report.table(goal_header(result), goal_lines(result))
+
+
+def _memory(result: dict[str, Any]) -> str:
+    return (
+        f"{result['minutes']:g} minutes, {result['num_sentences']:,} sentences: {result['least_mb']:.1f} to "
+        f"{result['most_mb']:.1f} MB resident, {result['slope_mb_per_minute']:+.3f} MB a minute, standard error "
+        f"{result['standard_error']:.3f}: {'flat' if result['is_flat'] else 'not flat'}. "
+        f"{result['machine']['cpu']}, commit {result['commit']}; `{result['command']}`."
+    )
+
+
+# Name -> the result that it is made of, and how.
+BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "machine": ("engine.json", lambda result: f"{report.measured_on(result)}\n\n`{result['command']}`"),
+    "goals": ("engine.json", _goals),
+    "times": ("engine.json", lambda result: report.times_table(result["cases"])),
+    "arrivals": ("engine.json", lambda result: report.arrivals_table(result["arrivals"])),
+    "where": ("engine.json", lambda result: report.where_table(result["cases"])),
+    "operators": ("engine.json", lambda result: report.parts_tables(result["cases"])),
+    "quality": ("engine_quality.json", report.quality_table),
+    "memory": ("engine_memory.json", _memory),
+}
+
+
+def filled(page: str, results: Path) -> str:
+    """The page with every block made anew. Raises KeyError for a block of an unknown name."""
+
+    def fill(match: re.Match[str]) -> str:
+        file, make = BLOCKS[match[2]]
+        path = results / file
+        text = make(json.loads(path.read_text("utf-8"))) if path.exists() else NOT_MEASURED
+        return f"{match[1]}{text}\n{match[3]}"
+
+    return BLOCK.sub(fill, page)
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULTS), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

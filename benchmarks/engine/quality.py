@@ -1,0 +1,161 @@
+"""Whether both sides translate equally well: BLEU on test sets, and how many sentences come out the same.
+
+The same weights, the same precision, the same beam, and the same weighing of lengths, so that a difference is the
+engine's: its own way of rounding in int8, its own order of sums in fp32.
+
+    python -m benchmarks.engine.quality --data shared/data/en-de --output benchmarks/results/engine_quality.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.bundle import Bundle, load_bundle
+from app.errors import BundleError, SettingsError
+from app.settings import find_bundle, load_settings
+from app.text.tokenizer import Encoded, Tokenizer
+from benchmarks.engine.cases import BEAM_SIZES, read_pairs
+from benchmarks.engine.compare import Plan, arguments_of, say
+from benchmarks.engine.floor import num_usable_threads
+from benchmarks.engine.jobs import Job, PeerSettings
+from benchmarks.engine.report import quality_table
+from benchmarks.engine.weights import QUANTIZATION, prepare, trained_model
+from benchmarks.engine.worker import Worker
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.serving import read_sentences
+from model.evaluate import score
+
+RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_quality.json"
+OWN = "own sentences"
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Sentences as ids, and what they should become; no targets where there are none."""
+
+    name: str
+    sources: list[Encoded]
+    targets: list[str]
+
+
+def read_test_sets(bundle: Bundle, data: Path | None, names: list[str], most: int) -> list[TestSet]:
+    """The project's own sentences, and each test set in the folder. Sentences that do not fit are left out."""
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    longest = bundle.manifest.max_source_length
+    found = [TestSet(OWN, [tokenizer.encode(text) for text in read_sentences()[:most]], [])]
+    for name in names if data else ():
+        pairs = read_pairs(Path(data or "") / f"test.{name}.tsv.xz")[:most]
+        kept = [(tokenizer.encode(source), target) for source, target in pairs]
+        kept = [(source, target) for source, target in kept if len(source.ids) <= longest]
+        found.append(TestSet(name, [source for source, _ in kept], [target for _, target in kept]))
+    return found
+
+
+def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
+    """A row for each precision, test set and beam."""
+    tokenizer = Tokenizer(bundle.file("target.spm"))
+    test_sets = read_test_sets(bundle, args.data, args.test_sets.split(","), args.num_sentences)
+    plan = Plan(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(
+            trained_model(bundle), bundle.manifest.name, ["int8", "fp32"], Path(folder), is_endless=False
+        )
+        for each in prepared:
+            peer_arguments = {"model": str(each.peer), "compute_type": QUANTIZATION[each.precision]}
+            with Worker("ours", arguments_of(each, plan)) as ours, Worker("peer", peer_arguments) as peer:
+                for test_set in test_sets:
+                    for beam_size in BEAM_SIZES:
+                        longest = bundle.manifest.max_target_length
+                        row = compare(ours, peer, test_set, job_of(test_set, beam_size, longest), tokenizer)
+                        rows.append({"precision": each.precision, **row})
+                        say(str(rows[-1]))
+    return rows
+
+
+def job_of(test_set: TestSet, beam_size: int, max_target_length: int) -> Job:
+    """All sentences at once."""
+    sources = [list(source.ids) for source in test_set.sources]
+    return Job([sources], beam_size, max_target_length, is_forced=False, is_warmed=False)
+
+
+def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Translate by both; what is equal, subword by subword, and the scores."""
+    sides = {
+        "ours": ours.translate(job).ids,
+        "peer": peer.translate(job, PeerSettings(1, num_usable_threads(), 2048, "tokens")).ids,
+    }
+    last = job.max_target_length - 1  # subwords that our side gives where a sentence does not end
+    pairs = list(zip(sides["ours"], sides["peer"], strict=True))
+    row: dict[str, Any] = {
+        "test_set": test_set.name,
+        "beam_size": job.beam_size,
+        "num_sentences": len(pairs),
+        "num_equal": sum(own == their[:last] for own, their in pairs),
+    }
+    if test_set.targets:
+        for side, ids in sides.items():
+            texts = [
+                tokenizer.decode(found[:last], source.carried).text
+                for found, source in zip(ids, test_set.sources, strict=True)
+            ]
+            scores = score(texts, test_set.targets)
+            row[f"{side}_bleu"], row["signature"] = scores.bleu, scores.bleu_signature
+    return row
+
+
+def render(result: dict[str, Any]) -> str:
+    """Markdown."""
+    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return (
+        f"# The same weights, the same quality\n\n{result['model']}; {result['machine']['cpu']}, commit "
+        f"{result['commit']}; {packages}; {result['machine']['measured_at']}.\n\n```\n{result['command']}\n```\n\n"
+        f"{quality_table(result)}\n\n{result['signature']}\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write JSON and Markdown, print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--bundle", type=Path, help="(default: the bundled model)")
+    add("--data", type=Path, help="a folder with test.NAME.tsv.xz; without it no BLEU")
+    add("--test-sets", default="newstest2013,tatoeba2020", help="(default: newstest2013,tatoeba2020)")
+    add("--num-sentences", type=int, help="only so many of each, for a try")
+    add("--num-threads", type=int, default=num_usable_threads(), help="(default: one a core)")
+    add("--output", type=Path, default=RESULT, help="JSON; the table goes beside it as .md")
+    args = parser.parse_args(arguments)
+    try:
+        bundle = load_bundle(args.bundle or find_bundle(load_settings()))
+    except (BundleError, SettingsError) as error:
+        parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
+    given = sys.argv[1:] if arguments is None else arguments
+    rows = measure(args, bundle)
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.engine.quality", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "model": f"{bundle.manifest.name} {bundle.manifest.version}",
+        "signature": next((row.pop("signature") for row in rows if "signature" in row), ""),
+        "rows": [{name: value for name, value in row.items() if name != "signature"} for row in rows],
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    args.output.with_suffix(".md").write_text(render(result), "utf-8")
+    print(render(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""docs/performance.md: its figures are those of the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engine.goals import GOALS, goal_lines
+from benchmarks.engine.page import BLOCK, BLOCKS, NOT_MEASURED, PAGE, RESULTS, filled
+
+
+def test_every_figure_is_a_committed_results() -> None:
+    page = PAGE.read_text("utf-8")
+    assert filled(page, RESULTS) == page, "run python -m benchmarks.engine.page"
+
+
+def test_every_block_stands_in_the_page_once() -> None:
+    names = [match[2] for match in BLOCK.finditer(PAGE.read_text("utf-8"))]
+    assert sorted(names) == sorted(BLOCKS)
+
+
+def test_a_changed_figure_is_seen(tmp_path: Path) -> None:
+    page = "before\n<!-- figures: memory -->\n12 MB\n<!-- end -->\nafter\n"
+    assert filled(page, tmp_path) == page.replace("12 MB", NOT_MEASURED)
+    (tmp_path / "engine_memory.json").write_text(
+        json.dumps({
+            "minutes": 10.0, "num_sentences": 1234, "least_mb": 300.0, "most_mb": 301.0, "slope_mb_per_minute": 0.01,
+            "standard_error": 0.02, "is_flat": True, "machine": {"cpu": "a processor"}, "commit": "c", "command": "x",
+        }),
+        "utf-8",
+    )  # fmt: skip
+    assert "1,234 sentences: 300.0 to 301.0 MB resident, +0.010 MB a minute" in filled(page, tmp_path)
+
+
+def row(precision: str, *, num_sentences: int, ratio: float, python_share: float) -> dict[str, Any]:
+    return {
+        "precision": precision, "case": "25 to 30", "num_sentences": num_sentences, "beam_size": 1, "ratio": ratio,
+        "where": {"step_python_share": python_share},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def lines() -> dict[str, tuple[str, ...]]:
+    cases = [
+        row("int8", num_sentences=1, ratio=3.0, python_share=0.1),
+        row("int8", num_sentences=1, ratio=3.5, python_share=0.2),
+        row("fp32", num_sentences=1, ratio=2.99, python_share=0.05),
+    ]
+    return {line[0]: line for line in goal_lines({"cases": cases, "arrivals": []})}
+
+
+def test_a_goal_counts_the_cases_that_reach_it(lines: dict[str, tuple[str, ...]]) -> None:
+    assert lines["1 sentence, greedy"][1:] == ("at least 3", "3.00 to 3.50", "2.99", "2 of 3")
+    assert lines["Python of a step, 1 row"][1:] == ("at most 10%", "10.0% to 20.0%", "5.0%", "2 of 3")
+
+
+def test_a_goal_without_cases_is_not_reached(lines: dict[str, tuple[str, ...]]) -> None:
+    assert len(lines) == len(GOALS)
+    assert lines["arrivals, highest rate"][-1] == "0 of 0"
+    assert lines["32 sentences, greedy"][2] == "not measured"
