@@ -27,7 +27,7 @@ _POINTS = frozenset({"area", "base", "img", "input", "wbr"})
 _VOID = _POINTS | {"br", "col", "embed", "frame", "hr", "link", "meta", "param", "source", "track"}
 _UNTOUCHED_BLOCKS = frozenset({"math", "pre", "script", "style", "svg", "textarea", "xmp"})
 _UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
-# A tag that never ends, which the parser gives as text.
+# Where the parser gives this as text, it is a tag that never ends.
 _UNCLOSED = re.compile(r"<[A-Za-z/!?]")
 _REFERENCE = re.compile(r"&#?\w+;?")
 
@@ -117,8 +117,9 @@ def read_html(text: str, ignore_tags: Collection[str] = ()) -> Document:
     events = _Recorder(text).events
     ends = [after.offset for _, after in pairwise([*events, _Event(len(text), "other")])]
     builder = BlockBuilder()
-    if events and events[0].offset:
-        builder.boundary(text[: events[0].offset])
+    passed_over = text[: events[0].offset if events else None]
+    if passed_over:
+        builder.boundary(passed_over)
     untouched_from = depth = 0
     skipped = ""
     for event, end in zip(events, ends, strict=True):
@@ -131,6 +132,9 @@ def read_html(text: str, ignore_tags: Collection[str] = ()) -> Document:
             event.is_untouched or event.name in _UNTOUCHED or event.name in ignore_tags
         ):
             untouched_from, depth, skipped = event.offset, 1, event.name
+        elif event.kind == "text" and _UNCLOSED.match(text, event.offset):
+            builder.tag(text[event.offset :], TagKind.POINT, "")
+            break
         else:
             _add(builder, event, text[event.offset : end])
     if skipped:
@@ -150,8 +154,6 @@ def _add(builder: BlockBuilder, event: _Event, raw: str) -> None:
     if event.kind == "text":
         reference = _REFERENCE.match(raw)
         length = event.length if event.length is not None else reference.end() if reference else len(raw)
-        unclosed = _UNCLOSED.search(raw, 0, length)
-        length = unclosed.start() if unclosed else length
         builder.text(raw[:length])
         if raw[length:]:
             builder.tag(raw[length:], TagKind.POINT, "")
