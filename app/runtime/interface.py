@@ -91,7 +91,10 @@ class Runner(Protocol):
         """
 
     def decode(self, step: StepInput) -> StepOutput:
-        """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure."""
+        """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure.
+
+        Rows behind those of the step hold nothing that is needed: a runner may write to them.
+        """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Copy whole rows, cross-attention included, as if all at once: targets may be sources of others.
