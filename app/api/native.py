@@ -50,6 +50,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             "language_pairs": pairs,
             "max_source_length": manifest.max_source_length,
             "max_target_length": translator.engine.limits.max_target_length - 1,
+            "alignment": translator.engine.limits.has_alignment,
             "defaults": {
                 "beam_size": manifest.decoding.beam_size,
                 "length_penalty": {

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.text.tokenizer import Tokenizer
-from tests.api.server_process import ServerProcess
+from tests.api.server_process import ROOT, ServerProcess
 from tests.model.sentences import write_tokenizer
 
 
@@ -44,3 +44,24 @@ def server(echo_command: list[str]) -> Iterator[ServerProcess]:
 def client(server: ServerProcess) -> Iterator[httpx.Client]:
     with server.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bundled() -> Iterator[httpx.Client]:
+    """A client of a server with the bundled model."""
+    settings: dict[str, object] = {
+        "bundle": ROOT / "bundles" / "en-de",
+        "num_threads": 1,
+        "device": "cpu",
+        "precision": "int8",
+    }
+    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+    with ServerProcess(command, settings) as process, process.ready().client() as client:
+        yield client
+
+
+def needs_alignment(client: httpx.Client) -> None:
+    """Skip a test where the server's graphs do not give their alignment."""
+    (model,) = client.get("/v1/models").json()["models"]
+    if not model["alignment"]:
+        pytest.skip("the bundled graphs were exported before they gave their alignment")

@@ -1,0 +1,246 @@
+"""What each decoding option does, asked of a server with the bundled model."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import needs_alignment
+
+TEXT = "Could you bring two chairs into the kitchen, please?"
+SEVERAL = "The old bridge was closed in 1987. Nobody uses it \U0001f600 today.\n\nWhy?"
+
+
+def ask(client: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
+    answer = client.post(path, json={"source": "en", "target": "de", **fields})
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def translated(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[str, Any]:
+    """The one text's translation."""
+    (translation,) = ask(client, "/v1/translate", text=text, **options)["translations"]
+    result: dict[str, Any] = translation
+    return result
+
+
+def segment_of(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[str, Any]:
+    (segment,) = translated(client, text, **options)["segments"]
+    result: dict[str, Any] = segment
+    return result
+
+
+def num_subwords(segment: dict[str, Any]) -> int:
+    """Of a segment whose tokens are told, without the end token."""
+    return sum(token["text"] is not None for token in segment["tokens"])
+
+
+def test_nothing_is_told_that_was_not_asked_for(bundled: httpx.Client) -> None:
+    answer = ask(
+        bundled, "/v1/translate", text=TEXT, beam_size=2, patience=1, loop_guard=False, alignment=False
+    )
+    assert set(answer) == {"translations", "model", "usage"}
+    assert set(answer["translations"][0]) == {"text", "source", "segments"}
+    assert set(answer["translations"][0]["segments"][0]) == {"source", "target", "score", "finish_reason"}
+
+
+def test_tokens_say_the_translation_and_sum_to_its_score(bundled: httpx.Client) -> None:
+    translation = translated(
+        bundled, SEVERAL, token_scores=True, length_penalty={"formula": "power", "alpha": 1}
+    )
+    assert len(translation["segments"]) == 3
+    for segment in translation["segments"]:
+        spans = [(token["target"]["start"], token["target"]["end"]) for token in segment["tokens"]]
+        assert spans[0][0] == segment["target"]["start"]
+        assert spans[-1] == (segment["target"]["end"],) * 2
+        assert all(left[1] == right[0] for left, right in pairwise(spans))
+        for (start, end), token in zip(spans[:-1], segment["tokens"][:-1], strict=True):
+            assert token["text"] == translation["text"][start:end]
+            assert set(token) == {"text", "target", "log_probability"}
+        assert segment["tokens"][-1]["text"] is None
+        total = sum(token["log_probability"] for token in segment["tokens"])
+        assert segment["log_probability"] == pytest.approx(total, abs=1e-4)
+        assert segment["score"] == pytest.approx(total / len(segment["tokens"]), abs=1e-4)
+
+
+def test_tokens_of_every_hypothesis(bundled: httpx.Client) -> None:
+    segment = segment_of(bundled, num_hypotheses=3, token_scores=True)
+    assert len(segment["hypotheses"]) == 3
+    for hypothesis in segment["hypotheses"]:
+        assert "".join(token["text"] or "" for token in hypothesis["tokens"]) == hypothesis["text"]
+        assert hypothesis["tokens"][0]["target"]["start"] == 0
+    assert segment["tokens"] == segment["hypotheses"][0]["tokens"]
+
+
+def test_alternatives_are_the_most_probable_in_each_place(bundled: httpx.Client) -> None:
+    segment = segment_of(bundled, beam_size=1, num_alternatives=4)
+    for token in segment["tokens"]:
+        found = [each["log_probability"] for each in token["alternatives"]]
+        assert len(found) == 4
+        assert found == sorted(found, reverse=True)
+        assert token["log_probability"] == pytest.approx(found[0], abs=1e-5), "greedy takes the first"
+        assert token["text"] is None or token["text"].strip() in {
+            (each["text"] or "").strip() for each in token["alternatives"]
+        }
+    assert segment["tokens"][-1]["alternatives"][0]["text"] is None
+
+
+def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
+    needs_alignment(bundled)
+    segments = translated(bundled, SEVERAL, alignment=True)["segments"]
+    found = {}
+    for segment in segments:
+        for token in segment["tokens"]:
+            if token["text"] is None:
+                assert "source" not in token
+                continue
+            source = token["source"]
+            assert segment["source"]["start"] <= source["start"] < source["end"] <= segment["source"]["end"]
+            assert 0 < token["attention"] <= 1
+            found[token["text"].strip()] = SEVERAL[source["start"] : source["end"]].strip()
+    assert found["Br\u00fccke"] == "bridge"
+    assert (found["9"], found["8"], found["7"]) == ("9", "8", "7")
+    assert found["\U0001f600"] == "\U0001f600"
+
+
+def test_coverage_counts(bundled: httpx.Client) -> None:
+    needs_alignment(bundled)
+    plain, covered = (
+        segment_of(bundled, beam_size=4, coverage_penalty=beta, token_scores=True) for beta in (0, 2.5)
+    )
+    assert covered["score"] < plain["score"]
+
+
+@pytest.mark.parametrize("word", ["Stühle", "bitte", "die Küche"])
+def test_what_is_suppressed_is_not_said(bundled: httpx.Client, word: str) -> None:
+    assert word in translated(bundled)["text"]
+    assert word not in translated(bundled, suppress=word)["text"]
+    assert word not in translated(bundled, suppress=["Haus", word])["text"]
+
+
+def test_a_prefix_begins_its_own_text_only(bundled: httpx.Client) -> None:
+    texts = ["Could you help me? I am late.", "Where is he?", "Where is she?"]
+    prefixes = ["Kannst du", "", "Und wo"]
+    answer = ask(bundled, "/v1/translate", text=texts, target_prefix=prefixes)
+    found = [translation["text"] for translation in answer["translations"]]
+    assert [text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True)] == [True] * 3
+    assert found[1] == translated(bundled, texts[1])["text"]
+    assert found[0].endswith(translated(bundled, "I am late.")["text"])
+
+
+def test_lengths_are_held(bundled: httpx.Client) -> None:
+    free = num_subwords(segment_of(bundled, token_scores=True))
+    assert num_subwords(segment_of(bundled, min_target_length=free + 5, token_scores=True)) >= free + 5
+    assert num_subwords(segment_of(bundled, min_target_length=80, token_scores=True, beam_size=1)) >= 80
+    short = segment_of(bundled, max_target_length=free - 5, token_scores=True, beam_size=1)
+    assert (num_subwords(short), short["finish_reason"]) == (free - 5, "length")
+    num_source = ask(bundled, "/v1/translate", text=TEXT)["usage"]["source_tokens"] - 1
+    half = segment_of(bundled, max_target_ratio=0.5, token_scores=True, beam_size=1)
+    assert num_subwords(half) == math.floor(0.5 * num_source)
+    double = segment_of(bundled, min_target_ratio=2, token_scores=True, beam_size=1)
+    assert num_subwords(double) >= 2 * num_source
+
+
+def test_no_subwords_in_a_row_come_twice(bundled: httpx.Client) -> None:
+    text = "He runs and runs and runs and runs and runs and runs."
+
+    def pairs_of(**options: Any) -> list[tuple[str, ...]]:
+        tokens = segment_of(bundled, text, beam_size=1, token_scores=True, **options)["tokens"]
+        return list(pairwise(token["text"] for token in tokens))
+
+    plain, held = pairs_of(), pairs_of(no_repeat_ngram_size=2)
+    assert len(set(plain)) < len(plain)
+    assert len(set(held)) == len(held)
+
+
+def test_what_was_said_is_worth_less(bundled: httpx.Client) -> None:
+    text = "He runs and runs and runs and runs and runs and runs."
+    plain, penalised = (
+        translated(bundled, text, beam_size=1, repetition_penalty=penalty)["text"].split()
+        for penalty in (1, 5)
+    )
+    assert len(penalised) - len(set(penalised)) < len(plain) - len(set(plain))
+
+
+def test_the_guard_ends_circles_and_says_so(bundled: httpx.Client) -> None:
+    """A length that the sentence cannot fill sends the model round in circles."""
+    circling = {"beam_size": 1, "min_target_length": 100, "loop_guard": True}
+    looped = segment_of(bundled, "Yes.", **circling, token_scores=True)
+    assert looped["has_looped"] is True
+    texts = [token["text"] for token in looped["tokens"]]
+    triples = list(zip(texts, texts[1:], texts[2:], strict=False))
+    assert len(set(triples)) == len(triples)
+    assert segment_of(bundled, loop_guard=True)["has_looped"] is False
+
+
+def test_a_seed_draws_the_same_again(bundled: httpx.Client) -> None:
+    sampling = {"temperature": 1.3, "top_p": 0.95, "top_k": 50}
+    drawn = [
+        ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed}) for seed in (1, 2, 3, 1)
+    ]
+    texts = [answer["translations"][0]["text"] for answer in drawn]
+    assert [answer["seed"] for answer in drawn] == [1, 2, 3, 1]
+    assert texts[0] == texts[3]
+    assert len(set(texts)) > 1
+    free = [ask(bundled, "/v1/translate", text=TEXT, sampling=sampling) for _ in range(2)]
+    assert free[0]["seed"] != free[1]["seed"]
+    again = ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": free[0]["seed"]})
+    assert again["translations"] == free[0]["translations"]
+
+
+def test_cold_or_narrow_sampling_is_greedy(bundled: httpx.Client) -> None:
+    greedy = translated(bundled, beam_size=1)
+    for sampling in ({"temperature": 0.01, "seed": 5}, {"top_k": 1, "seed": 5}, {"top_p": 0.001, "seed": 5}):
+        assert translated(bundled, sampling=sampling)["text"] == greedy["text"]
+
+
+def test_searching_on_never_finds_worse(bundled: httpx.Client) -> None:
+    first = segment_of(bundled, beam_size=4)["score"]
+    assert segment_of(bundled, beam_size=4, early_stop="bound")["score"] >= first - 1e-4
+    assert segment_of(bundled, beam_size=4, patience=3)["score"] >= first - 1e-4
+
+
+def test_scores_of_a_pair_are_those_of_its_own_translation(bundled: httpx.Client) -> None:
+    texts = [TEXT, "The water is cold.", "Nobody knows \u4f60\u597d \U0001f600 here."]
+    own = [segment_of(bundled, text, token_scores=True) for text in texts]
+    translations = [translated(bundled, text)["text"] for text in texts]
+    answer = ask(bundled, "/v1/score", text=texts, translation=translations, token_scores=True)
+    assert len(answer["scores"]) == 3
+    for segment, score, translation in zip(own, answer["scores"], translations, strict=True):
+        assert [token["text"] for token in score["tokens"]] == [token["text"] for token in segment["tokens"]]
+        assert score["log_probability"] == pytest.approx(segment["log_probability"], abs=1e-3)
+        assert score["score"] == pytest.approx(segment["score"], abs=1e-3)
+        assert score["num_tokens"] == len(score["tokens"])
+        assert "".join(token["text"] or "" for token in score["tokens"]) == translation
+    assert answer["usage"]["target_tokens"] == sum(score["num_tokens"] for score in answer["scores"])
+
+
+def test_a_wrong_translation_scores_lower_where_it_is_wrong(bundled: httpx.Client) -> None:
+    right, wrong = " Das Wasser ist kalt. ", "Das Wasser ist blau."
+    answer = ask(
+        bundled,
+        "/v1/score",
+        text=["The water is cold."] * 2,
+        translation=[right, wrong],
+        token_scores=True,
+        num_alternatives=3,
+    )
+    good, bad = answer["scores"]
+    assert set(good) == {"log_probability", "score", "num_tokens", "tokens"}
+    assert bad["score"] < good["score"]
+    least = min(bad["tokens"], key=lambda token: token["log_probability"])
+    assert least["target"]["start"] == wrong.index(" blau")
+    assert " kalt" in [each["text"] for each in least["alternatives"]]
+    first = good["tokens"][0]["target"]
+    assert right[first["start"] : first["end"]] == "Das"
+
+
+def test_a_decomposed_translation_is_told_as_it_was_sent(bundled: httpx.Client) -> None:
+    translation = "Es ist spa\u0308t."
+    answer = ask(bundled, "/v1/score", text="It is late.", translation=translation, token_scores=True)
+    assert "".join(token["text"] or "" for token in answer["scores"][0]["tokens"]) == translation
