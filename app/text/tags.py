@@ -70,7 +70,7 @@ def partners(tags: Sequence[Tag]) -> dict[int, int]:
 
 @dataclass
 class _Element:
-    """Tags that stay together. A point has start == end; `items` are elements and tags without a partner."""
+    """Tags that stay together. `items`: elements, and tags without a partner."""
 
     start: int
     end: int
@@ -140,7 +140,7 @@ class _Placer:
             cut = self.aligned.cut(item.position, first, last)
             self._fill_zone(zone, first, cut)
             zone = []
-            self._write([item], item, cut)
+            self._write(item, cut)
             first = cut
         self._fill_zone(zone, first, last)
 
@@ -149,10 +149,11 @@ class _Placer:
         taken: list[tuple[int, int, int]] = []  # first word, gap behind the last, index of the element
         points: list[int] = []
         for index, element in enumerate(elements):
-            run = self._run(element, first, last, taken) if element.end > element.start else None
+            has_words = bool(self.source[element.start : element.end].strip())
+            run = self._run(element, first, last, taken) if has_words else None
             if run is None:
                 points.append(index)
-                self.is_sure = self.is_sure and element.end == element.start
+                self.is_sure = self.is_sure and not has_words
             else:
                 taken.append((*run, index))
         runs = sorted(taken)
@@ -193,29 +194,29 @@ class _Placer:
 
     def _place(self, element: _Element, start: int, end: int) -> None:
         if start == end:
-            tags = list(element.tags())
-            self._write(tags, Tag(element.start, "", TagKind.POINT), start)
+            for tag in element.tags():
+                self._write(tag, start)
             return
         if element.open is not None:
-            self._write([element.open], element.open, start)
+            self._write(element.open, start)
         self.fill(element.items, start, end)
         if element.close is not None:
-            self._write([element.close], element.close, end)
+            self._write(element.close, end)
 
-    def _write(self, tags: Sequence[Tag], like: Tag, gap: int) -> None:
-        """Tags into a gap, on the side of the word that `like` touched in the source."""
+    def _write(self, tag: Tag, gap: int) -> None:
+        """A tag into a gap, on the side of the word that it touched in the source."""
         targets = self.aligned.words
         left = targets[gap - 1].end if gap > 0 else 0
         right = targets[gap].start if gap < len(targets) else len(self.target)
         sides = [
-            (_touches(self.source, like.position - 1), left),
-            (_touches(self.source, like.position), right),
+            (_touches(self.source, tag.position - 1), left),
+            (_touches(self.source, tag.position), right),
         ]
-        if like.kind is TagKind.OPEN:
+        if tag.kind is TagKind.OPEN:
             sides.reverse()
         position = next((place for touches, place in sides if touches), min(left + 1, right))
         position = max(position, self.placed[-1].position if self.placed else 0)
-        self.placed += (Tag(position, tag.markup, tag.kind, tag.name) for tag in tags)
+        self.placed.append(Tag(position, tag.markup, tag.kind, tag.name))
 
 
 def _touches(text: str, place: int) -> bool:

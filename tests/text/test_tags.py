@@ -129,7 +129,8 @@ def test_a_text_is_its_own_translation(parts: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize(
     "markup",
-    ["a <b>bold </b>word", "<b><x/>one</b> two", "one<x/> two <y/>three", "<b></b>one<i> two </i>three",
+    ["a <b>bold </b>word", "one<b> <x/></b>two",
+     "<b><x/>one</b> two", "one<x/> two <y/>three", "<b></b>one<i> two </i>three",
      "(<i>one</i>), <b>two</b>.", "<b><i>one</i> two</b>", "one <b>two</b><i>, three</i>"],
 )  # fmt: skip
 def test_spaces_beside_tags_stay_where_they_were(markup: str) -> None:
