@@ -74,7 +74,12 @@ class Difference:
     sentence: int
     beam_size: int
     score_gap: float
-    margin: float | None
+    margin: float | None = None
+
+    @property
+    def is_tie(self) -> bool:
+        """Of the scores, or of a decision within the search."""
+        return self.score_gap < TIE or (self.margin is not None and self.margin < TIE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Comparison:
         """As the command's exit code says."""
         if self.precision == "int8":
             return self.num_same == self.num_sentences
-        return all(one.score_gap < TIE or (one.margin or 0.0) < TIE for one in self.differences)
+        return all(one.is_tie for one in self.differences)
 
 
 class Decoding:
@@ -194,7 +199,7 @@ async def compare(runner: Runner, asked: Sequence[Asked], precision: Precision, 
         alone_s=round(alone_s, 1),
         company_s=round(time.monotonic() - started_at, 1),
         differences=tuple(
-            Difference(number, asked[number].beam_size, gaps[number], None)
+            Difference(number, asked[number].beam_size, gaps[number])
             for number, is_same in enumerate(is_same_ids)
             if not is_same
         ),

@@ -6,11 +6,21 @@ import asyncio
 
 import pytest
 
-from app.bundle import load_bundle
+from app.bundle import Precision, load_bundle
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
-from benchmarks.same_answer import BUNDLE, NUM_ROWS, Asked, Decoding, Found, decode_alone, decode_in_company
+from benchmarks.same_answer import (
+    BUNDLE,
+    NUM_ROWS,
+    Asked,
+    Comparison,
+    Decoding,
+    Difference,
+    Found,
+    decode_alone,
+    decode_in_company,
+)
 
 SENTENCES = (
     "Yes.",
@@ -66,3 +76,42 @@ def test_int8_hypotheses_and_scores_in_company(
     assert most_running > max(one.beam_size for one in asked)
     assert company == alone
     assert len({found[0].ids for found in alone}) == len(SENTENCES)
+
+
+def test_strangers_leave(runner: Runner, asked: list[Asked]) -> None:
+    async def decode() -> int:
+        async with Decoding(runner) as decoding:
+            await decoding.visit(asked[0], stay_s=0.0)
+            return decoding.num_cancelled
+
+    assert asyncio.run(decode()) == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "num_same", "differences", "has_passed"),
+    [
+        ("int8", 9, (), True),
+        ("int8", 8, (), False),
+        ("fp32", 8, (), True),
+        ("fp32", 8, (Difference(3, 4, score_gap=2e-6),), True),
+        ("fp32", 8, (Difference(3, 4, score_gap=2e-3),), False),
+        ("fp32", 8, (Difference(3, 4, score_gap=2e-3, margin=2e-6),), True),
+        ("fp32", 8, (Difference(3, 4, score_gap=2e-3, margin=2e-4), Difference(4, 4, 0.0)), False),
+    ],
+)
+def test_what_passes(
+    precision: Precision, num_same: int, differences: tuple[Difference, ...], has_passed: bool
+) -> None:
+    found = Comparison(
+        precision=precision,
+        num_sentences=9,
+        num_same_ids=9 - len(differences),
+        num_same=num_same,
+        score_gap=0.0,
+        num_cancelled=0,
+        most_running=0,
+        alone_s=0.0,
+        company_s=0.0,
+        differences=differences,
+    )
+    assert found.has_passed is has_passed
