@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,14 @@ import numpy as np
 import pytest
 
 from app.errors import BundleError
-from app.runtime import cuda_memory
+from app.runtime import cuda_memory, cuda_runner
 from app.runtime.cuda_runner import CudaRunner, bucket_of, buckets, load_cuda_runner
 from app.runtime.interface import Int32s, StepInput
 from app.runtime.ort_runner import OrtRunner
-from app.runtime.session import SessionOptions, _session_options
+from app.runtime.session import Session, SessionOptions, _session_options
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, random_model
-from tests.runtime.host_cuda import RecordingSession, load_both, one_variant
+from tests.runtime.host_cuda import STREAM, RecordingSession, host_cuda, load_both, one_variant
 
 NUM_ROWS = 12
 Both = tuple[OrtRunner, CudaRunner, RecordingSession]
@@ -160,7 +162,7 @@ def test_caches_are_updated_in_place(both: Both) -> None:
 
 def test_padding_touches_no_row_that_is_asked_for(both: Both) -> None:
     """Rows 0..4 go on as if they had been alone, whatever stands in the rows that pad them."""
-    _, runner, _ = both
+    _, runner, decoder = both
     sources = random_sources(8, 5)
     runner.encode(sources, list(range(5)))
     expected = follow(runner, 5)
@@ -168,6 +170,10 @@ def test_padding_touches_no_row_that_is_asked_for(both: Both) -> None:
     follow(runner, NUM_ROWS)
     runner.encode(sources, list(range(5)))
     np.testing.assert_array_equal(follow(runner, 5), expected)
+    for name in ("ids", "positions", "last_source_positions"):
+        values = (ctypes.c_int32 * 8).from_address(decoder.runs[-1][1][name])
+        assert any(values[:5]) or name == "last_source_positions"
+        assert not any(values[5:])
 
 
 def follow(runner: CudaRunner, num_rows: int) -> np.ndarray[Any, Any]:
@@ -183,6 +189,32 @@ def test_a_node_on_the_cpu_stops_the_start() -> None:
     """ONNX Runtime refuses a session with such a node where this is set."""
     found = _session_options(SessionOptions("cuda", num_threads=1))
     assert found.get_session_config_entry("session.disable_cpu_ep_fallback") == "1"
+
+
+def test_both_graphs_run_on_our_stream_and_the_decoder_is_captured(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, dict[str, str]] = {}
+
+    def load_on_cpu(bundle: Any, spec: Any, options: SessionOptions) -> Session:
+        assert options.device == "cuda"
+        given[spec.file] = dict(options.provider)
+        return Session(bundle, spec, SessionOptions("cpu", num_threads=1))
+
+    monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
+    monkeypatch.setattr(cuda_runner, "Session", load_on_cpu)
+    bundle = one_variant(random_model(max_length=8), "fp16", tmp_path)
+    for has_graphs in (True, False):
+        with caplog.at_level(logging.INFO):
+            load_cuda_runner(
+                bundle, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
+            )
+        common = {"user_compute_stream": str(STREAM), "sdpa_kernel": "531"}
+        assert given["fp16/encoder.onnx"] == common
+        assert given["fp16/decoder.onnx"] == common | ({"enable_cuda_graph": "1"} if has_graphs else {})
+        assert (
+            f"CUDA graphs {'on' if has_graphs else 'off'}, rows in buckets of 1, 2, 4, 8, 12;" in caplog.text
+        )
 
 
 def test_without_cuda_the_load_says_so(both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
