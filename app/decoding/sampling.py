@@ -18,10 +18,8 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
     if sampling.top_k or sampling.top_p < 1.0:
         weights = cut(weights, sampling)
     reached = np.cumsum(weights, dtype=np.float64)
-    aim = generator.random() * reached[-1]
-    # A product that is rounded up to the whole sum is the last subword's that has a weight.
-    found, last = np.searchsorted(reached, aim, side="right"), np.searchsorted(reached, reached[-1])
-    return int(min(found, last))
+    aim = generator.random() * reached[-1]  # below the sum even when rounded: random() is at most 1 - 2^-53
+    return int(np.searchsorted(reached, aim, side="right"))
 
 
 def cut(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]:

@@ -7,7 +7,8 @@ rows wait at most that long for newcomers.
 
 How long a sentence can wait, failed forwards aside: with R rows, beams of at most B and targets of at
 most T subwords, at least floor(R / B) sentences are admitted in every T + 1 steps (or all that wait), but one
-a step where the encoding budget allows no more. `FairQueue` bounds how many are admitted before it: with
+a step where the encoding budget allows no more; a sentence that the loop guard begins again counts its steps
+twice. `FairQueue` bounds how many are admitted before it: with
 W of them, it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward nobody knows which row broke it, and all rows' caches are lost. Everyone on

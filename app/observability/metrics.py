@@ -51,6 +51,8 @@ class StepFacts(Protocol):
     @property
     def num_retried(self) -> int: ...  # noqa: D102
     @property
+    def num_looped(self) -> int: ...  # noqa: D102
+    @property
     def encode_time_s(self) -> float: ...  # noqa: D102
     @property
     def decode_time_s(self) -> float: ...  # noqa: D102
@@ -185,6 +187,7 @@ class Metrics:
                 ("failed", step.num_failed),
                 ("expired", step.num_expired),
                 ("retried", step.num_retried),
+                ("looped", step.num_looped),
             ):
                 self.ended.labels(outcome).inc(count)
             self.waiting.set(step.num_waiting)

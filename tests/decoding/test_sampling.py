@@ -71,8 +71,9 @@ def test_the_ends_of_the_unit_interval(value: float) -> None:
         def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
             return value
 
-    drawn = draw(scores(), Sampling(), Fixed(np.random.PCG64(0)))
-    assert drawn == (9 if value else 0)
+    impossible = np.full(1, -np.inf, np.float32)
+    row = np.concatenate([impossible, scores(), impossible])
+    assert draw(row, Sampling(), Fixed(np.random.PCG64(0))) == (10 if value else 1)
 
 
 def options(seed: int) -> DecodingOptions:

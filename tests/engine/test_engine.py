@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,9 @@ def test_answers() -> None:
         ([5, EOS], DecodingOptions(max_target_length=5, alpha=float("nan")), "alpha"),
         ([5, EOS], DecodingOptions(max_target_length=5, alpha=1e300), "alpha"),
         ([5, EOS], DecodingOptions(max_target_length=5, alpha=-0.1), "alpha"),
+        ([5, EOS], DecodingOptions(max_target_length=5, target_prefix=(LIMITS.vocab_size,)), "target_prefix"),
+        ([5, EOS], DecodingOptions(max_target_length=5, min_target_ratio=6.0), "min_target_ratio"),
+        ([5, EOS], DecodingOptions(max_target_length=5, alignment=True), "alignment"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_kept_for_it(
@@ -129,6 +133,24 @@ def test_what_does_not_fit_is_refused_before_anything_is_kept_for_it(
             assert caught.value.field == field
             assert (await submit(engine, [5, EOS])).num_steps > 0
         assert runner.encoded == [(5, EOS)]
+
+    asyncio.run(scenario())
+
+
+def test_a_ratio_counts_the_source_without_its_end_token() -> None:
+    async def scenario() -> None:
+        async with running(FakeRunner(eos_bonus=-30.0)) as engine:
+            result = await submit(engine, [5, 6, 7, 8, EOS], replace(NARROW, max_target_ratio=1.5))
+            assert len(result.hypotheses[0].ids) == 6
+
+    asyncio.run(scenario())
+
+
+def test_a_search_knows_its_source() -> None:
+    async def scenario() -> None:
+        async with running(FakeRunner(replace(LIMITS, has_alignment=True))) as engine:
+            result = await submit(engine, [5, 6, EOS], replace(NARROW, alignment=True))
+            assert {len(row) for row in result.hypotheses[0].alignment} == {3}
 
     asyncio.run(scenario())
 

@@ -21,6 +21,7 @@ STEP = StepStats(
     num_failed=1,
     num_expired=1,
     num_retried=0,
+    num_looped=1,
     encode_time_s=0.01,
     decode_time_s=0.02,
     step_time_s=0.035,
@@ -41,6 +42,7 @@ def test_steps_are_counted() -> None:
     assert value(metrics, "transduce_batch_size_sum") == 8
     assert value(metrics, "transduce_rows_total", use="idle") == 6
     assert value(metrics, "transduce_engine_sentences_total", outcome="finished") == 4
+    assert value(metrics, "transduce_engine_sentences_total", outcome="looped") == 2
     assert value(metrics, "transduce_waiting_sentences") == 4
 
 
