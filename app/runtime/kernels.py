@@ -21,6 +21,11 @@ def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard
     return "standard" if problem else "native"
 
 
+def usable_kernels(variant: Variant) -> tuple[Kernels, ...]:
+    """All that a variant's graphs can run on here; `auto` takes the last."""
+    return ("standard",) if _problem_with_native(variant) else ("standard", "native")
+
+
 def _problem_with_native(variant: Variant) -> str:
     """Why the native kernels cannot be used here; empty where they can."""
     if variant.native is None:
