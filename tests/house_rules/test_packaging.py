@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +53,20 @@ def test_the_wheel_holds_every_file_of_a_package(wheel_names: set[str], package:
 
 def test_the_servers_pages_travel(wheel_names: set[str]) -> None:
     assert PAGE in wheel_names
+
+
+def test_the_wheel_holds_the_native_operators(wheel_names: set[str]) -> None:
+    """They are optional where there is no compiler; where there is one, that they do not build is an error."""
+    if shutil.which("g++") is None or platform.machine() != "x86_64":
+        pytest.skip("no compiler for them here")
+    assert [name for name in wheel_names if re.fullmatch(r"app/runtime/native/_kernels\..*so", name)]
+
+
+def test_every_source_of_the_native_operators_is_compiled() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    (extension,) = setuptools["ext-modules"]
+    found = sorted(path.as_posix() for path in project_files() if path.suffix == ".cpp")
+    assert sorted(extension["sources"]) == found
 
 
 def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
