@@ -234,12 +234,12 @@ def test_a_prefix_begins_each_text_and_what_is_suppressed_counts_everywhere(toke
         bench = Bench(tokenizer)
         texts = (TEXT, "Anna draws.")
         task = await bench.started(
-            4, texts=texts, suppress=("Fluss", "den alten Baum"), target_prefixes=("", " mein Bruder ")
+            4, texts=texts, suppress=("Fluss", "den alten Baum"), target_prefixes=(" mein Bruder ", "")
         )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         prefix = tokenizer.encode_target("mein Bruder")[:-1]
-        assert [options.target_prefix for _, options in bench.engine.asked] == [(), (), (), prefix]
+        assert [options.target_prefix for _, options in bench.engine.asked] == [prefix, (), (), ()]
         runs = tuple(tokenizer.encode_target(phrase)[:-1] for phrase in ("Fluss", "den alten Baum"))
         assert all(runs)
         assert all(options.suppress_sequences == runs for _, options in bench.engine.asked)

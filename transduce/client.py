@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -43,11 +44,18 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """What is asked of the server for every text. `beam_size` None takes the server's default."""
+    """What is asked of the server for every text.
+
+    Attributes:
+        source, target: languages.
+        options: decoding options as the server names them; those that are missing are left to it.
+        target_prefix: what each translation begins with; empty leaves it free.
+    """
 
     source: str
     target: str
-    beam_size: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target_prefix: str = ""
 
 
 class TranslationClient:
@@ -80,22 +88,22 @@ class TranslationClient:
         """Close the connection."""
         self._http.close()
 
-    def translate(self, texts: list[str], options: TranslateOptions) -> list[str]:
-        """The translations of `texts`, one for each, in order.
+    def translate(self, texts: list[str], options: TranslateOptions) -> list[dict[str, Any]]:
+        """The translations of `texts`, one for each, in order, as the server tells them: `text` and more.
 
         Raises:
             CommandError: the server cannot be reached, refuses, or answers what nobody asked for.
         """
-        body: dict[str, Any] = {"text": texts, "source": options.source, "target": options.target}
-        if options.beam_size is not None:
-            body["beam_size"] = options.beam_size
+        body = {"text": texts, "source": options.source, "target": options.target, **options.options}
+        if options.target_prefix:
+            body["target_prefix"] = [options.target_prefix] * len(texts)
         response = self._post_patiently(body)
         if response.status_code in TOO_LARGE_OR_SLOW and len(texts) > 1:
             half = len(texts) // 2
             return self.translate(texts[:half], options) + self.translate(texts[half:], options)
         if response.status_code != httpx.codes.OK:
             raise CommandError(f"the server answered {response.status_code}: {error_message(response)}")
-        return translated_texts(response, num_texts=len(texts))
+        return translations(response, num_texts=len(texts))
 
     def _post_patiently(self, body: dict[str, Any]) -> httpx.Response:
         """Post `body`, again after each wait that the server asks for, until `max_wait_s` is used up."""
@@ -161,16 +169,17 @@ def error_message(response: httpx.Response) -> str:
     return " ".join(text.split())[:MAX_ERROR_CHARACTERS] or response.reason_phrase
 
 
-def translated_texts(response: httpx.Response, *, num_texts: int) -> list[str]:
+def translations(response: httpx.Response, *, num_texts: int) -> list[dict[str, Any]]:
     """The translations in a good answer.
 
     Raises:
         CommandError: it is not JSON, or does not hold one text for each that was sent.
     """
     try:
-        texts = [translation["text"] for translation in response.json()["translations"]]
+        found = list(response.json()["translations"])
+        texts = [translation["text"] for translation in found]
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"the answer is not a translation ({type(error).__name__})") from error
     if len(texts) != num_texts or not all(isinstance(text, str) for text in texts):
         raise CommandError(f"the answer holds {len(texts)} translations of {num_texts} texts")
-    return texts
+    return found

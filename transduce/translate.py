@@ -7,6 +7,7 @@ lines and spaces at either end stay as they are, and a last line without an endi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -15,10 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from tqdm import tqdm
 
+from transduce.arguments import add_decoding_arguments, decoding_options, positive
 from transduce.client import ClientOptions, TranslateOptions, TranslationClient
 from transduce.errors import CommandError
 
@@ -32,6 +34,9 @@ BYTE_ORDER_MARK = "\ufeff"
 # The end of a sentence with the space behind it, and any space: where a line that is too long may be cut.
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
 SPACE = re.compile(r"\s+")
+
+# A text's translation as the server tells it: `text` and what else was asked for.
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,6 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--source", required=True, help="language of the text, such as en")
     parser.add_argument("--target", required=True, help="language to translate into, such as de")
-    parser.add_argument("--beam-size", type=positive, metavar="N", help="default: the server's")
     parser.add_argument(
         "--batch-size",
         type=batch_size,
@@ -89,6 +93,7 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds to keep trying when the server is overloaded or loading (default: %(default)g)",
     )
+    add_decoding_arguments(parser)
 
 
 def run_translate(args: argparse.Namespace) -> int:
@@ -98,7 +103,13 @@ def run_translate(args: argparse.Namespace) -> int:
         CommandError: the input is not UTF-8, or the server fails as `TranslationClient.translate` says.
         OSError: the file cannot be read.
     """
-    options = TranslateOptions(source=args.source, target=args.target, beam_size=args.beam_size)
+    options = TranslateOptions(
+        source=args.source,
+        target=args.target,
+        options=decoding_options(args),
+        target_prefix=args.target_prefix or "",
+    )
+    written = json_line if args.json else translated_line
     client_options = ClientOptions(
         url=args.url,
         api_key=find_api_key(args.api_key_file),
@@ -113,9 +124,9 @@ def run_translate(args: argparse.Namespace) -> int:
         is_typed = args.file is None and sys.stdin.isatty()
         for batch in batches(read_lines(source), max_lines=1 if is_typed else args.batch_size):
             texts = [piece for line in batch for piece in line.pieces]
-            answers = (text for request in requests(texts) for text in client.translate(request, options))
+            answers = (each for request in requests(texts) for each in client.translate(request, options))
             for line in batch:
-                sys.stdout.buffer.write(translated_line(line, answers).encode("utf-8", "replace"))
+                sys.stdout.buffer.write(written(line, answers).encode("utf-8", "replace"))
                 progress.update(line.num_bytes)
             sys.stdout.buffer.flush()
     return 0
@@ -186,10 +197,15 @@ def requests(texts: Iterable[str]) -> Iterator[list[str]]:
         yield request
 
 
-def translated_line(line: Line, answers: Iterator[str]) -> str:
-    """`line` with its pieces replaced by the next of `answers`, still one line."""
-    translated = "".join(next(answers) for _ in line.pieces)
+def translated_line(line: Line, answers: Iterator[Answer]) -> str:
+    """`line` with its pieces replaced by the texts of the next of `answers`, still one line."""
+    translated = "".join(next(answers)["text"] for _ in line.pieces)
     return line.before + translated.replace("\n", " ") + line.after
+
+
+def json_line(line: Line, answers: Iterator[Answer]) -> str:
+    """What the server tells of the line's pieces, as one line of JSON: an array, empty for a blank line."""
+    return json.dumps([next(answers) for _ in line.pieces], ensure_ascii=False) + "\n"
 
 
 def progress_bar(file: Path | None) -> tqdm[NoReturn]:
@@ -215,17 +231,6 @@ def find_api_key(path: Path | None) -> str | None:
     if not key or not key.isascii() or not key.isprintable():
         raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} holds no API key of printable ASCII")
     return key
-
-
-def positive(text: str) -> int:
-    """A whole number from 1.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not.
-    """
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
 
 
 def batch_size(text: str) -> int:

@@ -81,6 +81,81 @@ def test_what_is_sent(server: ScriptedServer, tmp_path: Path) -> None:
     assert server.headers[1]["authorization"] == "Bearer secret"
 
 
+def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp_path: Path) -> None:
+    options = (
+        "--beam-size 3 --patience 1.5 --early-stop bound --length-penalty power:0.5 --coverage-penalty 0.2 "
+        "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
+        "--no-repeat-ngram-size 3 --repetition-penalty 1.2 --temperature 0.7 --top-k 5 --top-p 0.9 --seed 0 "
+        "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 --num-alternatives 4 "
+        "--token-scores --alignment"
+    )
+    assert translate(server, written(tmp_path, b"one\ntwo\n"), *options.split()) == 0
+    assert server.requests == [
+        {
+            "text": ["one", "two"],
+            "source": "en",
+            "target": "de",
+            "beam_size": 3,
+            "patience": 1.5,
+            "early_stop": "bound",
+            "length_penalty": {"formula": "power", "alpha": 0.5},
+            "coverage_penalty": 0.2,
+            "min_target_length": 2,
+            "max_target_length": 9,
+            "min_target_ratio": 0.5,
+            "max_target_ratio": 2.0,
+            "no_repeat_ngram_size": 3,
+            "repetition_penalty": 1.2,
+            "sampling": {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "seed": 0},
+            "loop_guard": True,
+            "suppress": ["nie", "nimmer"],
+            "target_prefix": ["Heute", "Heute"],
+            "num_hypotheses": 2,
+            "num_alternatives": 4,
+            "token_scores": True,
+            "alignment": True,
+        }
+    ]
+
+
+def test_all_that_the_server_tells_is_written_as_json(
+    server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    told = [
+        {"text": "eins", "segments": [{"score": -0.5}]},
+        {"text": "zw\u00f6lf\nzw\u00f6lf", "segments": []},
+    ]
+    server.answers.append(Answer(200, json.dumps({"translations": told}).encode()))
+    assert translate(server, written(tmp_path, b"one\n\n twelve"), "--json", "--length-penalty", "1") == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert [json.loads(line) for line in lines] == [[told[0]], [], [told[1]]]
+    assert server.requests[0]["length_penalty"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "option", ["--num-hypotheses=2", "--num-alternatives=1", "--token-scores", "--alignment"]
+)
+def test_what_a_line_of_text_cannot_show_needs_json(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert translate(server, written(tmp_path, b"one\n"), option) == 2
+    assert f"{option.partition('=')[0]} needs --json" in capsys.readouterr().err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--patience=nan", "--patience=much", "--length-penalty=wu:", "--length-penalty=wu:inf", "--early-stop=late",
+        "--top-k=1.5", "--beam-size=0", "--temperature=inf",
+    ],
+)  # fmt: skip
+def test_a_value_that_is_none(server: ScriptedServer, tmp_path: Path, option: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        translate(server, written(tmp_path, b"one\n"), option)
+    assert stopped.value.code == 2
+
+
 def test_the_environment_names_server_and_key(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +329,7 @@ def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
 
 def test_a_translation_never_adds_a_line() -> None:
     (line,) = read_lines(io.BytesIO(b" one\r\n"))
-    assert translated_line(line, iter(["eins\nzwei"])) == " eins zwei\r\n"
+    assert translated_line(line, iter([{"text": "eins\nzwei"}])) == " eins zwei\r\n"
 
 
 @given(st.text(alphabet="ab .!?\u3002\u2028", max_size=60), st.integers(1, 12))
