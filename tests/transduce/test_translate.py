@@ -86,8 +86,8 @@ def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp
         "--beam-size 3 --patience 1.5 --early-stop bound --length-penalty power:0.5 --coverage-penalty 0.2 "
         "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
         "--no-repeat-ngram-size 3 --repetition-penalty 1.2 --temperature 0.7 --top-k 5 --top-p 0.9 --seed 0 "
-        "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 --num-alternatives 4 "
-        "--token-scores --alignment"
+        "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 "
+        "--num-alternatives 4 --token-scores --alignment"
     )
     assert translate(server, written(tmp_path, b"one\ntwo\n"), *options.split()) == 0
     assert server.requests == [
