@@ -1,0 +1,82 @@
+"""The language of a text, of those that are served; text without letters has none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text.detection import LanguageDetector, is_in_target
+
+ENGLISH = "The children were playing in the garden when it began to rain."
+GERMAN = "Die Kinder spielten im Garten, als es zu regnen begann."
+FRENCH = "Les enfants jouaient dans le jardin quand il a commenc\u00e9 \u00e0 pleuvoir."
+
+
+@pytest.fixture(scope="module")
+def detector() -> LanguageDetector:
+    return LanguageDetector(["de", "en", "fr", "pt-BR", "xx"])
+
+
+@pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (GERMAN, "de"), (FRENCH, "fr")])
+def test_sentences_are_told_apart(detector: LanguageDetector, text: str, language: str) -> None:
+    for written in (text, text.upper(), f"https://example.org/the/children {text} \U0001f600"):
+        found = detector.detect(written, ["de", "en", "fr"])
+        assert found[0][0] == language
+        assert found[0][1] > 0.9
+        assert [code for code, _ in found[1:]] != []
+        assert sum(confidence for _, confidence in found) == pytest.approx(1.0, abs=1e-3)
+        assert found == sorted(found, key=lambda entry: -entry[1])
+
+
+def test_only_what_is_allowed_is_found(detector: LanguageDetector) -> None:
+    assert detector.detect(FRENCH, ["de"]) == [("de", 1.0)]
+    assert {code for code, _ in detector.detect(FRENCH, ["de", "en"])} == {"de", "en"}
+    assert detector.detect(FRENCH, ["de", "en", "fr"])[0][0] == "fr"
+
+
+def test_a_code_with_a_region_is_given_back_as_it_was(detector: LanguageDetector) -> None:
+    assert detector.detect("As crian\u00e7as brincavam no jardim.", ["de", "pt-BR"])[0][0] == "pt-BR"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n", "\U0001f600\u2764\ufe0f", "12:30, 3.5 %", "https://example.org/a", "{name} %s"]
+)
+def test_what_has_no_letters_has_no_language(detector: LanguageDetector, text: str) -> None:
+    assert detector.detect(text, ["de", "en"]) == []
+
+
+def test_a_language_that_nobody_knows_is_not_found(detector: LanguageDetector) -> None:
+    assert detector.detect(ENGLISH, ["xx"]) == []
+    assert [code for code, _ in detector.detect(ENGLISH, ["xx", "de"])] == ["de"]
+
+
+@given(text=st.text(max_size=50))
+def test_any_text_is_taken(detector: LanguageDetector, text: str) -> None:
+    for code, confidence in detector.detect(text, ["de", "en"]):
+        assert code in {"de", "en"}
+        assert 0 <= confidence <= 1.001
+
+
+def test_the_end_of_a_long_text_is_not_read(detector: LanguageDetector) -> None:
+    long = ENGLISH + " " + "Garten " * 100_000
+    assert detector.detect(long, ["de", "en"]) == detector.detect(long[:1000], ["de", "en"])
+
+
+def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detector: LanguageDetector) -> None:
+    def is_kept(text: str, target: str = "de") -> bool:
+        return is_in_target(text, target, detector.detect(text, ["de", "en"]))
+
+    assert is_kept(GERMAN)
+    assert not is_kept(ENGLISH)
+    assert is_kept(ENGLISH, "en")
+    assert not is_kept("Gift")
+    assert not is_kept("Die Kinder")
+    assert not is_kept("\U0001f600")
+
+
+@pytest.mark.parametrize(
+    ("letters", "confidence", "expected"), [(20, 0.95, True), (19, 1.0, False), (20, 0.94, False)]
+)
+def test_where_the_rule_begins(letters: int, confidence: float, expected: bool) -> None:
+    assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
