@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +51,7 @@ class NativeRunner:
         """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
-        self._limits = replace(limits, has_alignment=False)  # these graphs have no output for it
+        self._limits = limits
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (int(axis) if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.

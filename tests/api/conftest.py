@@ -58,10 +58,3 @@ def bundled() -> Iterator[httpx.Client]:
     command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
     with ServerProcess(command, settings) as process, process.ready().client() as client:
         yield client
-
-
-def needs_alignment(client: httpx.Client) -> None:
-    """Skip a test where the server's graphs do not give their alignment."""
-    (model,) = client.get("/v1/models").json()["models"]
-    if not model["alignment"]:
-        pytest.skip("the bundled graphs were exported before they gave their alignment")

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import needs_alignment
 from tests.api.server_process import ROOT
 
 DOCUMENT = (ROOT / "docs" / "http-api.md").read_text("utf-8")
@@ -65,9 +64,6 @@ def test_every_block_is_an_example_and_every_answer_has_a_command() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.path} {example.content}"[:60])
 def test_an_example(bundled: httpx.Client, example: Example) -> None:
-    asks_for_alignment = '"alignment": true' in (example.content or "")
-    if asks_for_alignment:
-        needs_alignment(bundled)
     content = None if example.content is None else example.content.encode()
     found = bundled.request(
         "POST" if content else "GET", example.path, content=content, headers=example.headers

@@ -9,8 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import needs_alignment
-
 TEXT = "Could you bring two chairs into the kitchen, please?"
 SEVERAL = "The old bridge was closed in 1987. Nobody uses it \U0001f600 today.\n\nWhy?"
 
@@ -91,7 +89,6 @@ def test_alternatives_are_the_most_probable_in_each_place(bundled: httpx.Client)
 
 
 def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
-    needs_alignment(bundled)
     segments = translated(bundled, SEVERAL, alignment=True)["segments"]
     found = {}
     for segment in segments:
@@ -109,7 +106,6 @@ def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
 
 
 def test_coverage_counts(bundled: httpx.Client) -> None:
-    needs_alignment(bundled)
     plain, covered = (
         segment_of(bundled, beam_size=4, coverage_penalty=beta, token_scores=True) for beta in (0, 2.5)
     )
