@@ -19,8 +19,15 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bundle"
 
 
-@pytest.fixture(scope="module", params=["fp32", "int8"])
+@pytest.fixture(scope="module", params=["fp32-standard", "int8-standard", "int8-auto"])
 def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    settings: dict[str, object] = {"bundle": tiny_bundle, "precision": request.param, "num_threads": 1}
+    """Of ONNX Runtime's own operators, and of those that a server takes here."""
+    precision, kernels = request.param.split("-")
+    settings: dict[str, object] = {
+        "bundle": tiny_bundle,
+        "precision": precision,
+        "kernels": kernels,
+        "num_threads": 1,
+    }
     with ServerProcess(SERVE, settings) as process:
         yield process.ready()

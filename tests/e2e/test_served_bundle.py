@@ -13,6 +13,7 @@ import pytest
 
 from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer
+from export.verify import MAX_NATIVE_DIFFERENT
 from tests.api.server_process import ServerProcess
 from tests.e2e.conftest import SERVE
 
@@ -23,21 +24,26 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
     return answer.json()
 
 
-def test_golden_sentences_over_http(server: ServerProcess, tiny_bundle: Path) -> None:
+def test_golden_sentences_over_http(
+    server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
+) -> None:
+    """Exactly on the operators that they come from; native ones may differ where two subwords are close."""
     bundle = load_bundle(tiny_bundle)
     tokenizer = Tokenizer(bundle.file("target.spm"))
     longest = bundle.manifest.max_target_length - 1
     with server.client() as client:
         precision = client.get("/v1/models").json()["models"][0]["precision"]
-        checked = 0
+        checked, different = 0, 0
         for line in bundle.golden:
             answer = translated(client, line.source, beam_size=line.beam_size, max_target_length=longest)
             if len(answer["translations"][0]["segments"]) == 1:
                 carried = tokenizer.encode(line.source).carried
                 expected = tokenizer.decode(line.ids[precision], carried).text
-                assert answer["translations"][0]["text"] == expected
+                different += answer["translations"][0]["text"] != expected
                 checked += 1
     assert checked
+    is_standard = "standard" in request.node.name
+    assert different <= (0 if is_standard else MAX_NATIVE_DIFFERENT * checked)
 
 
 def test_alone_or_in_company(server: ServerProcess) -> None:
