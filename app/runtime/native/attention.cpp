@@ -1,10 +1,16 @@
 #include "attention.h"
 
+#include <utility>
+
 namespace transduce {
 namespace {
 
-// Columns whose dot products are taken together.
+// Columns whose dot products are taken together, and whose values are added together: all heads of some columns,
+// then all heads of the next, so that a cache is read from its first byte to its last.
 constexpr int TOGETHER = 4;
+// Bytes ahead of the columns in use that are asked for.
+constexpr size_t AHEAD = 4096;
+constexpr size_t LINE = 64;
 
 // The sums of four vectors.
 inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
@@ -15,27 +21,60 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// scores[c] = q . keys[c]. V: vectors of a head. Past the end the last column stands again.
-template <int V, class Element>
-inline void score(const float* q, const Columns<Element>& columns, float* scores) {
-    __m512 query[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) query[v] = load16(q + v * LANES);
-    for (int64_t begin = 0; begin < columns.count; begin += TOGETHER) {
-        __m512 sums[TOGETHER];
-#pragma GCC unroll 4
-        for (int i = 0; i < TOGETHER; ++i) {
-            int64_t column = begin + i < columns.count ? begin + i : columns.count - 1;
-            const Element* key = columns.keys + column * columns.stride;
-            const Element* value = columns.values + column * columns.stride;
-            _mm_prefetch(reinterpret_cast<const char*>(value), _MM_HINT_T0);
-            _mm_prefetch(reinterpret_cast<const char*>(value + V * LANES - 1), _MM_HINT_T0);
-            sums[i] = _mm512_mul_ps(query[0], load16(key));
-#pragma GCC unroll 8
-            for (int v = 1; v < V; ++v) sums[i] = _mm512_fmadd_ps(query[v], load16(key + v * LANES), sums[i]);
-        }
-        _mm_storeu_ps(scores + begin, sum_each(sums[0], sums[1], sums[2], sums[3]));
+// Asks for columns line by line, AHEAD of where they are used, first those of one cache, then of another. In this
+// order the processor's own prefetching follows; in the order of use, head by head, it does not.
+class Stream {
+public:
+    // width, stride: bytes of a column that are wanted, and from column to column. second may be nullptr.
+    Stream(const void* first, const void* second, int64_t count, size_t width, size_t stride)
+        : at_(static_cast<const char*>(first)),
+          then_(static_cast<const char*>(second)),
+          lines_(width / LINE),
+          gap_(stride - lines_ * LINE),
+          line_(lines_),
+          column_(count),
+          count_(count) {
+        for (size_t i = 0; i < AHEAD / LINE && at_; ++i) step();
     }
+    void ask(int lines) {
+        for (int i = 0; i < lines && at_; ++i) {
+            _mm_prefetch(at_, _MM_HINT_T0);
+            step();
+        }
+    }
+
+private:
+    void step() {
+        at_ += LINE;
+        if (--line_) return;
+        at_ += gap_;
+        line_ = lines_;
+        if (--column_) return;
+        at_ = std::exchange(then_, nullptr);
+        column_ = count_;
+    }
+
+    const char* at_;
+    const char* then_;
+    size_t lines_, gap_, line_;
+    int64_t column_, count_;
+};
+
+// scores[c] = q . keys[c] of one head for columns [begin, begin + TOGETHER); past the end the last one stands again.
+template <int V, class Element>
+inline void score(const float* q, const Element* keys, const Columns<Element>& columns, int64_t begin, float* scores) {
+    __m512 sums[TOGETHER];
+#pragma GCC unroll 4
+    for (int i = 0; i < TOGETHER; ++i) {
+        int64_t column = begin + i < columns.count ? begin + i : columns.count - 1;
+        const Element* key = keys + column * columns.stride;
+        sums[i] = _mm512_mul_ps(load16(q), load16(key));
+#pragma GCC unroll 8
+        for (int v = 1; v < V; ++v) {
+            sums[i] = _mm512_fmadd_ps(load16(q + v * LANES), load16(key + v * LANES), sums[i]);
+        }
+    }
+    _mm_storeu_ps(scores + begin, sum_each(sums[0], sums[1], sums[2], sums[3]));
 }
 
 // scores -> e^(scores - max), 0 past the end. Returns their sum.
@@ -55,38 +94,71 @@ inline float exponentiate(float* scores, int64_t count) {
     return _mm512_reduce_add_ps(sum);
 }
 
+// to += weights[c] * values[c] of one head for columns [begin, end).
 template <int V, class Element>
-float attend_vectors(const float* q, const Columns<Element>& columns, float* scores, float* to) {
-    score<V>(q, columns, scores);
-    float sum = exponentiate(scores, columns.count);
+inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t begin, int64_t end,
+                       float* to) {
     __m512 sums[V];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[v] = _mm512_setzero_ps();
-    for (int64_t column = 0; column < columns.count; ++column) {
-        __m512 weight = _mm512_set1_ps(scores[column]);
-        const Element* value = columns.values + column * columns.stride;
+    for (int v = 0; v < V; ++v) sums[v] = begin ? load16(to + v * LANES) : _mm512_setzero_ps();
+    for (int64_t column = begin; column < end; ++column) {
+        __m512 weight = _mm512_set1_ps(weights[column]);
+        const Element* value = values + column * stride;
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) sums[v] = _mm512_fmadd_ps(weight, load16(value + v * LANES), sums[v]);
     }
-    __m512 factor = _mm512_set1_ps(1.0f / sum);
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) store16(to + v * LANES, _mm512_mul_ps(sums[v], factor));
-    return sum;
+    for (int v = 0; v < V; ++v) store16(to + v * LANES, sums[v]);
+}
+
+template <int V, class Element>
+void attend_vectors(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each,
+                    float* sums, float* to) {
+    constexpr int dim = V * LANES;
+    constexpr int lines = TOGETHER * dim * int(sizeof(Element)) / int(LINE);
+    int64_t count = columns.count;
+    size_t width = query.num_heads * dim * sizeof(Element), stride = columns.stride * sizeof(Element);
+    Stream keys(columns.keys, columns.values, count, width, stride);
+    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
+        for (int head = 0; head < query.num_heads; ++head) {
+            keys.ask(lines);
+            score<V>(query.values + head * dim, columns.keys + head * dim, columns, begin, scores + head * scores_each);
+        }
+    }
+    for (int head = 0; head < query.num_heads; ++head) sums[head] = exponentiate(scores + head * scores_each, count);
+    Stream values(columns.values, columns.next, count, width, stride);
+    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
+        int64_t end = begin + TOGETHER < count ? begin + TOGETHER : count;
+        for (int head = 0; head < query.num_heads; ++head) {
+            values.ask(lines);
+            add_values<V>(columns.values + head * dim, columns.stride, scores + head * scores_each, begin, end,
+                          to + head * dim);
+        }
+    }
+    for (int head = 0; head < query.num_heads; ++head) {
+        __m512 factor = _mm512_set1_ps(1.0f / sums[head]);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) {
+            float* own = to + head * dim + v * LANES;
+            store16(own, _mm512_mul_ps(load16(own), factor));
+        }
+    }
 }
 
 }  // namespace
 
 template <class Element>
-float attend(int head_dim, const float* q, const Columns<Element>& columns, float* scores, float* to) {
-    using Attend = float (*)(const float*, const Columns<Element>&, float*, float*);
+void attend(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each, float* sums,
+            float* to) {
+    using Attend = void (*)(const Query&, const Columns<Element>&, float*, int64_t, float*, float*);
     static constexpr Attend BY_VECTORS[] = {attend_vectors<1, Element>, attend_vectors<2, Element>,
                                             attend_vectors<3, Element>, attend_vectors<4, Element>,
                                             attend_vectors<5, Element>, attend_vectors<6, Element>,
                                             attend_vectors<7, Element>, attend_vectors<8, Element>};
-    return BY_VECTORS[head_dim / LANES - 1](q, columns, scores, to);
+    BY_VECTORS[query.head_dim / LANES - 1](query, columns, scores, scores_each, sums, to);
 }
 
-template float attend(int, const float*, const Columns<float>&, float*, float*);
-template float attend(int, const float*, const Columns<Half>&, float*, float*);
+template void attend(const Query&, const Columns<float>&, float*, int64_t, float*, float*);
+template void attend(const Query&, const Columns<Half>&, float*, int64_t, float*, float*);
 
 }  // namespace transduce

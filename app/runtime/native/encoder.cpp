@@ -106,8 +106,9 @@ private:
                 const float* keys = qkv + chunks.firsts[run] * 3 * d + d + head * head_dim;
                 Columns<float> columns{keys, keys + d, 3 * d, chunks.lengths[run]};
                 for (int64_t row = chunks.starts[run]; row < chunks.starts[run] + chunks.counts[run]; ++row) {
-                    attend(int(head_dim), qkv + row * 3 * d + head * head_dim, columns, scores + chunk * scores_each,
-                           heads + row * d + head * head_dim);
+                    float sum;
+                    attend(Query{qkv + row * 3 * d + head * head_dim, 1, int(head_dim)}, columns,
+                           scores + chunk * scores_each, scores_each, &sum, heads + row * d + head * head_dim);
                 }
             }
         });

@@ -4,9 +4,6 @@
 namespace transduce {
 namespace {
 
-// Rows that go through both products before the next: (rows, d_ff) floats stay in the second-level cache.
-constexpr int64_t ROWS_TOGETHER = BLOCK_ROWS;
-
 enum class Activation { relu, gelu, silu };
 
 Activation activation_of(const std::string& name) {
@@ -47,10 +44,10 @@ public:
         int64_t d = inner_.inputs();
         Flow flow(call, d);
         auto total = call.output<float>(0, {flow.n, d}), normalised = call.output<float>(1, {flow.n, d});
-        for (int64_t begin = 0; begin < flow.n; begin += ROWS_TOGETHER) {
-            int64_t n = std::min(ROWS_TOGETHER, flow.n - begin), at = begin * d;
+        each_block(flow.n, inner_.row_nanoseconds() + outer_.row_nanoseconds(), [&](int64_t begin, int64_t n) {
+            int64_t at = begin * d;
             block(flow.residual + at, flow.given + at, n, total + at, normalised + at);
-        }
+        });
     }
 
 private:

@@ -5,8 +5,7 @@
 namespace transduce {
 namespace {
 
-// Bytes ahead of the weights in use that are asked for: what streams from the shared cache must be under way long
-// before. Measured, see docs/native-kernels.md.
+// Bytes ahead of the weights in use that a single pass asks for.
 constexpr size_t AHEAD = 4096;
 constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
 // Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
@@ -43,34 +42,11 @@ constexpr int VECTORS = PANEL / LANES;
 // Bytes of the packed weights that one step over DEPTH inputs reads, of either type.
 constexpr size_t STEP_BYTES = PANEL * 4;
 
-// Steps [0, steps) of R rows by one panel. The sums run over the inputs in order, whatever R is.
-// ahead: memory to ask for step by step, or nullptr.
-template <class Kind, int R>
-inline void steps_of(const typename Kind::Input* x, size_t stride, const char* weights, int steps, const char* ahead,
-                     typename Kind::Sum (&sums)[R][VECTORS]) {
-    for (int step = 0; step < steps; ++step) {
-        typename Kind::Sum w[VECTORS];
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * 64);
-        if (ahead) {
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; ++v) _mm_prefetch(ahead + v * 64, _MM_HINT_T0);
-            ahead += STEP_BYTES;
-        }
-#pragma GCC unroll 6
-        for (int r = 0; r < R; ++r) {
-            typename Kind::Sum input = Kind::spread(x + r * stride);
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
-        }
-        weights += STEP_BYTES;
-        x += Kind::DEPTH;
-    }
-}
-
-template <class Kind, int R>
-void tile(const void* values, size_t stride, const char* weights, int steps, const char* next, const int32_t* starts,
+// `steps` steps of R rows by one panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
+template <class Kind, int R, int L>
+void tile(const void* values, size_t stride, const char* weights, int steps, const Fetch& fetch, const int32_t* starts,
           int32_t* to) {
+    const char* ahead = fetch.from;
     auto x = static_cast<const typename Kind::Input*>(values);
     typename Kind::Sum sums[R][VECTORS];
 #pragma GCC unroll 6
@@ -78,12 +54,22 @@ void tile(const void* values, size_t stride, const char* weights, int steps, con
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts + v * LANES);
     }
-    if (next) {
-        int last = std::min<int>(steps, AHEAD / STEP_BYTES), most = steps - last;
-        steps_of<Kind, R>(x, stride, weights, most, weights + AHEAD, sums);
-        steps_of<Kind, R>(x + most * Kind::DEPTH, stride, weights + most * STEP_BYTES, last, next, sums);
-    } else {
-        steps_of<Kind, R>(x, stride, weights, steps, nullptr, sums);
+    for (int step = 0; step < steps; ++step) {
+        typename Kind::Sum w[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * 64);
+        if (L && step == fetch.turn) ahead = fetch.then;
+#pragma GCC unroll 4
+        for (int l = 0; l < L; ++l) _mm_prefetch(ahead + l * 64, L == VECTORS ? _MM_HINT_T0 : _MM_HINT_T1);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) {
+            typename Kind::Sum input = Kind::spread(x + r * stride);
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+        }
+        weights += STEP_BYTES;
+        ahead += L * 64;
+        x += Kind::DEPTH;
     }
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
@@ -92,10 +78,17 @@ void tile(const void* values, size_t stride, const char* weights, int steps, con
     }
 }
 
-using Tile = void (*)(const void*, size_t, const char*, int, const char*, const int32_t*, int32_t*);
-constexpr Tile INT8_TILES[] = {tile<Int8, 1>, tile<Int8, 2>, tile<Int8, 3>, tile<Int8, 4>, tile<Int8, 5>, tile<Int8, 6>};
-constexpr Tile FLOAT_TILES[] = {tile<Float, 1>, tile<Float, 2>, tile<Float, 3>,
-                                tile<Float, 4>, tile<Float, 5>, tile<Float, 6>};
+using Tile = void (*)(const void*, size_t, const char*, int, const Fetch&, const int32_t*, int32_t*);
+// By rows - 1.
+template <class Kind, int L>
+constexpr Tile TILES[] = {tile<Kind, 1, L>, tile<Kind, 2, L>, tile<Kind, 3, L>,
+                          tile<Kind, 4, L>, tile<Kind, 5, L>, tile<Kind, 6, L>};
+
+template <class Kind>
+Tile tile_of(int rows, int lines) {
+    const Tile* tiles = lines == 0 ? TILES<Kind, 0> : lines == 1 ? TILES<Kind, 1> : lines == 2 ? TILES<Kind, 2> : TILES<Kind, 4>;
+    return tiles[rows - 1];
+}
 
 }  // namespace
 
@@ -149,15 +142,28 @@ int64_t Linear::nanoseconds(int64_t n) const {
     return std::max(products / (is_int8_ ? INT8_PRODUCTS_A_NS : FLOAT_PRODUCTS_A_NS), n ? bytes / BYTES_A_NS : 0);
 }
 
-void Linear::sums(const Activations& x, int64_t begin, int count, int index, const char* next, void* to) const {
+Fetch Linear::fetch(int index, const char* next, int tile, int tiles) const {
+    // A single pass streams: what is asked for is used soon.
+    if (tiles == 1) {
+        int turn = int((panel_bytes() - std::min(panel_bytes(), AHEAD)) / STEP_BYTES);
+        return {panel(index) + AHEAD, VECTORS, next ? turn : -1, next};
+    }
+    if (!next) return {};
+    int lines = tiles < 4 ? 2 : 1;
+    if (tile >= VECTORS / lines) return {};
+    return {next + panel_bytes() / VECTORS * lines * tile, lines};
+}
+
+void Linear::sums(const Activations& x, int64_t begin, int count, int index, Fetch fetch, void* to) const {
     size_t stride = inputs_;
     auto out = static_cast<int32_t*>(to);
     if (is_int8_) {
         const void* rows = static_cast<const uint8_t*>(x.values) + begin * stride;
-        INT8_TILES[count - 1](rows, stride, panel(index), inputs_ / 4, next, starts_ + index * PANEL, out);
+        const int32_t* starts = starts_ + index * PANEL;
+        tile_of<Int8>(count, fetch.lines)(rows, stride, panel(index), inputs_ / 4, fetch, starts, out);
     } else {
         const void* rows = static_cast<const float*>(x.values) + begin * stride;
-        FLOAT_TILES[count - 1](rows, stride, panel(index), inputs_, next, nullptr, out);
+        tile_of<Float>(count, fetch.lines)(rows, stride, panel(index), inputs_, fetch, nullptr, out);
     }
 }
 

@@ -27,6 +27,15 @@ struct Activations {
     const float* magnitudes;
 };
 
+// Memory that a tile asks for on its way: `lines` cache lines a step, 0 where nothing is wanted, in order from `from`
+// on, and from step `turn` on in order from `then` on.
+struct Fetch {
+    const char* from = nullptr;
+    int lines = 0;
+    int turn = -1;
+    const char* then = nullptr;
+};
+
 // What a Linear is made of, as the graph holds it. Weights row-major: (inputs, outputs), or (outputs, inputs)
 // where `is_transposed`. scales, bias: (outputs,) or nullptr.
 struct LinearSource {
@@ -53,10 +62,12 @@ public:
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
     // What n rows cost one thread, roughly.
     int64_t nanoseconds(int64_t n) const;
+    // What each of many rows costs.
+    int64_t row_nanoseconds() const { return nanoseconds(1024) / 1024; }
 
     // (rows, PANEL) sums of rows [begin, begin + count), count <= TILE_ROWS, with the columns of a panel: int32 or
-    // float by the weights' type. next: the panel whose memory is asked for on the way, or nullptr.
-    void sums(const Activations& x, int64_t begin, int count, int panel, const char* next, void* to) const;
+    // float by the weights' type.
+    void sums(const Activations& x, int64_t begin, int count, int panel, Fetch fetch, void* to) const;
 
     // One row's 16 products from column 16 * vector of the panel, scale and bias included. sums: of that row.
     __m512 finish(const void* sums, int panel, int vector, float magnitude) const {
@@ -67,6 +78,9 @@ public:
         __m512 relative = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(magnitude));
         return _mm512_fmadd_ps(relative, load16(scales_ + column), bias);
     }
+
+    // What tile `tile` of `tiles` over a panel asks for: the next panel, in parts.
+    Fetch fetch(int panel, const char* next, int tile, int tiles) const;
 
     const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }
 
@@ -105,7 +119,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
             const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;
             for (int tile = 0; tile < tiles; ++tile) {
                 int64_t from = begin + (end - begin) * tile / tiles, to = begin + (end - begin) * (tile + 1) / tiles;
-                linear.sums(x, from, int(to - from), panel, tile ? nullptr : memory, sums);
+                linear.sums(x, from, int(to - from), panel, linear.fetch(panel, memory, tile, tiles), sums);
                 for (int64_t row = from; row < to; ++row) {
                     const int32_t* own = sums + (row - from) * PANEL;
                     float magnitude = linear.is_int8() ? x.magnitudes[row] : 0;

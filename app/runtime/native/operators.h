@@ -22,6 +22,14 @@ struct Flow {
     int64_t n;
 
     Flow(const Call& call, int64_t width);
+    // Rows [begin, begin + count).
+    Flow rows(int64_t begin, int64_t count, int64_t width) const {
+        Flow part = *this;
+        part.residual += begin * width;
+        part.given += begin * width;
+        part.n = count;
+        return part;
+    }
 };
 
 // int32 (n,) whose values lie in [low, high). Throws Refused.

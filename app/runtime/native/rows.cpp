@@ -11,6 +11,21 @@ constexpr int64_t COST_OF_16 = 12;
 
 int64_t row_cost(int width) { return width / LANES * COST_OF_16 / 8 + 10; }
 
+// The sum of values(i), sixteen at a time, over i in 0, 16, ..., width - 16.
+template <class Values>
+float sum_each(int width, Values&& values) {
+    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+    int i = 0;
+    for (; i + 4 * LANES <= width; i += 4 * LANES) {
+        a = _mm512_add_ps(a, values(i));
+        b = _mm512_add_ps(b, values(i + LANES));
+        c = _mm512_add_ps(c, values(i + 2 * LANES));
+        d = _mm512_add_ps(d, values(i + 3 * LANES));
+    }
+    for (; i < width; i += LANES) a = _mm512_add_ps(a, values(i));
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+}
+
 }  // namespace
 
 Norm::Norm(const float* gamma, const float* beta, int width, float epsilon)
@@ -41,16 +56,13 @@ float quantize_row(const float* x, int width, Levels levels, uint8_t* q) {
 
 void normalize_row(const float* x, const Norm& norm, float* to) {
     int width = norm.width;
-    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    for (int i = 0; i < width; i += LANES) sums[i / LANES % 2] = _mm512_add_ps(sums[i / LANES % 2], load16(x + i));
-    __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1])) / width);
-    sums[0] = sums[1] = _mm512_setzero_ps();
-    for (int i = 0; i < width; i += LANES) {
+    float mean_of_row = sum_each(width, [&](int i) { return load16(x + i); }) / width;
+    __m512 mean = _mm512_set1_ps(mean_of_row);
+    float squares = sum_each(width, [&](int i) {
         __m512 d = _mm512_sub_ps(load16(x + i), mean);
-        sums[i / LANES % 2] = _mm512_fmadd_ps(d, d, sums[i / LANES % 2]);
-    }
-    float variance = _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1])) / width;
-    __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(variance + norm.epsilon));
+        return _mm512_mul_ps(d, d);
+    });
+    __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(squares / width + norm.epsilon));
     for (int i = 0; i < width; i += LANES) {
         __m512 relative = _mm512_mul_ps(_mm512_sub_ps(load16(x + i), mean), factor);
         store16(to + i, _mm512_fmadd_ps(relative, load16(norm.gamma() + i), load16(norm.beta() + i)));

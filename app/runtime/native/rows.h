@@ -39,6 +39,24 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
+// Rows that are taken through a whole block by one thread where there are many: what stands between the block's
+// products stays in that thread's cache, and nobody waits in between.
+constexpr int64_t ROWS_TOGETHER = 36;
+
+// Call block(begin, count) for runs of n rows: one run where they are few, which may use all threads inside, else
+// a run of about ROWS_TOGETHER rows a thread. nanoseconds: what a row costs.
+template <class Block>
+void each_block(int64_t n, int64_t nanoseconds, Block&& block) {
+    int64_t count = std::min<int64_t>((n + ROWS_TOGETHER - 1) / ROWS_TOGETHER, MAX_CHUNKS);
+    if (count < 2) return block(0, n);
+    // As many for each thread, so that the last ones end together.
+    count = (count + num_threads() - 1) / num_threads() * num_threads();
+    parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
+        int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
+        block(begin, end - begin);
+    });
+}
+
 // Rows (n, width) as a Linear takes them: in eight bits where its weights are, else as they are.
 class Prepared {
 public:

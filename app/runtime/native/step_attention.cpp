@@ -1,5 +1,7 @@
 // Attention blocks of one decoder step ("Attention Is All You Need", section 3.2.2), one query a row, over caches
 // that stay where they are, with what follows: residual and LayerNorm.
+#include <numeric>
+
 #include "attention.h"
 #include "operators.h"
 
@@ -10,20 +12,8 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// Estimates of what attention costs: nanoseconds for 64 elements of keys and values.
+// What a column of d keys and values costs a row, for 64 of d. An estimate.
 constexpr int64_t NS_FOR_64 = 9;
-
-// Heads of a row: all in one chunk where there are rows enough for every thread, else fewer.
-struct Split {
-    int heads_together;
-    int groups;
-
-    Split(int64_t n, int num_heads) {
-        int wanted = n >= 8 ? 1 : n >= 4 ? 2 : n >= 2 ? 4 : 8;
-        heads_together = (num_heads + wanted - 1) / wanted;
-        groups = (num_heads + heads_together - 1) / heads_together;
-    }
-};
 
 // Keys and values (rows, capacity, d) of one type.
 struct Caches {
@@ -41,61 +31,83 @@ struct Caches {
     bool is_half() const { return keys.type == ElementType::float16; }
 };
 
-// One call: memory, and the steps that both kinds share.
-struct Step {
-    const Parts& parts;
-    const Flow& flow;
-    int64_t width;
-    Scratch scratch;
-    float* projected;
-    float* heads;
-    float* scores;
-    int64_t scores_each;
-    Split split;
-
-    Step(const Parts& parts, const Flow& flow, int64_t capacity)
-        : parts(parts),
-          flow(flow),
-          width(parts.in.outputs()),
-          scratch(Prepared::bytes(parts.in, flow.n) + Prepared::bytes(parts.out, flow.n) +
-                  Scratch::piece<float>(flow.n * width) + Scratch::piece<float>(flow.n * parts.d()) +
-                  Scratch::piece<float>(flow.n * parts.num_heads * num_scores(capacity))),
-          projected(scratch.take<float>(flow.n * width)),
-          heads(scratch.take<float>(flow.n * parts.d())),
-          scores(scratch.take<float>(flow.n * parts.num_heads * num_scores(capacity))),
-          scores_each(num_scores(capacity)),
-          split(flow.n, parts.num_heads) {}
-
-    void project() {
-        Prepared x(parts.in, flow.given, flow.n, scratch);
-        x.put_all();
-        float* to = projected;
-        int64_t stride = width;
-        multiply(parts.in, x.activations(), flow.n,
-                 [=](int64_t row, int column, __mmask16, __m512 product) { store16(to + row * stride + column, product); });
+// Rows [begin, begin + flow.n) of a call, taken through the whole block.
+class Rows {
+public:
+    // longest: columns that a row may attend to. is_aligned: whether all heads of a row must be in one chunk.
+    Rows(const Parts& parts, const Flow& flow, int64_t longest, bool is_aligned = false)
+        : parts_(parts),
+          flow_(flow),
+          width_(parts.in.outputs()),
+          // Heads of a row: all in one chunk, but where there are fewer rows than threads.
+          heads_together_(int((parts.num_heads * flow.n + num_threads() - 1) / num_threads())),
+          scores_each_(num_scores(longest)),
+          scratch_(Prepared::bytes(parts.in, flow.n) + Prepared::bytes(parts.out, flow.n) +
+                   Scratch::piece<float>(flow.n * width_) + Scratch::piece<float>(flow.n * parts.d()) +
+                   Scratch::piece<float>(flow.n * parts.num_heads * (scores_each_ + LANES))) {
+        heads_together_ = is_aligned ? parts.num_heads : std::clamp(heads_together_, 1, parts.num_heads);
+        projected_ = scratch_.take<float>(flow.n * width_);
+        heads_ = scratch_.take<float>(flow.n * parts.d());
+        scores_ = scratch_.take<float>(flow.n * parts.num_heads * (scores_each_ + LANES));
     }
 
-    // Call head(row, head index, scores) for all of them, then project back. columns: of all rows together.
-    template <class Head>
-    void attend_all(int64_t columns, float* total, float* normalised, Head&& head) {
-        Prepared x(parts.out, heads, flow.n, scratch);
-        int groups = split.groups, together = split.heads_together, num_heads = parts.num_heads;
-        int64_t cost = (columns * parts.d() * NS_FOR_64) / 64;
+    // (n, outputs of the projection): given W + b, kept until the end.
+    const float* project() {
+        Prepared x(parts_.in, flow_.given, flow_.n, scratch_);
+        x.put_all();
+        float* to = projected_;
+        int64_t stride = width_;
+        multiply(parts_.in, x.activations(), flow_.n,
+                 [=](int64_t row, int column, __mmask16, __m512 product) { store16(to + row * stride + column, product); });
+        return projected_;
+    }
+
+    // Attend with all heads of all rows. columns_of(row, first head, heads, has_next): what those attend to, asked once
+    // each; with has_next, the row after comes next. after(row, first head, heads, scores, scores_each, sums): once
+    // they have. columns: how many of all rows together.
+    template <class ColumnsOf, class After>
+    void attend_all(int64_t columns, ColumnsOf&& columns_of, After&& after) {
+        int together = heads_together_, groups = (parts_.num_heads + together - 1) / together;
         // Rows that stand beside each other often share a slot: neighbours go to one thread.
-        int64_t rows_together = std::max<int64_t>(1, flow.n / 32);
-        int64_t row_chunks = (flow.n + rows_together - 1) / rows_together;
-        parallel(int(row_chunks * groups), cost, [&](int chunk, Direction) {
-            int64_t begin = chunk / groups * rows_together, end = std::min(begin + rows_together, flow.n);
-            int first = chunk % groups * together, last = std::min(first + together, num_heads);
+        int64_t rows_together = std::max<int64_t>(1, flow_.n / 16);
+        int64_t runs = (flow_.n + rows_together - 1) / rows_together;
+        parallel(int(runs * groups), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction) {
+            int64_t begin = chunk / groups * rows_together, end = std::min(begin + rows_together, flow_.n);
+            int first = chunk % groups * together, count = std::min(together, parts_.num_heads - first);
+            float* scores = scores_ + (begin * parts_.num_heads + first) * (scores_each_ + LANES);
+            float* sums = scores + count * scores_each_;
             for (int64_t row = begin; row < end; ++row) {
-                for (int h = first; h < last; ++h) head(row, h, scores + (row * num_heads + h) * scores_each);
-                if (groups == 1) x.put(row);
+                int64_t from = first * parts_.head_dim;
+                Query query{projected_ + row * width_ + from, count, parts_.head_dim};
+                attend(query, columns_of(row, first, count, row + 1 < end), scores, scores_each_, sums,
+                       heads_ + row * parts_.d() + from);
+                after(row, first, count, scores, scores_each_, sums);
             }
         });
-        if (groups > 1) x.put_all();
-        add_and_normalize(parts.out, x.activations(), flow.residual, parts.norm, flow.n, total, normalised);
     }
+
+    // residual + heads W_O + b, and its norm.
+    void finish(float* total, float* normalised) {
+        Prepared x(parts_.out, heads_, flow_.n, scratch_);
+        x.put_all();
+        add_and_normalize(parts_.out, x.activations(), flow_.residual, parts_.norm, flow_.n, total, normalised);
+    }
+
+private:
+    const Parts& parts_;
+    Flow flow_;
+    int64_t width_;
+    int heads_together_;
+    int64_t scores_each_;
+    Scratch scratch_;
+    float *projected_, *heads_, *scores_;
 };
+
+// What a row costs, attending to all of `columns` shared out.
+int64_t row_cost(const Parts& parts, int64_t columns, int64_t n) {
+    int64_t products = parts.in.row_nanoseconds() + parts.out.row_nanoseconds();
+    return products + columns / std::max<int64_t>(n, 1) * parts.d() * NS_FOR_64 / 64;
+}
 
 class SelfAttentionStep {
 public:
@@ -118,33 +130,37 @@ public:
         const int32_t* positions = indices_of(call, 2, flow.n, 0, caches.capacity());
         auto total = call.output<float>(0, {flow.n, parts_.d()});
         auto normalised = call.output<float>(1, {flow.n, parts_.d()});
-        Step step(parts_, flow, caches.capacity());
-        step.project();
-        if (caches.is_half()) {
-            run<Half>(step, caches, positions, total, normalised);
-        } else {
-            run<float>(step, caches, positions, total, normalised);
-        }
+        int64_t columns = std::accumulate(positions, positions + flow.n, flow.n);
+        each_block(flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+            Rows rows(parts_, flow.rows(begin, n, parts_.d()), caches.capacity());
+            if (caches.is_half()) {
+                attend_rows<Half>(rows, caches, positions, begin, n);
+            } else {
+                attend_rows<float>(rows, caches, positions, begin, n);
+            }
+            rows.finish(total + begin * parts_.d(), normalised + begin * parts_.d());
+        });
     }
 
 private:
     template <class Element>
-    void run(Step& step, const Caches& caches, const int32_t* positions, float* total, float* normalised) const {
-        int64_t d = parts_.d(), capacity = caches.capacity(), columns = step.flow.n;
+    void attend_rows(Rows& rows, const Caches& caches, const int32_t* positions, int64_t begin, int64_t n) const {
+        int64_t d = parts_.d(), slot = caches.capacity() * d;
         int head_dim = parts_.head_dim;
-        for (int64_t row = 0; row < step.flow.n; ++row) columns += positions[row];
+        const float* projected = rows.project();
         auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        step.attend_all(columns, total, normalised, [&](int64_t row, int head, float* scores) {
-            int64_t at = row * capacity * d + head * head_dim;
+        auto columns_of = [&](int64_t row, int first, int count, bool has_next) {
+            int64_t at = (begin + row) * slot + first * head_dim, position = positions[begin + row];
             Element *keys = all_keys + at, *values = all_values + at;
-            const float* q = step.projected + row * 3 * d + head * head_dim;
-            for (int i = 0; i < head_dim; i += LANES) {
-                store16(keys + positions[row] * d + i, load16(q + d + i));
-                store16(values + positions[row] * d + i, load16(q + 2 * d + i));
+            const float* q = projected + row * 3 * d + first * head_dim;
+            for (int i = 0; i < count * head_dim; i += LANES) {
+                store16(keys + position * d + i, load16(q + d + i));
+                store16(values + position * d + i, load16(q + 2 * d + i));
             }
-            Columns<Element> own{keys, values, d, positions[row] + 1};
-            attend(head_dim, q, own, scores, step.heads + row * d + head * head_dim);
-        });
+            return Columns<Element>{keys, values, d, position + 1, has_next ? keys + slot : nullptr};
+        };
+        int64_t columns = std::accumulate(positions + begin, positions + begin + n, n);
+        rows.attend_all(columns, columns_of, [](auto...) {});
     }
 
     Parts parts_;
@@ -172,47 +188,59 @@ protected:
         const int32_t* lengths = indices_of(call, 3, flow.n, 1, caches.capacity() + 1);
         auto total = call.output<float>(0, {flow.n, parts_.d()});
         auto normalised = call.output<float>(1, {flow.n, parts_.d()});
-        Step step(parts_, flow, caches.capacity());
-        step.project();
-        if (caches.is_half()) {
-            run<Half>(step, caches, slots, lengths, total, normalised);
-        } else {
-            run<float>(step, caches, slots, lengths, total, normalised);
-        }
-        if (aligned.empty()) return;
-        auto weights = call.output<float>(2, {flow.n, caches.capacity()});
-        for (int64_t row = 0; row < flow.n; ++row) {
-            average(step, row, lengths[row], aligned, weights + row * caches.capacity(), caches.capacity());
-        }
+        int64_t capacity = caches.capacity(), d = parts_.d();
+        auto weights = aligned.empty() ? nullptr : call.output<float>(2, {flow.n, capacity});
+        if (weights) std::fill(weights, weights + flow.n * capacity, 0.0f);
+        int64_t columns = std::accumulate(lengths, lengths + flow.n, int64_t(0));
+        each_block(flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+            Rows rows(parts_, flow.rows(begin, n, d), capacity, weights != nullptr);
+            const Source source{slots + begin, lengths + begin, n};
+            Aligned own{aligned, weights + begin * capacity};
+            if (caches.is_half()) {
+                attend_rows<Half>(rows, caches, source, own);
+            } else {
+                attend_rows<float>(rows, caches, source, own);
+            }
+            rows.finish(total + begin * d, normalised + begin * d);
+        });
     }
 
     const Parts& parts() const { return parts_; }
 
 private:
-    template <class Element>
-    void run(Step& step, const Caches& caches, const int32_t* slots, const int32_t* lengths, float* total,
-             float* normalised) const {
-        int64_t d = parts_.d(), capacity = caches.capacity(), columns = 0;
-        int head_dim = parts_.head_dim;
-        for (int64_t row = 0; row < step.flow.n; ++row) columns += lengths[row];
-        auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        step.attend_all(columns, total, normalised, [&](int64_t row, int head, float* scores) {
-            int64_t at = slots[row] * capacity * d + head * head_dim, own = row * d + head * head_dim;
-            Columns<Element> columns{all_keys + at, all_values + at, d, lengths[row]};
-            float sum = attend(head_dim, step.projected + own, columns, scores, step.heads + own);
-            // What turns the scores left behind into weights.
-            scores[num_scores(capacity) - 1] = 1.0f / sum;
-        });
-    }
+    // Which columns n rows attend to.
+    struct Source {
+        const int32_t* slots;
+        const int32_t* lengths;
+        int64_t n;
+    };
 
-    void average(const Step& step, int64_t row, int length, const std::vector<int64_t>& aligned, float* to,
-                 int64_t capacity) const {
-        std::fill(to, to + capacity, 0.0f);
-        for (int64_t head : aligned) {
-            const float* scores = step.scores + (row * parts_.num_heads + head) * step.scores_each;
-            float factor = scores[step.scores_each - 1] / float(aligned.size());
-            for (int column = 0; column < length; ++column) to[column] += scores[column] * factor;
-        }
+    // Heads whose weights are averaged, and where to, (n, capacity) of zeros.
+    struct Aligned {
+        const std::vector<int64_t>& heads;
+        float* weights;
+    };
+
+    template <class Element>
+    void attend_rows(Rows& rows, const Caches& caches, const Source& source, const Aligned& aligned) const {
+        int64_t d = parts_.d(), capacity = caches.capacity();
+        rows.project();
+        auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
+        auto columns_of = [&](int64_t row, int first, int, bool has_next) {
+            int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
+            // The same slot again is at hand already.
+            bool is_other = has_next && source.slots[row + 1] != slot;
+            const Element* next = is_other ? all_keys + source.slots[row + 1] * capacity * d + from : nullptr;
+            return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], next};
+        };
+        auto average = [&](int64_t row, int, int, const float* scores, int64_t scores_each, const float* sums) {
+            for (int64_t head : aligned.heads) {
+                float factor = 1.0f / sums[head] / float(aligned.heads.size());
+                float* to = aligned.weights + row * capacity;
+                for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[head * scores_each + c] * factor;
+            }
+        };
+        rows.attend_all(std::accumulate(source.lengths, source.lengths + source.n, int64_t(0)), columns_of, average);
     }
 
     Parts parts_;

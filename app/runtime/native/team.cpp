@@ -137,6 +137,8 @@ void wait_for(int count) {
 
 }  // namespace
 
+int num_threads() { return team.num_wanted.load(std::memory_order_relaxed) + 1; }
+
 void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
     bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= LEAST_SHARED_NS &&
                      team.num_wanted.load(std::memory_order_relaxed) > 0;

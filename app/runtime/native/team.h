@@ -14,10 +14,14 @@ using Work = void (*)(void* context, int chunk, Direction direction);
 
 constexpr int MAX_CHUNKS = 65535;
 
+// The caller and its helpers.
+int num_threads();
+
 // Run chunks 0..num_chunks-1, each exactly once, and return when all are done.
 //
 // nanoseconds: what the whole job costs one thread, roughly. It decides whether helpers are asked, and whether
-// sleeping ones are woken. Never fails: where another thread uses the team, the caller works alone.
+// sleeping ones are woken. Never fails: where the team is at a job already, whose chunk this may be, the caller works
+// alone.
 void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds);
 
 // As run_job, for any callable (int chunk, Direction).

@@ -92,22 +92,32 @@ public:
         auto top = call.output<float>(0, {n, k});
         auto ids = call.output<int64_t>(1, {n, k});
         auto logits = call.output<float>(2, {n, vocab_size});
-        int64_t block_floats = num_block_floats(vocab_size);
-        Scratch scratch(Prepared::bytes(linear_, n) + Scratch::piece<float>(n * block_floats));
-        Prepared prepared(linear_, x.as<float>(), n, scratch);
-        prepared.put_all();
-        auto work = scratch.take<float>(n * block_floats);
-        multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
-            _mm512_mask_storeu_ps(logits + row * vocab_size + column, lanes, product);
-        });
         bool is_wanted = *wanted.as<int64_t>() != 0;
-        each_row(n, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
-            choose(logits + row * vocab_size, vocab_size, k, is_wanted, top + row * k, ids + row * k,
-                   work + row * block_floats);
+        int64_t cost = linear_.row_nanoseconds() + vocab_size / LANES * CHOOSE_COST / 8;
+        each_block(n, cost, [&](int64_t begin, int64_t count) {
+            float* block = logits + begin * vocab_size;
+            fill(x.as<float>() + begin * d, count, block);
+            Scratch scratch(count * Scratch::piece<float>(num_block_floats(vocab_size)));
+            auto work = scratch.take<float>(count * num_block_floats(vocab_size));
+            each_row(count, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
+                choose(block + row * vocab_size, vocab_size, k, is_wanted, top + (begin + row) * k,
+                       ids + (begin + row) * k, work + row * num_block_floats(vocab_size));
+            });
         });
     }
 
 private:
+    // Logits (n, V) of x (n, d).
+    void fill(const float* x, int64_t n, float* logits) const {
+        int64_t vocab_size = linear_.outputs();
+        Scratch scratch(Prepared::bytes(linear_, n));
+        Prepared prepared(linear_, x, n, scratch);
+        prepared.put_all();
+        multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
+            _mm512_mask_storeu_ps(logits + row * vocab_size + column, lanes, product);
+        });
+    }
+
     Linear linear_;
 };
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.runtime import native
 from tests.runtime.native.graphs import Operator, operator, random_floats
 from tests.runtime.native.reference import EPSILON, Weights, layer_norm, norm_inputs, random_weights
 
