@@ -2,6 +2,8 @@
 
 Rows stay occupied for the whole measurement, and a beam's parents change at random at every step, as in a
 sentence that is hard. Prints microseconds a step and a row: of several runs the least disturbed one's median.
+Sentences with an option that reads whole distributions are measured apart; they take that long for themselves,
+and in a step that they share for everybody in it.
 
     python -m benchmarks.scheduler_overhead
 """
@@ -14,10 +16,11 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.decoding.options import DecodingOptions
+from app.decoding.options import DecodingOptions, Sampling
 from app.decoding.search import new_search
 from app.engine.core import EngineCore, Submit
 from app.engine.limits import EngineLimits
@@ -27,6 +30,14 @@ from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 BOS, EOS = 1, 2
 VOCAB_SIZE = 8000
 NUM_PREPARED = 61  # outputs made before the clock starts, used in turn
+PLAIN = "none"
+# By name, what sentences ask for.
+OPTIONS: dict[str, dict[str, Any]] = {
+    PLAIN: {},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 3},
+    "sampling": {"sampling": Sampling(top_p=0.9)},
+    "num_alternatives": {"num_alternatives": 4},
+}
 
 
 class IdleRunner:
@@ -45,6 +56,8 @@ class IdleRunner:
         shape = (NUM_PREPARED, num_rows, num_candidates)
         self.scores = np.sort(rng.normal(-3.0, 1.0, shape).astype(np.float32))[..., ::-1].copy()
         self.ids = rng.integers(4, VOCAB_SIZE, shape)
+        self.distributions = rng.normal(-9.0, 1.0, (num_rows, VOCAB_SIZE)).astype(np.float32)
+        self.distributions[:, EOS] = -99.0
         self.num_decodes = 0
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
@@ -54,7 +67,8 @@ class IdleRunner:
         """The next prepared candidates of as many rows."""
         self.num_decodes += 1
         turn, num_rows = self.num_decodes % NUM_PREPARED, len(step.ids)
-        return StepOutput(self.scores[turn, :num_rows], self.ids[turn, :num_rows])
+        distributions = self.distributions[:num_rows] if step.wants_distributions else None
+        return StepOutput(self.scores[turn, :num_rows], self.ids[turn, :num_rows], distributions)
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Nothing."""
@@ -63,12 +77,12 @@ class IdleRunner:
         """Nothing."""
 
 
-def measure(*, num_rows: int, beam_size: int, num_steps: int) -> float:
-    """Median microseconds of one step with num_rows rows, num_rows / beam_size sentences."""
-    num_candidates = 1 if beam_size == 1 else beam_size + 1
+def measure(*, num_rows: int, beam_size: int, num_steps: int, asked: str = PLAIN) -> float:
+    """Median microseconds of one step with num_rows rows, num_rows / beam_size sentences. asked: of OPTIONS."""
+    options = DecodingOptions(beam_size=beam_size, max_target_length=num_steps, **OPTIONS[asked])
+    num_candidates = new_search(options, bos_id=BOS, eos_id=EOS).num_candidates
     runner = IdleRunner(num_rows=num_rows, num_candidates=num_candidates, num_steps=num_steps)
     core = EngineCore(runner, EngineLimits(max_encode_tokens=64 * num_rows), report=lambda _report: None)
-    options = DecodingOptions(beam_size=beam_size, max_target_length=num_steps)
     for number in range(num_rows // beam_size):
         search = new_search(options, bos_id=BOS, eos_id=EOS)
         source = np.array([5, EOS], dtype=np.int32)
@@ -91,23 +105,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
-    results = []
-    for beam_size in (1, 4):
-        for num_rows in (1, 8, 32, 64):
-            if num_rows >= beam_size:
-                runs = [
-                    measure(num_rows=num_rows, beam_size=beam_size, num_steps=options.num_steps)
-                    for _ in range(options.num_runs)
-                ]
-                results.append({"beam_size": beam_size, "num_rows": num_rows, "step_us": min(runs)})
+    cases = [
+        Case(beam_size, num_rows, PLAIN)
+        for beam_size in (1, 4)
+        for num_rows in (1, 8, 32, 64)
+        if num_rows >= beam_size
+    ]
+    cases += [Case(beam_size, 8, asked) for asked in OPTIONS for beam_size in (1, 4) if asked != PLAIN]
+    cases = [case for case in cases if case.asked != "sampling" or case.beam_size == 1]
+    times = {case: min(_runs(case, options.num_steps, options.num_runs)) for case in cases}
     if options.json:
-        print(json.dumps(results))
+        print(json.dumps([{**case._asdict(), "step_us": step_us} for case, step_us in times.items()]))
         return 0
-    print("| beam | rows | µs a step | µs a row |\n|---|---|---|---|")
-    for result in results:
-        print(f"| {result['beam_size']} | {result['num_rows']} |", end="")
-        print(f" {result['step_us']:.1f} | {result['step_us'] / result['num_rows']:.2f} |")
+    print("| beam | rows | option | µs a step | µs a row |\n|---|---|---|---|---|")
+    for case, step_us in times.items():
+        print(f"| {case.beam_size} | {case.num_rows} | {case.asked} |", end="")
+        print(f" {step_us:.1f} | {step_us / case.num_rows:.2f} |")
     return 0
+
+
+class Case(NamedTuple):
+    """What is measured. asked: of OPTIONS."""
+
+    beam_size: int
+    num_rows: int
+    asked: str
+
+
+def _runs(case: Case, num_steps: int, num_runs: int) -> list[float]:
+    """Microseconds a step, by run; steps that read distributions are slow and alike, so that a tenth will do."""
+    num_steps = num_steps if case.asked == PLAIN else max(num_steps // 10, 10)
+    return [
+        measure(num_rows=case.num_rows, beam_size=case.beam_size, num_steps=num_steps, asked=case.asked)
+        for _ in range(num_runs)
+    ]
 
 
 if __name__ == "__main__":

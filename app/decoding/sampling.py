@@ -16,16 +16,15 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
     above_best = log_probabilities - log_probabilities.max()
     weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the best one's is 1
     if sampling.top_k or sampling.top_p < 1.0:
-        weights = cut(weights, sampling)
-    reached = np.cumsum(weights, dtype=np.float64)
-    aim = generator.random() * reached[-1]  # below the sum even when rounded: random() is at most 1 - 2^-53
-    return int(np.searchsorted(reached, aim, side="right"))
+        ids = kept(weights, sampling)
+        return int(ids[_pick(weights[ids], generator)])
+    return _pick(weights, generator)
 
 
-def cut(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]:
-    """The weights (vocab_size,) with 0 for what is not drawn: all but, of the top_k, the fewest that reach top_p.
+def kept(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
+    """What is drawn from: of the top_k, the fewest that reach top_p of their sum. Ids, ascending.
 
-    Of equal weights the smaller id is kept first.
+    weights: (vocab_size,). Of equal ones the smaller id is kept first.
     """
     descending = np.sort(weights)[::-1]
     num_kept = sampling.top_k or weights.size
@@ -33,6 +32,12 @@ def cut(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float32]
         reached = np.cumsum(descending[:num_kept], dtype=np.float64)
         num_kept = int(np.searchsorted(reached, sampling.top_p * reached[-1])) + 1
     least = descending[num_kept - 1]
-    kept = weights > least
-    kept[np.flatnonzero(weights == least)[: num_kept - np.count_nonzero(kept)]] = True
-    return np.where(kept, weights, np.float32(0.0))
+    above, equal = np.flatnonzero(weights > least), np.flatnonzero(weights == least)
+    return np.sort(np.concatenate([above, equal[: num_kept - above.size]]))
+
+
+def _pick(weights: NDArray[np.float32], generator: np.random.Generator) -> int:
+    """An index, with a probability in proportion to its weight."""
+    reached = np.cumsum(weights, dtype=np.float64)
+    aim = generator.random() * reached[-1]  # below the sum even when rounded: random() is at most 1 - 2^-53
+    return int(np.searchsorted(reached, aim, side="right"))

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.decoding.options import DecodingOptions, Hypothesis, Sampling
-from app.decoding.sampling import cut, draw
+from app.decoding.sampling import draw, kept
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
@@ -137,7 +137,7 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "kept"),
+    ("sampling", "ids"),
     [
         (Sampling(top_k=3), [1, 3, 5]),  # of three equal ones two have a place
         (Sampling(top_k=4), [1, 3, 5, 6]),
@@ -145,11 +145,9 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
         (Sampling(top_p=0.55), [1, 3, 5]),
         (Sampling(top_k=2, top_p=0.65), [1, 3]),
         (Sampling(top_k=2, top_p=0.5), [1]),
-        (Sampling(top_k=8), [0, 1, 3, 4, 5, 6]),
+        (Sampling(top_k=7), [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_cuts_keep_the_smaller_of_equals(sampling: Sampling, kept: list[int]) -> None:
+def test_cuts_keep_the_smaller_of_equals(sampling: Sampling, ids: list[int]) -> None:
     weights = np.array([0.1, 0.3, 0.0, 0.2, 0.05, 0.2, 0.2, 0.0], np.float32)
-    found = cut(weights, sampling)
-    assert np.flatnonzero(found).tolist() == kept
-    assert (found[kept] == weights[kept]).all()
+    assert kept(weights, sampling).tolist() == ids
