@@ -1,0 +1,236 @@
+"""What the comparison with another engine counts: arrivals, rates, where time goes, and how flat memory is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from benchmarks.engine.arrivals import WindowBatcher, let_arrive
+from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
+from benchmarks.engine.jobs import Answered
+from benchmarks.engine.memory import slope_of
+from benchmarks.engine.profiled import OTHER, category_of, runs_of
+from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, Ladder, percentile
+
+TIMEOUT_S = 20.0
+NEVER_S = 3600.0  # a window that does not pass while a test runs
+
+
+def answered(latency_s: float | None) -> Answered:
+    return Answered([latency_s] * 20, [0.0] * 20)
+
+
+def climbed(ladder: Ladder, *, holds: float) -> Ladder:
+    """A side that answers in time up to a rate of `holds`, and not at all beyond it."""
+    while not ladder.is_done:
+        ladder.tell(answered(0.5 if ladder.rate <= holds else None))
+    return ladder
+
+
+@pytest.mark.parametrize("holds", [57.0, 100.0, 103.0, 149.0, 300.0])
+def test_the_highest_rate_is_found_to_a_fine_step(holds: float) -> None:
+    ladder = climbed(Ladder(100.0), holds=holds)
+    assert holds / FINE < ladder.highest <= holds
+
+
+def test_rates_rise_in_coarse_steps_until_one_fails() -> None:
+    rates = [trial["rate"] for trial in climbed(Ladder(100.0), holds=160.0).trials]
+    steps = (1.0, COARSE, COARSE**2, COARSE**3, COARSE**2 * FINE)
+    assert rates[:5] == pytest.approx([100.0 * step for step in steps])
+    assert len(set(rates)) == len(rates)
+
+
+def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
+    ladder = Ladder(10.0)
+    ladder.tell(answered(LIMIT_S))
+    assert ladder.highest == 10.0
+    ladder.tell(answered(LIMIT_S * 1.001))
+    assert ladder.highest == 10.0
+
+
+def test_who_was_not_answered_counts_as_late() -> None:
+    latencies: list[float | None] = [0.1] * 94 + [None] * 6
+    assert percentile(Answered(latencies, []), 0.95) == float("inf")
+    assert percentile(Answered(latencies, []), 0.94) == 0.1
+
+
+def test_latency_counts_from_when_a_sentence_was_due() -> None:
+    """A loop that is held up sends late; the time that it held back is part of the latency."""
+
+    async def translate(index: int) -> None:
+        if index == 0:
+            time.sleep(0.05)  # noqa: ASYNC251 - what a loop that is held up is
+
+    found = asyncio.run(let_arrive(translate, [0.0, 0.001], limit_s=1.0))
+    second = found.latencies_s[1]
+    assert second is not None
+    assert second >= 0.04
+
+
+def test_what_is_not_answered_within_the_limit_is_none() -> None:
+    async def translate(index: int) -> None:
+        if index:
+            await asyncio.Event().wait()
+
+    found = asyncio.run(let_arrive(translate, [0.0, 0.0], limit_s=0.05))
+    assert found.latencies_s[0] is not None
+    assert found.latencies_s[1] is None
+
+
+def batches(
+    count: int, *, window_s: float, max_size: int, num_workers: int, hold: Callable[[int], None]
+) -> list[list[int]]:
+    """The batches that `count` sentences, submitted at once, leave in; hold(n) is called within the n-th."""
+    seen: list[list[int]] = []
+    lock = threading.Lock()
+
+    def translate_batch(sentences: list[Any]) -> list[Any]:
+        with lock:
+            seen.append(sentences)
+            number = len(seen)
+        hold(number)
+        return [sentence * 10 for sentence in sentences]
+
+    async def run() -> list[Any]:
+        with ThreadPoolExecutor(num_workers) as executor:
+            batcher = WindowBatcher(
+                translate_batch,
+                executor=executor,
+                num_workers=num_workers,
+                window_s=window_s,
+                max_size=max_size,
+            )
+            answers = asyncio.gather(*(batcher.translate(number) for number in range(count)))
+            return await asyncio.wait_for(answers, TIMEOUT_S)
+
+    assert asyncio.run(run()) == [number * 10 for number in range(count)]
+    return seen
+
+
+def test_a_full_batch_leaves_at_once_and_the_rest_after_its_window() -> None:
+    found = batches(7, window_s=0.01, max_size=3, num_workers=1, hold=lambda _: None)
+    assert found == [[0, 1, 2], [3, 4, 5], [6]]
+    full = batches(6, window_s=NEVER_S, max_size=3, num_workers=1, hold=lambda _: None)
+    assert full == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_batches_run_beside_each_other_where_there_are_workers() -> None:
+    both = threading.Barrier(2, timeout=TIMEOUT_S)
+    batches(4, window_s=NEVER_S, max_size=2, num_workers=2, hold=lambda _: wait(both))
+
+
+def wait(barrier: threading.Barrier) -> None:
+    barrier.wait()
+
+
+def test_an_error_reaches_everybody_in_the_batch() -> None:
+    def broken(sentences: list[Any]) -> list[Any]:
+        raise RuntimeError("no")
+
+    async def run() -> list[Any]:
+        with ThreadPoolExecutor(1) as executor:
+            batcher = WindowBatcher(broken, executor=executor, num_workers=1, window_s=0.0, max_size=8)
+            answers = asyncio.gather(*(batcher.translate(n) for n in range(3)), return_exceptions=True)
+            return await asyncio.wait_for(answers, TIMEOUT_S)
+
+    assert [type(each) for each in asyncio.run(run())] == [RuntimeError] * 3
+
+
+def event(name: str, ts: int, dur: int, operator: str = "") -> dict[str, Any]:
+    if operator:
+        return {
+            "cat": "Node",
+            "name": f"{name}_kernel_time",
+            "ts": ts,
+            "dur": dur,
+            "args": {"op_name": operator},
+        }
+    return {"cat": "Session", "name": name, "ts": ts, "dur": dur}
+
+
+def test_kernels_count_to_the_run_in_which_they_began() -> None:
+    events = [
+        event("model_loading", 0, 50),
+        event("model_run", 200, 40),
+        event("a", 110, 20, "MatMul"),
+        event("b", 135, 5, "Gemm"),
+        event("c", 141, 3, "NoSuchOperator"),
+        event("model_run", 100, 50),
+        event("d", 210, 30, "FeedForward"),
+    ]
+    first, second = runs_of(events)
+    assert first.total_s == pytest.approx(50e-6)
+    assert first.kernels_s == pytest.approx({"matrix products": 25e-6, OTHER: 3e-6})
+    assert second.kernels_s == pytest.approx({"feed-forward sub-layer": 30e-6})
+
+
+def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
+    for operator in (
+        "SelfAttentionStep",
+        "Candidates",
+        "GroupQueryAttention",
+        "MatMulIntegerToFloat",
+        "TopK",
+    ):
+        assert category_of(operator) != OTHER
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """Two calls of a second each: 0.2 s in the encoder, 1.6 s in the decoder, 10 steps."""
+    spent = {
+        "num_steps": 20, "num_rows": 20, "step_s": 1.95, "encode_s": 0.25, "encoder_s": 0.2, "decoder_s": 1.6,
+        "num_encoder_runs": 2, "num_decoder_runs": 20, "cpu_s": 3.0,
+    }  # fmt: skip
+    return {"calls_s": 2.0, "num_calls": 2, "num_groups": 1, "spent": {**spent, **changes}}
+
+
+def test_the_parts_add_up_to_the_time() -> None:
+    shares = Shares(
+        {"encoder": {"embedding": 0.02}, "decoder": {"attention": 0.3, "matrix products": 0.1}}, {}, 0.011
+    )
+    where = where_time_goes(row(), shares, num_threads=2)
+    assert sum(where["parts_ms"].values()) == pytest.approx(1000.0)
+    assert where["parts_ms"]["attention"] == pytest.approx(300.0)
+    assert where["parts_ms"][RUNTIME] == pytest.approx(80.0 + 400.0 - 11.0)
+    assert where["parts_ms"][PYTHON] == pytest.approx(100.0 + 11.0)
+    assert where["step_ms"] == pytest.approx(85.0)
+    assert where["step_python_share"] == pytest.approx((0.05 + 0.01) / 0.85)
+    assert where["idle_share"] == pytest.approx(0.25)
+
+
+def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time() -> None:
+    shares = Shares({"encoder": {}, "decoder": {"attention": 1.2, "matrix products": 0.4}}, {}, 0.0)
+    parts = where_time_goes(row(), shares, num_threads=2)["parts_ms"]
+    assert parts["attention"] == pytest.approx(600.0)
+    assert parts["matrix products"] == pytest.approx(200.0)
+    assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's, of which nothing is known"
+
+
+def samples(growth: float) -> tuple[list[float], list[float]]:
+    minutes = [number / 60 for number in range(600)]
+    return minutes, [
+        300.0 + growth * minute + (number * 7919 % 13) / 10 for number, minute in enumerate(minutes)
+    ]
+
+
+def test_memory_that_grows_is_not_flat() -> None:
+    slope = slope_of(*samples(1.0))
+    assert slope.mb_per_minute == pytest.approx(1.0, abs=0.05)
+    assert not slope.is_flat
+
+
+def test_memory_that_only_wavers_is_flat() -> None:
+    slope = slope_of(*samples(0.0))
+    assert slope.is_flat
+    assert len(slope.block_medians_mb) == 10
+
+
+def test_too_few_samples_say_nothing() -> None:
+    with pytest.raises(ValueError, match="29 samples"):
+        slope_of([0.0] * 29, [0.0] * 29)
