@@ -339,8 +339,9 @@ def _tags_in_source(block: Block, segment: Segment) -> list[Tag]:
     for index in segment.tags:
         tag = block.tags[index]
         place = bisect_left(segment.positions, tag.position)
-        is_last = index + 1 == segment.tags.stop or block.tags[index + 1].position > tag.position
-        end = segment.positions[place] if is_last and place < len(segment.positions) else tag.position
-        spaces = block.raw(tag.position, end)
+        following = segment.positions[place] if place < len(segment.positions) else tag.position
+        if index + 1 < segment.tags.stop:
+            following = min(following, block.tags[index + 1].position)
+        spaces = block.raw(tag.position, following)
         found.append(Tag(place, tag.markup + spaces, tag.kind, tag.name))
     return found

@@ -1,8 +1,8 @@
 """What stands in a text for something else and must come through a translation character by character.
 
 Found are: `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`
-with whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>`, URLs, e-mail
-addresses.
+with whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs,
+e-mail addresses.
 Every search is linear in the text: no expression can back up over what it has taken.
 """
 
@@ -22,7 +22,7 @@ _PRINTF = re.compile(
     r"|(?<!\d%)[sd]|%"
     r")"
 )
-_TAG = re.compile(r"</?[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?>")
+_TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
 # Not the spaces, quotes and brackets that no URL holds, nor the punctuation of scripts that write without spaces.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
@@ -46,7 +46,14 @@ def placeholder_spans(text: str) -> list[Span]:
     found += _brace_spans(text)
     found += (_without_the_end_of_a_sentence(text, *match.span()) for match in _URL.finditer(text))
     found += (Span(*match.span()) for match in _EMAIL.finditer(text))
-    return list(merged(found))
+    return [_with_angles(text, span) for span in merged(found)]
+
+
+def _with_angles(text: str, span: Span) -> Span:
+    """With the angle brackets that a URL or an address may stand in."""
+    if span.start > 0 and text[span.start - 1] == "<" and text[span.end : span.end + 1] == ">":
+        return Span(span.start - 1, span.end + 1)
+    return span
 
 
 def merged(spans: Iterable[Span]) -> Iterator[Span]:

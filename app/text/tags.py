@@ -214,7 +214,9 @@ class _Placer:
         ]
         if tag.kind is TagKind.OPEN:
             sides.reverse()
-        position = next((place for touches, place in sides if touches), min(left + 1, right))
+        before = self.source[: tag.position]
+        between = min(left + len(before) - len(before.rstrip()), right)
+        position = next((place for touches, place in sides if touches), between)
         position = max(position, self.placed[-1].position if self.placed else 0)
         self.placed.append(Tag(position, tag.markup, tag.kind, tag.name))
 

@@ -1,10 +1,8 @@
-"""Translators of a segment that are no models: what they do to a text is known."""
+"""A text's whole way in a test, with the round trip's translators and one that loses what it cannot read."""
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable
 
 import numpy as np
 
@@ -12,44 +10,7 @@ from app.text.alignment import Alignment, words
 from app.text.blocks import STAND_INS
 from app.text.passage import FinishedText, PassageOptions, read_passage
 from app.text.segments import SegmentTranslation
-
-Model = Callable[[str], SegmentTranslation]
-
-
-def copied(source: str) -> SegmentTranslation:
-    """The source, every word aligned to itself."""
-    spans = tuple((word.start, word.end) for word in words(source))
-    return SegmentTranslation(source, Alignment(spans, spans, np.eye(len(spans))))
-
-
-def reversed_words(source: str) -> SegmentTranslation:
-    """The words in the opposite order, aligned."""
-    return _ordered(source, list(range(len(words(source))))[::-1])
-
-
-def shuffled_words(seed: int) -> Model:
-    """The words in some order, aligned."""
-
-    def translate(source: str) -> SegmentTranslation:
-        order = list(range(len(words(source))))
-        random.Random(f"{seed} {source}").shuffle(order)
-        return _ordered(source, order)
-
-    return translate
-
-
-def _ordered(source: str, order: list[int]) -> SegmentTranslation:
-    spans = words(source)
-    parts, target, place = [], [], 0
-    for index in order:
-        word = spans[index].of(source)
-        parts.append(word)
-        target.append((place, place + len(word)))
-        place += len(word) + 1
-    weights = np.zeros((len(order), len(spans)))
-    weights[range(len(order)), order] = 1
-    alignment = Alignment(tuple((word.start, word.end) for word in spans), tuple(target), weights)
-    return SegmentTranslation(" ".join(parts), alignment)
+from benchmarks.roundtrip_models import Model, copied
 
 
 def without_stand_ins(model: Model, *, is_aligned: bool) -> Model:

@@ -17,15 +17,9 @@ from app.text.number_check import ChangedNumbers
 from app.text.passage import PassageOptions, Splitting, TextFormat, read_passage
 from app.text.segments import Fallback, SegmentTranslation
 from app.text.xml_reader import XmlRules
-from tests.text.fake_models import (
-    Model,
-    copied,
-    reversed_words,
-    shuffled_words,
-    squeezed,
-    through,
-    without_stand_ins,
-)
+from benchmarks.roundtrip_models import MODELS as BY_NAME
+from benchmarks.roundtrip_models import Model, copied, reversed_words
+from tests.text.fake_models import squeezed, through, without_stand_ins
 from tests.text.markup_samples import is_well_formed
 
 PLAIN = PassageOptions("en", "de")
@@ -43,7 +37,7 @@ PROSE = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(GAPS)), max_s
     lambda parts: "".join(itertools.chain(*parts))
 )
 TAGS = re.compile(r"<[^<>]*>")
-MODELS = [copied, reversed_words, shuffled_words(1), lambda source: SegmentTranslation(source.upper())]
+MODELS = [*BY_NAME.values(), lambda source: SegmentTranslation(source.upper())]
 
 
 @settings(deadline=None)

@@ -16,6 +16,7 @@ PLACEHOLDERS = [
     "{0}", "{}", "{name}", "{user.name}", "{0:.2f}", "{price!r}",
     "{count, plural, one {# item} other {# items of {owner}}}", "{when, date, short}", "{n, number}",
     "%s", "%d", "%5d", "%-10s", "%.2f", "%ld", "%zu", "%@", "%%", "%1$s", "%2$-5d", "%(name)s", "%(total).2f",
+    "<0>", "</12>", "<1/>", "<https://example.org>", "<a@example.org>",
     '<x id="1"/>', "<b>", "</b>", "<br/>", '<a href="https://example.org/?a=1&b=2" title=\'x\'>', "<ns:tag>",
     "https://example.org/a_(b)?c=d&e=%20#f", "http://[2001:db8::1]:80/x", "ftp://example.org", "www.example.org/x",
     "mailto:anna@example.org", "https://b\u00fccher.example/stra\u00dfe", "https://example.org/{id}/edit",
@@ -24,7 +25,7 @@ PLACEHOLDERS = [
 PROSE = [
     "100% sure", "50 % off", "5% discount", "20%de", "a % b", "3 < 4 and 5 > 4", "see {the note below}", "{ a b }",
     "anna at example.org", "@anna", "12:30", "e.g. this", "and/or", "x_y", "C++", "{unclosed", "closed}", "<3", "$5",
-    "snake_case", "www", "http is a protocol", "that@", "one, two",
+    "<3 and 4>",    "snake_case", "www", "http is a protocol", "that@", "one, two",
 ]  # fmt: skip
 
 

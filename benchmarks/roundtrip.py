@@ -1,0 +1,212 @@
+"""What markup, placeholders, numbers and line breaks of 243 structured texts of our own lose on their way.
+
+`count` takes any function that translates a whole text. Run as a command, the texts go through the text layer with
+translators of words that copy, reverse, shuffle, drop and repeat them, with an alignment and without; where words
+are dropped on purpose, numbers are, too, and the check of numbers must say so.
+
+    python -m benchmarks.roundtrip --output benchmarks/results/roundtrip.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from xml.etree import ElementTree
+
+from app.text.number_check import changed_numbers
+from app.text.passage import FinishedText, PassageOptions, TextFormat, read_passage
+from app.text.placeholders import placeholder_spans
+from app.text.segments import Segment, SegmentTranslation, joined_parts, parts_around
+from benchmarks.machine import commit, describe_machine
+from benchmarks.roundtrip_models import KEEPING, MODELS, Model, copied
+
+TEXTS = Path(__file__).with_name("roundtrip_texts.json")
+RESULT = Path(__file__).with_name("results") / "roundtrip.json"
+MAX_CHARACTERS = 200
+Translate = Callable[[str, TextFormat], str]
+# Written apart from what is measured.
+_TAG = re.compile(r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<[A-Za-z/!?][^<>]*>", re.DOTALL)
+_UNTOUCHED = re.compile(r"<(code|pre|script|style|textarea|svg|kbd|samp|var)\b.*?</\1>", re.DOTALL)
+_LINE_BREAK = re.compile("\r\n|[\n\r\t\f\u2028\u2029]")
+_ENTITY = re.compile(r"&[#\w]+;")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One of the texts. kind: what it is an example of."""
+
+    kind: str
+    text_format: TextFormat
+    text: str
+
+
+@dataclass
+class Loss:
+    """Of the texts, how many tags and so on a translation has less or more often than its source; 0 is the aim.
+
+    untouched: contents of `code` and the like. placeholders: in text and in markup, tags left out. numbers: those that
+    the check flags. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well formed in the
+    source only. texts: those with any of it.
+    """
+
+    tags: int = 0
+    untouched: int = 0
+    placeholders: int = 0
+    numbers: int = 0
+    line_breaks: int = 0
+    malformed: int = 0
+    texts: list[str] = field(default_factory=list)
+
+
+def read_texts() -> list[Text]:
+    """All of them, in the order of the file."""
+    entries = json.loads(TEXTS.read_text("utf-8"))
+    return [Text(entry["kind"], TextFormat(entry["format"]), entry["text"]) for entry in entries]
+
+
+def count(texts: Sequence[Text], translate: Translate, source_language: str, target_language: str) -> Loss:
+    """Translate every text and compare what must not change."""
+    loss = Loss()
+    for text in texts:
+        result = translate(text.text, text.text_format)
+        is_markup = text.text_format is not TextFormat.PLAIN
+        before, after = (_prose(text.text), _prose(result)) if is_markup else (text.text, result)
+        found = {
+            "tags": _difference(_TAG.findall, text.text, result) if is_markup else 0,
+            "untouched": _difference(_untouched, text.text, result) if is_markup else 0,
+            "placeholders": _difference(_placeholders, before, after),
+            "numbers": _num_changed_numbers(before, after, source_language, target_language),
+            "line_breaks": 0
+            if text.text_format is TextFormat.HTML
+            else _LINE_BREAK.findall(text.text) != _LINE_BREAK.findall(result),
+            "malformed": text.text_format is TextFormat.XML and not _is_xml(result),
+        }
+        for name, number in found.items():
+            setattr(loss, name, getattr(loss, name) + int(number))
+        if any(found.values()):
+            loss.texts.append(text.text)
+    return loss
+
+
+def _difference(find: Callable[[str], list[str]], source: str, result: str) -> int:
+    before, after = Counter(find(source)), Counter(find(result))
+    return ((before - after) + (after - before)).total()
+
+
+def _untouched(text: str) -> list[str]:
+    return [match.group() for match in _UNTOUCHED.finditer(text)]
+
+
+def _placeholders(text: str) -> list[str]:
+    return [span.of(text) for span in placeholder_spans(text)]
+
+
+def _prose(text: str) -> str:
+    """What is translated, about: without whole-line code, tags and references."""
+    return _ENTITY.sub(" ", _TAG.sub("", _UNTOUCHED.sub("", text)))
+
+
+def _num_changed_numbers(source: str, result: str, source_language: str, target_language: str) -> int:
+    changed = changed_numbers(_without(source), _without(result), source_language, target_language)
+    return len(changed.missing) + len(changed.added)
+
+
+def _without(text: str) -> str:
+    for span in reversed(placeholder_spans(text)):
+        text = text[: span.start] + text[span.end :]
+    return text
+
+
+def _is_xml(text: str) -> bool:
+    whole = text if text.startswith(("<?xml", "<!DOCTYPE")) else f"<r>{text}</r>"
+    try:
+        ElementTree.fromstring(whole.encode())
+    except ElementTree.ParseError:
+        return False
+    return True
+
+
+def through(text: str, options: PassageOptions, model: Model) -> FinishedText:
+    """The way of a text through the text layer, a second translation of the parts around what was lost included."""
+    passage = read_passage(text, options)
+    segments = passage.segments(lambda source: len(source) <= MAX_CHARACTERS)
+    return passage.finish(segments, [_translated(segment, model) for segment in segments])
+
+
+def _translated(segment: Segment, model: Model) -> SegmentTranslation:
+    translation = model(segment.source)
+    parts = parts_around(segment, translation)
+    if not parts:
+        return translation
+    return joined_parts(segment, parts, [model(part.of(segment.source)).text for part in parts])
+
+
+def text_layer_milliseconds(texts: Sequence[Text]) -> float:
+    """Median of what the text layer adds to a text, with a translator that takes no time of its own."""
+    times = []
+    for text in texts:
+        options = PassageOptions("en", "de", text.text_format)
+        passage = read_passage(text.text, options)
+        translations = [copied(segment.source) for segment in passage.segments(lambda _source: True)]
+        started = time.perf_counter()
+        passage = read_passage(text.text, options)
+        passage.finish(passage.segments(lambda _source: True), translations)
+        times.append((time.perf_counter() - started) * 1e3)
+    return median(times)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, print a table, write JSON. Exit code 1 where something was lost that no translator dropped."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=RESULT)
+    args = parser.parse_args(arguments)
+    texts = read_texts()
+    losses: dict[str, Loss] = {}
+    fallbacks: dict[str, Counter[str]] = {}
+    for name, model in MODELS.items():
+        seen = fallbacks[name] = Counter[str]()
+
+        def translate(
+            text: str, text_format: TextFormat, model: Model = model, seen: Counter[str] = seen
+        ) -> str:
+            finished = through(text, PassageOptions("en", "de", text_format), model)
+            seen.update(fallback.value for segment in finished.segments for fallback in segment.fallbacks)
+            return finished.text
+
+        losses[name] = count(texts, translate, "en", "de")
+        print(f"{name:24} {asdict(losses[name]) | {'texts': len(losses[name].texts)}} {dict(seen)}")
+    given = sys.argv[1:] if arguments is None else arguments
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.roundtrip", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "num_texts": len(texts),
+        "text_layer_median_ms": round(text_layer_milliseconds(texts), 3),
+        "models": {
+            name: {"loss": asdict(loss), "fallbacks": dict(fallbacks[name])} for name, loss in losses.items()
+        },
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 1 if any(is_lost(loss, keeps_words=name in KEEPING) for name, loss in losses.items()) else 0
+
+
+def is_lost(loss: Loss, *, keeps_words: bool) -> bool:
+    """Whether something went missing; numbers may where the translator leaves words out or repeats them."""
+    found = (loss.tags, loss.untouched, loss.placeholders, loss.line_breaks, loss.malformed)
+    return any(found) or bool(loss.numbers and keeps_words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

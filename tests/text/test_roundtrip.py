@@ -1,0 +1,78 @@
+"""The round-trip texts lose nothing, and what counts the losses sees one of each kind."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from app.text.passage import PassageOptions, TextFormat
+from app.text.segments import Fallback
+from benchmarks.roundtrip import Text, count, is_lost, main, read_texts, through
+from benchmarks.roundtrip_models import KEEPING, MODELS, copied, in_order, without_alignment
+
+
+def test_there_are_more_than_200_texts_of_many_kinds() -> None:
+    texts = read_texts()
+    assert len({(text.text_format, text.text) for text in texts}) == len(texts) > 200
+    kinds = Counter(text.kind for text in texts)
+    assert len(kinds) >= 15
+    assert min(kinds.values()) >= 5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_lost(name: str) -> None:
+    def translate(text: str, text_format: TextFormat) -> str:
+        return through(text, PassageOptions("en", "de", text_format), MODELS[name]).text
+
+    loss = count(read_texts(), translate, "en", "de")
+    assert not is_lost(loss, keeps_words=name in KEEPING), loss
+    if name == "copied":
+        assert loss.texts == []
+
+
+def test_numbers_that_are_dropped_are_flagged() -> None:
+    finished = through(
+        "In 1998 it was 12 metres.", PassageOptions("en", "de"), lambda source: in_order(source, [0])
+    )
+    assert finished.segments[0].changed_numbers.missing == ("1998", "12")
+
+
+def test_a_lost_placeholder_is_translated_around() -> None:
+    model = without_alignment(lambda source: in_order(source, [0]) if "Dear" in source else copied(source))
+    finished = through("Dear Anna, {link} is open", PassageOptions("en", "de"), model)
+    assert finished.text == "Dear {link} is open"
+    assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+
+
+@pytest.mark.parametrize(
+    ("text_format", "source", "result", "field"),
+    [
+        ("html", "<p>a <b>b</b></p>", "<p>a <b>b</p>", "tags"),
+        ("html", "<a href='x'>b</a>", "<a href='y'>b</a>", "tags"),
+        ("html", "<code>b c</code> d", "<code>b</code> d", "untouched"),
+        ("text", "see {a}", "see {b}", "placeholders"),
+        ("text", "see {a}", "see {a} {a}", "placeholders"),
+        ("text", "take 5", "nimm 6", "numbers"),
+        ("text", "a\r\nb", "a\nb", "line_breaks"),
+        ("xml", "a\nb", "a b", "line_breaks"),
+        ("xml", "<b><i>a</i></b>", "<b><i>a</b></i>", "malformed"),
+    ],
+)
+def test_a_loss_is_seen(text_format: str, source: str, result: str, field: str) -> None:
+    loss = count([Text("x", TextFormat(text_format), source)], lambda _text, _format: result, "en", "de")
+    assert getattr(loss, field) > 0
+    assert loss.texts == [source]
+    assert is_lost(loss, keeps_words=True)
+    assert is_lost(loss, keeps_words=False) is (field != "numbers")
+
+
+def test_the_command_writes_what_it_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "roundtrip.json"
+    assert main(["--output", str(output)]) == 0
+    result = json.loads(output.read_text("utf-8"))
+    assert set(result["models"]) == set(MODELS)
+    assert result["num_texts"] == len(read_texts())
+    assert "copied" in capsys.readouterr().out
