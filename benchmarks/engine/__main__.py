@@ -63,7 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
     add("--num-rounds", type=int, default=0, help="turns of each side in a case (default: 5, quick: 3)")
     add("--case-budget", type=float, default=6.0, metavar="S", help="no new turn after so many (default: 6)")
-    add("--num-corpus", type=int, default=500, help="most sentences of a corpus (default: 500)")
+    add(
+        "--num-corpus",
+        type=int,
+        default=500,
+        help="most sentences of a corpus; 0: random weights only (default: 500)",
+    )
     add(
         "--arrivals",
         type=float,
@@ -85,34 +90,50 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     machine = measure_machine(plan.num_threads, READ_MB)
     say(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {"plan": asdict(plan), "measured": asdict(machine), "cases": [], "arrivals": []}
-    sizes = (
-        tuple(map(int, args.sizes.split(","))) if args.sizes else QUICK_SIZES if args.quick else NUM_SENTENCES
-    )
     vocab_sizes = args.vocab_sizes or ("8000" if args.quick else "8000,32000")
-    precisions: list[Any] = args.precisions.split(",")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for vocab_size in map(int, vocab_sizes.split(",")):
             model = random_model(args.preset, vocab_size)
-            for precision in precisions:
+            for precision in precisions_of(args):
                 prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
-                cases = synthetic_cases(vocab_size, sizes=sizes)
+                cases = synthetic_cases(vocab_size, sizes=sizes_of(args))
                 result["cases"] += measure_cases(prepared[0], cases, plan, machine)
                 discard(prepared)
-        corpora = encoded_corpora(bundle, args)
-        longest = bundle.manifest.max_target_length
-        trained = trained_model(bundle)
-        for precision in precisions:
-            prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
-            cases = real_cases(corpora["own"], longest, sizes=sizes)
-            corpus = corpus_cases(corpora, longest)
-            rows = measure_cases(prepared[0], [*cases, *corpus], plan, machine)
-            result["cases"] += rows
-            if args.arrivals and precision == precisions[0]:
-                own = [row for row in rows if row["case"] == "corpus own"]
-                result["arrivals"] = climb(prepared[0], corpora["own"], own, plan, seconds=args.arrivals)
-            discard(prepared)
+        if args.num_corpus:
+            add_trained(result, bundle, args, plan, folder)
     return result
+
+
+def add_trained(
+    result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, plan: Plan, folder: Path
+) -> None:
+    """Real sentences, by trained weights: groups, whole corpora, arrivals."""
+    corpora = encoded_corpora(bundle, args)
+    longest = bundle.manifest.max_target_length
+    trained = trained_model(bundle)
+    for number, precision in enumerate(precisions_of(args)):
+        prepared = prepare(trained, bundle.manifest.name, [precision], folder, is_endless=False)
+        cases = [*real_cases(corpora["own"], longest, sizes=sizes_of(args)), *corpus_cases(corpora, longest)]
+        rows = measure_cases(prepared[0], cases, plan, Machine(**result["measured"]))
+        result["cases"] += rows
+        if args.arrivals and not number:
+            own = [row for row in rows if row["case"] == "corpus own"]
+            result["arrivals"] = climb(prepared[0], corpora["own"], own, plan, seconds=args.arrivals)
+        discard(prepared)
+
+
+def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
+    """Numbers of sentences at once."""
+    if args.sizes:
+        return tuple(map(int, args.sizes.split(",")))
+    return QUICK_SIZES if args.quick else NUM_SENTENCES
+
+
+def precisions_of(args: argparse.Namespace) -> list[Precision]:
+    """In the order in which they are measured."""
+    chosen: list[Precision] = args.precisions.split(",")
+    return chosen
 
 
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
