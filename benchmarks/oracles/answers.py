@@ -38,14 +38,9 @@ class Task:
     early_stop: EarlyStop = EarlyStop.FIRST
 
 
-def answer_of(ids: Sequence[int], task: Task, *, log_probability: float | None = None) -> Answer:
-    """What stands before the end token. One that has not ended is cut at the limit, where ours leaves off.
-
-    ids: subwords, the end token and whatever pads a batch, asked for with one token more than the limit.
-    """
-    if EOS_ID in ids:
-        return Answer(tuple(ids[: ids.index(EOS_ID)]), log_probability)
-    return Answer(tuple(ids[: task.max_target_length]), log_probability)
+def answer_of(ids: Sequence[int], *, log_probability: float | None = None) -> Answer:
+    """What stands before the end token. ids: subwords, the end token if it came, and whatever pads a batch."""
+    return Answer(tuple(ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids), log_probability)
 
 
 class Oracle(Protocol):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from benchmarks.oracles.answers import Answer, Task
-from benchmarks.oracles.reference import decision_margin, teacher_forced
-from model.transformer import Transformer
+from benchmarks.oracles.reference import Judge, decision_margin
 
 # Of a summed log-probability. Two engines add fp32 numbers in another order: they agree to about a tenth of it.
 TIE = 1e-4
@@ -48,23 +47,23 @@ class Comparison:
     score_error: float | None
 
 
-def compare(model: Transformer, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]) -> Comparison:
+def compare(judge: Judge, task: Task, ours: Sequence[Answer], theirs: Sequence[Answer]) -> Comparison:
     """Theirs against ours, judged by PyTorch with the weights of both."""
     different = [
         number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.ids != other.ids
     ]
     worth = {
-        whose: teacher_forced(model, [(task.sources[number], answers[number].ids) for number in different])
+        whose: judge.worth([(task.sources[number], answers[number].ids) for number in different])
         for whose, answers in (("ours", ours), ("theirs", theirs))
     }
     differences = []
     for number, own, other in zip(different, worth["ours"], worth["theirs"], strict=True):
-        margin = decision_margin(model, task.sources[number], task)
+        margin = decision_margin(judge.model, task.sources[number], task)
         is_at_limit = max(len(ours[number].ids), len(theirs[number].ids)) >= task.max_target_length
         kind = kind_of(own, other, margin, is_at_limit=is_at_limit)
         differences.append(Difference(number, kind, own, other, margin))
     return Comparison(
-        len(ours), len(ours) - len(different), tuple(differences), score_error(model, task, theirs)
+        len(ours), len(ours) - len(different), tuple(differences), score_error(judge, task, theirs)
     )
 
 
@@ -88,8 +87,8 @@ def ended(task: Task, answers: Sequence[Answer]) -> dict[int, float]:
     }
 
 
-def score_error(model: Transformer, task: Task, answers: Sequence[Answer]) -> float | None:
+def score_error(judge: Judge, task: Task, answers: Sequence[Answer]) -> float | None:
     """As `Comparison.score_error`."""
     stated = ended(task, answers)
-    exact = teacher_forced(model, [(task.sources[number], answers[number].ids) for number in stated])
+    exact = judge.worth([(task.sources[number], answers[number].ids) for number in stated])
     return max((abs(one - other) for one, other in zip(stated.values(), exact, strict=True)), default=None)

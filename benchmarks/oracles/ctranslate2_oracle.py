@@ -31,7 +31,11 @@ class CTranslate2Oracle:
         return f"patience=1, length_penalty={LENGTH_PENALTIES[early_stop]:g}"
 
     def answer(self, task: Task) -> list[Answer]:
-        """As `Oracle.answer`. Lengths count the end token, so that one which comes first divides nothing by 0."""
+        """As `Oracle.answer`. Lengths count the end token, so that one which comes first divides nothing by 0.
+
+        That also holds for the limit: the last step takes a hypothesis as it stands. Ours gives the end token one step
+        more, which changes what a hypothesis of that length is worth, and hardly ever which is the best.
+        """
         found = self._translator.translate_batch(
             [[str(index) for index in source] for source in task.sources],
             beam_size=task.beam_size,
@@ -39,12 +43,12 @@ class CTranslate2Oracle:
             length_penalty=LENGTH_PENALTIES[task.early_stop],
             max_input_length=0,
             min_decoding_length=0,
-            max_decoding_length=task.max_target_length + 1,
+            max_decoding_length=task.max_target_length,
             max_batch_size=BATCH_SIZE,
             return_end_token=True,
             return_scores=True,
         )
         return [
-            answer_of([int(token) for token in one.hypotheses[0]], task, log_probability=one.scores[0])
+            answer_of([int(token) for token in one.hypotheses[0]], log_probability=one.scores[0])
             for one in found
         ]

@@ -15,24 +15,33 @@ from model.transformer import Transformer
 BATCH_SIZE = 32
 
 
+class Judge:
+    """A model that says what translations are worth; each is computed once."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self._worth: dict[tuple[Ids, Ids], float] = {}
+
+    def worth(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+        """Log-probability of each target, its end token counted, in one forward pass without a cache.
+
+        pairs: sources with the end token last, targets without start and end tokens. Sums are taken in float64.
+        """
+        new = sorted(set(pairs) - set(self._worth), key=lambda pair: [len(side) for side in pair])
+        for start in range(0, len(new), BATCH_SIZE):
+            batch = new[start : start + BATCH_SIZE]
+            self._worth.update(zip(batch, teacher_forced(self.model, batch), strict=True))
+        return [self._worth[pair] for pair in pairs]
+
+
 @torch.no_grad()
 def teacher_forced(model: Transformer, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """Log-probability of each target, its end token counted, in one forward pass without a cache.
-
-    pairs: sources with the end token last, targets without start and end tokens. Sums are taken in float64.
-    """
-    found = [0.0] * len(pairs)
-    order = sorted(range(len(pairs)), key=lambda index: [len(side) for side in pairs[index]])
-    for start in range(0, len(order), BATCH_SIZE):
-        batch = order[start : start + BATCH_SIZE]
-        labels = pad([(*pairs[index][1], EOS_ID) for index in batch])
-        targets = pad([(BOS_ID, *pairs[index][1]) for index in batch])
-        logits = model(pad([pairs[index][0] for index in batch]), targets)
-        scores = logits.double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]
-        totals = (scores * (labels != PAD_ID)).sum(-1).tolist()
-        for index, total in zip(batch, totals, strict=True):
-            found[index] = total
-    return found
+    """As `Judge.worth`, of one batch."""
+    labels = pad([(*target, EOS_ID) for _, target in pairs])
+    logits = model(pad([source for source, _ in pairs]), pad([(BOS_ID, *target) for _, target in pairs]))
+    scores = logits.double().log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    totals: list[float] = (scores * (labels != PAD_ID)).sum(-1).tolist()
+    return totals
 
 
 @torch.no_grad()

@@ -54,11 +54,11 @@ class TransformersOracle:
                 attention_mask=(sources != PAD_ID).long(),
                 do_sample=False,
                 num_beams=task.beam_size,
-                max_new_tokens=task.max_target_length + 1,
+                max_new_tokens=task.max_target_length,
                 **(beam if task.beam_size > 1 else {}),
             )
             for index, target in zip(batch, targets[:, 1:].tolist(), strict=True):
-                found[index] = answer_of(target, task)
+                found[index] = answer_of(target)
         return found
 
 

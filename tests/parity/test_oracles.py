@@ -12,7 +12,7 @@ from app.decoding.options import EarlyStop
 from benchmarks.oracles import reference
 from benchmarks.oracles.answers import Answer, Task, answer_of
 from benchmarks.oracles.comparison import compare, kind_of
-from benchmarks.oracles.reference import decision_margin, teacher_forced
+from benchmarks.oracles.reference import Judge, decision_margin
 from model.config import BOS_ID, EOS_ID, PAD_ID
 from model.search import greedy_search, next_log_probabilities, pad
 from model.transformer import Transformer
@@ -54,7 +54,9 @@ def test_a_teacher_forced_score_is_a_sum_step_by_step() -> None:
     model = random_model(max_length=MAX_LENGTH)
     targets = [(9, 8, 7, 6), (), (5, 5), (11, 30, 12, 4, 4, 4, 90)]
     pairs = list(zip(sources(), targets, strict=True))
-    for (source, target), found in zip(pairs, teacher_forced(model, pairs), strict=True):
+    judge = Judge(model)
+    assert judge.worth(pairs[:2]) == judge.worth(pairs)[:2]
+    for (source, target), found in zip(pairs, judge.worth(pairs), strict=True):
         said, total = [BOS_ID], 0.0
         for token in (*target, EOS_ID):
             total += float(next_log_probabilities(model, source, [said])[0, token])
@@ -103,10 +105,9 @@ def test_what_a_difference_is() -> None:
     assert kind_of(-2.0, -2.5, 0.1, is_at_limit=False) == "unexplained"
 
 
-def test_answers_are_cut_where_ours_leave_off() -> None:
-    task = Task([], 1, 3)
-    assert answer_of([7, 8, EOS_ID, PAD_ID], task) == Answer((7, 8))
-    assert answer_of([7, 8, 9, 10], task, log_probability=-1.0) == Answer((7, 8, 9), -1.0)
+def test_answers_end_before_the_end_token() -> None:
+    assert answer_of([7, 8, EOS_ID, PAD_ID]) == Answer((7, 8))
+    assert answer_of([7, 8, 9], log_probability=-1.0) == Answer((7, 8, 9), -1.0)
 
 
 def test_a_wrong_answer_is_unexplained() -> None:
@@ -114,7 +115,7 @@ def test_a_wrong_answer_is_unexplained() -> None:
     task = Task(sources(), 1, 12)
     right = [Answer(greedy_search(model, source, max_target_length=12).ids[:5]) for source in task.sources]
     wrong = [right[0], Answer((5, *right[1].ids[1:])), *right[2:]]
-    found = compare(model, task, right, wrong)
+    found = compare(Judge(model), task, right, wrong)
     assert (found.num_sentences, found.num_same) == (4, 3)
     assert [(one.sentence, one.kind) for one in found.differences] == [(1, "unexplained")]
     assert found.score_error is None
