@@ -2,45 +2,69 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <mutex>
 #include <new>
 
 namespace transduce {
+
+// Address space of one mapping; pages are taken when they are first written.
+struct Region {
+    char* start;
+    size_t bytes;
+    size_t used = 0;
+
+    explicit Region(size_t wanted);
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+    ~Region() { munmap(start, bytes); }
+};
+
 namespace {
 
+constexpr size_t LINE = 64;
 constexpr size_t HUGE_PAGE = 2 << 20;
+constexpr size_t REGION_BYTES = 64 << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-thread_local Block scratch;
+// Where the next block goes. Sessions may be made by several threads.
+std::mutex mutex;
+std::weak_ptr<Region> current;
+
+thread_local std::unique_ptr<Region> scratch;
 
 }  // namespace
 
-Block::Block(size_t bytes) : bytes_(round_up(bytes ? bytes : 1, 4096)) {
-    bool is_large = bytes_ >= HUGE_PAGE / 2;
-    if (is_large) bytes_ = round_up(bytes_, HUGE_PAGE);
-    size_t reserved = is_large ? bytes_ + HUGE_PAGE : bytes_;
-    void* start = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED) throw std::bad_alloc();
-    data_ = start;
-    if (!is_large) return;
-    char* aligned = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(start), HUGE_PAGE));
-    size_t before = aligned - static_cast<char*>(start);
-    if (before) munmap(start, before);
-    if (reserved - before > bytes_) munmap(aligned + bytes_, reserved - before - bytes_);
-    madvise(aligned, bytes_, MADV_HUGEPAGE);
-    data_ = aligned;
+Region::Region(size_t wanted) : bytes(round_up(wanted, HUGE_PAGE)) {
+    size_t reserved = bytes + HUGE_PAGE;
+    void* mapped = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    start = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(mapped), HUGE_PAGE));
+    size_t before = start - static_cast<char*>(mapped);
+    if (before) munmap(mapped, before);
+    if (before < HUGE_PAGE) munmap(start + bytes, HUGE_PAGE - before);
+    madvise(start, bytes, MADV_HUGEPAGE);
 }
 
-Block::~Block() {
-    if (data_) munmap(data_, bytes_);
+Block::Block(size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    bytes = round_up(bytes, LINE);
+    region_ = current.lock();
+    if (!region_ || region_->bytes - region_->used < bytes) {
+        region_ = std::make_shared<Region>(std::max(bytes, REGION_BYTES));
+        current = region_;
+    }
+    data_ = region_->start + region_->used;
+    region_->used += bytes;
 }
 
 Scratch::Scratch(size_t bytes) {
-    if (scratch.bytes() < bytes) {
-        scratch = Block();
-        scratch = Block(bytes + bytes / 2);
+    if (!scratch || scratch->bytes < bytes) {
+        scratch.reset();
+        scratch = std::make_unique<Region>(bytes + bytes / 2);
     }
-    next_ = scratch.as<char>();
+    next_ = scratch->start;
 }
 
 }  // namespace transduce

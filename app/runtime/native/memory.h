@@ -2,39 +2,35 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
+#include <memory>
 
 namespace transduce {
 
-// Zeroed memory of its own, on huge pages where the system has them. Throws std::bad_alloc.
+struct Region;
+
+// Zeroed memory, aligned to a cache line, in a region of huge pages where the system has them. Blocks made one after
+// another stand one after another: a model's weights are read in that order. Throws std::bad_alloc.
 class Block {
 public:
     Block() = default;
     explicit Block(size_t bytes);
-    Block(Block&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-    Block& operator=(Block&& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        return *this;
-    }
-    ~Block();
 
     template <class T>
     T* as() const {
-        return static_cast<T*>(data_);
+        return reinterpret_cast<T*>(data_);
     }
-    size_t bytes() const { return data_ ? bytes_ : 0; }
 
 private:
-    void* data_ = nullptr;
-    size_t bytes_ = 0;
+    // The region is given back with the last of its blocks.
+    std::shared_ptr<Region> region_;
+    char* data_ = nullptr;
 };
 
 // The calling thread's scratch memory for one call: taken in pieces, all given back with the object. One at a
 // time in a thread.
 class Scratch {
 public:
-    // bytes: the sum of what will be taken, each piece rounded up by `piece`.
+    // bytes: the sum of the pieces that will be taken. Throws std::bad_alloc.
     explicit Scratch(size_t bytes);
 
     template <class T>
@@ -44,6 +40,7 @@ public:
         return taken;
     }
 
+    // Bytes that `take` needs.
     template <class T>
     static constexpr size_t piece(size_t count) {
         return (count * sizeof(T) + 127) / 64 * 64;

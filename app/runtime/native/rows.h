@@ -39,18 +39,18 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Rows that are taken through a whole block by one thread where there are many: what stands between the block's
-// products stays in that thread's cache, and nobody waits in between.
-constexpr int64_t ROWS_TOGETHER = 36;
+// Rows that one thread takes through a whole block, where there are so many: what stands between the block's products
+// stays in that thread's cache, and nobody waits in between. With fewer than LEAST_ROWS a thread, all threads share
+// each product instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
+constexpr int64_t ROWS_TOGETHER = 36, LEAST_ROWS = 16;
 
-// Call block(begin, count) for runs of n rows: one run where they are few, which may use all threads inside, else
-// a run of about ROWS_TOGETHER rows a thread. nanoseconds: what a row costs.
+// Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread.
+// nanoseconds: what a row costs.
 template <class Block>
 void each_block(int64_t n, int64_t nanoseconds, Block&& block) {
-    int64_t count = std::min<int64_t>((n + ROWS_TOGETHER - 1) / ROWS_TOGETHER, MAX_CHUNKS);
-    if (count < 2) return block(0, n);
-    // As many for each thread, so that the last ones end together.
-    count = (count + num_threads() - 1) / num_threads() * num_threads();
+    int64_t threads = num_threads(), count = (n + ROWS_TOGETHER - 1) / ROWS_TOGETHER;
+    if (n < LEAST_ROWS * threads) return block(0, n);
+    count = std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
     parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
         int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
         block(begin, end - begin);

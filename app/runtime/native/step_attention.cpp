@@ -62,8 +62,8 @@ public:
         return projected_;
     }
 
-    // Attend with all heads of all rows. columns_of(row, first head, heads, has_next): what those attend to, asked once
-    // each; with has_next, the row after comes next. after(row, first head, heads, scores, scores_each, sums): once
+    // Attend with all heads of all rows. columns_of(row, first head, heads, next): what those attend to, asked once
+    // each; next is the row that follows, or negative. after(row, first head, heads, scores, scores_each, sums): once
     // they have. columns: how many of all rows together.
     template <class ColumnsOf, class After>
     void attend_all(int64_t columns, ColumnsOf&& columns_of, After&& after) {
@@ -71,15 +71,18 @@ public:
         // Rows that stand beside each other often share a slot: neighbours go to one thread.
         int64_t rows_together = std::max<int64_t>(1, flow_.n / 16);
         int64_t runs = (flow_.n + rows_together - 1) / rows_together;
-        parallel(int(runs * groups), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction) {
+        parallel(int(runs * groups), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / groups * rows_together, end = std::min(begin + rows_together, flow_.n);
+            // The chunk that this thread takes next, most likely.
+            int64_t after_end = direction == Direction::up ? end : begin - rows_together;
             int first = chunk % groups * together, count = std::min(together, parts_.num_heads - first);
             float* scores = scores_ + (begin * parts_.num_heads + first) * (scores_each_ + LANES);
             float* sums = scores + count * scores_each_;
             for (int64_t row = begin; row < end; ++row) {
                 int64_t from = first * parts_.head_dim;
                 Query query{projected_ + row * width_ + from, count, parts_.head_dim};
-                attend(query, columns_of(row, first, count, row + 1 < end), scores, scores_each_, sums,
+                int64_t next = row + 1 < end ? row + 1 : after_end;
+                attend(query, columns_of(row, first, count, next < flow_.n ? next : -1), scores, scores_each_, sums,
                        heads_ + row * parts_.d() + from);
                 after(row, first, count, scores, scores_each_, sums);
             }
@@ -149,7 +152,7 @@ private:
         int head_dim = parts_.head_dim;
         const float* projected = rows.project();
         auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        auto columns_of = [&](int64_t row, int first, int count, bool has_next) {
+        auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
             int64_t at = (begin + row) * slot + first * head_dim, position = positions[begin + row];
             Element *keys = all_keys + at, *values = all_values + at;
             const float* q = projected + row * 3 * d + first * head_dim;
@@ -157,7 +160,7 @@ private:
                 store16(keys + position * d + i, load16(q + d + i));
                 store16(values + position * d + i, load16(q + 2 * d + i));
             }
-            return Columns<Element>{keys, values, d, position + 1, has_next ? keys + slot : nullptr};
+            return Columns<Element>{keys, values, d, position + 1, next < 0 ? nullptr : keys + (next - row) * slot};
         };
         int64_t columns = std::accumulate(positions + begin, positions + begin + n, n);
         rows.attend_all(columns, columns_of, [](auto...) {});
@@ -226,12 +229,12 @@ private:
         int64_t d = parts_.d(), capacity = caches.capacity();
         rows.project();
         auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        auto columns_of = [&](int64_t row, int first, int, bool has_next) {
+        auto columns_of = [&](int64_t row, int first, int, int64_t next) {
             int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
             // The same slot again is at hand already.
-            bool is_other = has_next && source.slots[row + 1] != slot;
-            const Element* next = is_other ? all_keys + source.slots[row + 1] * capacity * d + from : nullptr;
-            return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], next};
+            bool is_other = next >= 0 && source.slots[next] != slot;
+            const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
+            return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
         };
         auto average = [&](int64_t row, int, int, const float* scores, int64_t scores_each, const float* sums) {
             for (int64_t head : aligned.heads) {

@@ -95,10 +95,12 @@ public:
         bool is_wanted = *wanted.as<int64_t>() != 0;
         int64_t cost = linear_.row_nanoseconds() + vocab_size / LANES * CHOOSE_COST / 8;
         each_block(n, cost, [&](int64_t begin, int64_t count) {
-            float* block = logits + begin * vocab_size;
-            fill(x.as<float>() + begin * d, count, block);
-            Scratch scratch(count * Scratch::piece<float>(num_block_floats(vocab_size)));
+            Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(count * vocab_size) +
+                            Scratch::piece<float>(count * num_block_floats(vocab_size)));
+            // Where nobody reads them, logits stay in this thread's own memory, which is in its cache.
+            float* block = is_wanted ? logits + begin * vocab_size : scratch.take<float>(count * vocab_size);
             auto work = scratch.take<float>(count * num_block_floats(vocab_size));
+            fill(x.as<float>() + begin * d, count, block, scratch);
             each_row(count, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
                 choose(block + row * vocab_size, vocab_size, k, is_wanted, top + (begin + row) * k,
                        ids + (begin + row) * k, work + row * num_block_floats(vocab_size));
@@ -108,9 +110,8 @@ public:
 
 private:
     // Logits (n, V) of x (n, d).
-    void fill(const float* x, int64_t n, float* logits) const {
+    void fill(const float* x, int64_t n, float* logits, Scratch& scratch) const {
         int64_t vocab_size = linear_.outputs();
-        Scratch scratch(Prepared::bytes(linear_, n));
         Prepared prepared(linear_, x, n, scratch);
         prepared.put_all();
         multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
