@@ -11,7 +11,7 @@ translation, in capitals where the text is, with a capital where the text has on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.text.alignment import words
 from app.text.segmentation import Span
@@ -42,26 +42,28 @@ class GlossaryHit:
     restored: str
 
 
-@dataclass(frozen=True)
-class _Entry:
-    term: Term
-    words: tuple[str, ...]
+@dataclass
+class _Node:
+    """A place in the tree of terms: what may follow, by word in lower case, and the terms that end here."""
+
+    following: dict[str, _Node] = field(default_factory=dict)
+    terms: list[tuple[Term, tuple[str, ...]]] = field(default_factory=list)
 
 
 class Glossary:
-    """Terms of one language pair, ready to be looked up. Immutable, so any thread may use it."""
+    """Terms of one language pair, ready to be looked up. Any thread may use it."""
 
     def __init__(self, terms: Sequence[Term], source_language: str) -> None:
         """terms: of equal source the last counts. source_language: ISO 639-1 code; unknown ones have no endings."""
         self._endings = _ENDINGS.get(source_language, ())
-        by_source = {term.source: term for term in terms}
-        self._by_first: dict[str, list[_Entry]] = {}
-        for term in by_source.values():
+        self._root = _Node()
+        for term in {term.source: term for term in terms}.values():
             parts = tuple(word.of(term.source) for word in words(term.source))
+            node = self._root
+            for part in parts:
+                node = node.following.setdefault(part.casefold(), _Node())
             if parts:
-                self._by_first.setdefault(parts[0].casefold(), []).append(_Entry(term, parts))
-        for entries in self._by_first.values():
-            entries.sort(key=lambda entry: (-len(entry.words), not _is_cased(entry.words[0])))
+                node.terms.append((term, parts))
 
     def hits(self, text: str) -> Iterator[GlossaryHit]:
         """Every term in a text, in order and apart."""
@@ -77,20 +79,23 @@ class Glossary:
                 index += 1
 
     def _hit(self, text: str, spans: Sequence[Span], index: int) -> GlossaryHit | None:
-        found: _Entry | None = None
-        word = spans[index].of(text)
-        for base in self._bases(word.casefold()):
-            for entry in self._by_first.get(base, ()):
-                if (found is None or len(entry.words) > len(found.words)) and self._matches(
-                    text, spans, index, entry
-                ):
-                    found = entry
-                    break
-        if found is None:
+        """The longest term that begins with a word of the text; of equally long ones one that has capitals."""
+        best: tuple[int, bool, Term] | None = None
+        waiting = [(self._root, index)]
+        while waiting:
+            node, end = waiting.pop()
+            for term, parts in node.terms:
+                found = (end - index, term.source != term.source.lower(), term)
+                if (best is None or found[:2] > best[:2]) and _has_case(text, spans[index:end], parts):
+                    best = found
+            if end < len(spans) and (end == index or "\n" not in text[spans[end - 1].end : spans[end].start]):
+                bases = self._bases(spans[end].of(text).casefold())
+                waiting += [(node.following[base], end + 1) for base in bases if base in node.following]
+        if best is None:
             return None
-        span = Span(spans[index].start, spans[index + len(found.words) - 1].end)
+        span = Span(spans[index].start, spans[index + best[0] - 1].end)
         form = span.of(text)
-        return GlossaryHit(found.term, span, form, _restored(found.term, form))
+        return GlossaryHit(best[2], span, form, _restored(best[2], form))
 
     def _bases(self, word: str) -> Iterator[str]:
         """The word, and what it may be a form of."""
@@ -99,27 +104,16 @@ class Glossary:
             if word.endswith(ending) and len(word) - len(ending) >= MIN_INFLECTED_LENGTH:
                 yield word.removesuffix(ending)
 
-    def _matches(self, text: str, spans: Sequence[Span], index: int, entry: _Entry) -> bool:
-        if index + len(entry.words) > len(spans):
-            return False
-        end = spans[index].start
-        for span, expected in zip(spans[index : index + len(entry.words)], entry.words, strict=True):
-            if "\n" in text[end : span.start] or not self._is_form(span.of(text), expected):
-                return False
-            end = span.end
-        return True
 
-    def _is_form(self, word: str, expected: str) -> bool:
-        """Whether a word of the text is a term's word, with its case and perhaps an ending."""
-        if word.casefold() != expected.casefold() and expected.casefold() not in self._bases(word.casefold()):
-            return False
-        if expected[1:] != expected[1:].lower():
-            return word.startswith(expected)
-        return word[0] == expected[0] or expected[0].islower()
+def _has_case(text: str, spans: Sequence[Span], parts: Sequence[str]) -> bool:
+    """Whether words of the text, which are those of a term but for endings, have its case."""
+    return all(_fits_case(span.of(text), part) for span, part in zip(spans, parts, strict=True))
 
 
-def _is_cased(word: str) -> bool:
-    return word != word.lower()
+def _fits_case(word: str, expected: str) -> bool:
+    if expected[1:] != expected[1:].lower():
+        return word.startswith(expected)
+    return word[0] == expected[0] or expected[0].islower()
 
 
 def _restored(term: Term, form: str) -> str:

@@ -55,7 +55,10 @@ class ChangedNumbers:
 
 @dataclass(frozen=True)
 class _Number:
-    """readings: what it may be, each in its simplest form; parts: the digits between its marks."""
+    """readings: what it may be, each in its simplest form.
+
+    parts: the digits between its marks where it is no single quantity (a date, a time, a version), or all of them.
+    """
 
     written: str
     readings: frozenset[str]
@@ -85,15 +88,16 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
         written = match.group()
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))
-        readings = set(_readings(digits, language))
+        found = list(_readings(digits, language))
+        readings, is_quantity = set(found), len(found) > 1
         if _AFTERNOON.match(text, match.end()) and parts[0].isdigit() and len(parts[0]) <= 2:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
-        yield _Number(written, frozenset(readings), parts)
+        yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_quantity else parts)
 
 
 def _readings(digits: str, language: str) -> Iterator[str]:
-    """As written; as a whole number in groups of three; with the language's decimal mark."""
+    """As written; and, where that is one quantity in this language, its value."""
     yield digits
     compact = re.sub("[" + _SPACES + "'\u2019]", "", digits)
     has_comma = language in _DECIMAL_COMMA

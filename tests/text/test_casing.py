@@ -1,0 +1,67 @@
+"""Capitals are translated as ordinary text and come back; acronyms and names in ordinary text are left alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text.casing import Casing, casing_of, lowered, restored
+
+
+@pytest.mark.parametrize(
+    ("text", "casing", "expected"),
+    [
+        ("MIND THE STEP", Casing.CAPITALS, "Mind the step"),
+        ("WARNING!", Casing.CAPITALS, "Warning!"),
+        ("STRA\u00dfE GESPERRT", Casing.CAPITALS, "Stra\u00dfe gesperrt"),
+        ("(1) OPEN THE DOOR \U000f0000", Casing.CAPITALS, "(1) Open the door \U000f0000"),
+        ("I'M LATE AND I AM HUNGRY", Casing.CAPITALS, "I'm late and I am hungry"),
+        ("COVID-19 IS HERE", Casing.CAPITALS, "COVID-19 is here"),
+        ("\u041f\u0420\u0418\u0412\u0415\u0422", Casing.CAPITALS, "\u041f\u0440\u0438\u0432\u0435\u0442"),
+        ("NASA", Casing.PLAIN, "NASA"),
+        ("A USB", Casing.PLAIN, "A USB"),
+        ("U S A", Casing.PLAIN, "U S A"),
+        ("the NASA launched it", Casing.PLAIN, "the NASA launched it"),
+        ("MIND the STEP", Casing.PLAIN, "MIND the STEP"),
+        ("\u4f60\u597d\u4f60\u597d\u4f60\u597d", Casing.PLAIN, "\u4f60\u597d\u4f60\u597d\u4f60\u597d"),
+        ("", Casing.PLAIN, ""),
+        ("The Old Man and the Sea", Casing.TITLE, "The old man and the sea"),
+        (
+            "How to Build a Boat with NASA in 10 Days",
+            Casing.TITLE,
+            "How to build a boat with NASA in 10 days",
+        ),
+        ("Why My iPhone Is So Slow: An Answer", Casing.PLAIN, "Why My iPhone Is So Slow: An Answer"),
+        ("The Old Man and the Sea.", Casing.PLAIN, "The Old Man and the Sea."),
+        ("The Old Sea", Casing.PLAIN, "The Old Sea"),
+        ("Anna saw Ben in Rome", Casing.PLAIN, "Anna saw Ben in Rome"),
+    ],
+)
+def test_what_the_model_is_given(text: str, casing: Casing, expected: str) -> None:
+    assert casing_of(text, "en") is casing
+    assert lowered(text, casing) == expected
+
+
+def test_titles_are_a_habit_of_english() -> None:
+    assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
+    assert casing_of("Der Alte Mann Und Das Meer", "en") is Casing.TITLE
+
+
+def test_what_comes_back() -> None:
+    assert restored("Vorsicht, Stra\u00dfe \U000f0000", Casing.CAPITALS) == "VORSICHT, STRASSE \U000f0000"
+    assert restored("Der alte Mann und das Meer", Casing.TITLE) == "Der alte Mann und das Meer"
+    assert restored("Der NATO-Gipfel", Casing.PLAIN) == "Der NATO-Gipfel"
+
+
+@given(st.text(max_size=60), st.sampled_from(Casing))
+def test_positions_stay(text: str, casing: Casing) -> None:
+    result = lowered(text, casing)
+    assert len(result) == len(text)
+    assert all(a == b or a.lower() == b for a, b in zip(text, result, strict=True))
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=60))
+def test_capitals_by_themselves_come_back(text: str) -> None:
+    text = text.upper()
+    assert restored(lowered(text, Casing.CAPITALS), Casing.CAPITALS) == text

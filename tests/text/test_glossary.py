@@ -1,0 +1,87 @@
+"""Terms are found by whole words, the longest first, in their simple forms, with the case that they have."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text.glossary import Glossary, Term
+
+TERMS = [
+    Term("box", "Kiste"), Term("mail box", "Briefkasten"), Term("iPhone", "iPhone"), Term("IT", "EDV"),
+    Term("Apple", "Apple"), Term("e-mail", "E-Mail"), Term("C++", "C++"), Term("it department", "EDV-Abteilung"),
+]  # fmt: skip
+
+
+def found(text: str, terms: list[Term] = TERMS, language: str = "en") -> list[tuple[str, str]]:
+    hits = list(Glossary(terms, language).hits(text))
+    assert all(hit.form == hit.span.of(text) for hit in hits)
+    return [(hit.form, hit.restored) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a box of boxes", [("box", "Kiste"), ("boxes", "Kiste")]),
+        ("the box's lid, a boxer, unbox", [("box's", "Kiste")]),
+        ("a mail  box", [("mail  box", "Briefkasten")]),
+        ("mail\nbox", [("box", "Kiste")]),
+        ("Mail boxes and Boxes", [("Mail boxes", "Briefkasten"), ("Boxes", "Kiste")]),
+        ("OPEN THE MAIL BOX", [("MAIL BOX", "BRIEFKASTEN")]),
+        ("iPhones, iphone, IPHONE", [("iPhones", "iPhones")]),
+        ("it is IT", [("IT", "EDV")]),
+        ("an apple of Apple's", [("Apple's", "Apple's")]),
+        ("E-mails in C++.", [("E-mails", "E-Mail"), ("C++", "C++")]),
+        ("the IT department", [("IT department", "EDV-Abteilung")]),
+        ("", []),
+        ("nothing here", []),
+    ],
+)
+def test_terms_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
+    assert found(text) == expected
+
+
+def test_german_endings() -> None:
+    terms = [Term("Haus", "building"), Term("gro\u00dfer Hund", "big dog")]
+    text = "Des Hauses, im Hause, HAUS, Hausboot, h\u00e4user, gro\u00dfer Hunde, haus"
+    assert found(text, terms, "de") == [
+        ("Hauses", "building"),
+        ("Hause", "building"),
+        ("HAUS", "BUILDING"),
+        ("gro\u00dfer Hunde", "big dog"),
+    ]
+
+
+def test_a_language_without_endings_has_whole_words_only() -> None:
+    assert found("box boxes", [Term("box", "x")], "xx") == [("box", "x")]
+
+
+def test_short_words_have_no_endings() -> None:
+    assert found("as is", [Term("a", "x"), Term("i", "y")]) == []
+
+
+def test_the_last_of_two_equal_terms_counts() -> None:
+    assert found("box", [Term("box", "one"), Term("box", "two")]) == [("box", "two")]
+
+
+@given(
+    st.lists(st.sampled_from(["mail", "box", "boxes", "IT", "it", " ", ", ", "\n", "department", "C++", "x"]))
+)
+def test_hits_are_in_order_and_apart(parts: list[str]) -> None:
+    text = "".join(parts)
+    end = 0
+    for hit in Glossary(TERMS, "en").hits(text):
+        assert end <= hit.span.start < hit.span.end <= len(text)
+        end = hit.span.end
+
+
+def test_many_terms_and_a_long_text_take_little_time() -> None:
+    """Every term against every word would take minutes; ten seconds is far from both."""
+    terms = [Term(f"box {number} {number}", "x") for number in range(2000)]
+    started = time.monotonic()
+    assert found("box 1 2 " * 2000, terms) == []
+    assert found("box 1999 1999 " * 2000, terms) == [("box 1999 1999", "x")] * 2000
+    assert time.monotonic() - started < 10

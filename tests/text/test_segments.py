@@ -1,0 +1,142 @@
+"""What a translation lost goes back to where it belongs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.text.alignment import Alignment, WordAlignment, words
+from app.text.casing import Casing
+from app.text.segmentation import Span
+from app.text.segments import Fallback, Segment, SegmentTranslation, joined_parts, mend, parts_around
+from tests.text.markup_samples import aligned
+
+A, B = "\U000f0000", "\U000f0001"
+
+
+def segment(source: str) -> Segment:
+    stand_ins = tuple(character for character in source if character in {A, B})
+    return Segment(
+        source, stand_ins, Casing.PLAIN, 0, Span(0, len(source)), False, range(0), range(len(source))
+    )
+
+
+def translated(
+    source: str, text: str, pairs: list[tuple[int, int]], num_mended: int = 0
+) -> SegmentTranslation:
+    return SegmentTranslation(text, aligned(source, text, pairs), num_mended)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "pairs", "expected"),
+    [
+        (f"Dear {A} come", "Lieber komm", [(0, 0), (1, 2)], f"Lieber {A} komm"),
+        (f"{A} come", "komm", [(0, 1)], f"{A} komm"),
+        (f"come {A}", "komm", [(0, 0)], f"komm {A}"),
+        (f"come {A}.", "komm.", [(0, 0), (1, 2)], f"komm {A}."),
+        (f"see {A} and {B} now", "jetzt sehen und", [(0, 4), (1, 0), (2, 2)], f"jetzt sehen {A} und {B}"),
+    ],
+)  # fmt: skip
+def test_an_alignment_says_where_a_lost_one_goes(
+    source: str, text: str, pairs: list[tuple[int, int]], expected: str
+) -> None:
+    mended = mend(segment(source), translated(source, text, pairs))
+    assert sorted(mended.text.split()) == sorted(expected.split())
+    if source.count(A) + source.count(B) == 1:
+        assert mended.text == expected
+    assert mended.fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
+    assert mended.alignment is not None
+    for (start, end), word in zip(mended.alignment.target, words(text), strict=True):
+        assert mended.text[start:end] == word.of(text)
+
+
+def test_without_an_alignment_it_goes_to_the_end() -> None:
+    mended = mend(segment(f"Dear {A} come to {B}"), SegmentTranslation(f"Komm {B}"))
+    assert (mended.text, mended.fallbacks) == (f"Komm {B} {A}", (Fallback.PLACEHOLDER_AT_END,))
+    assert mend(segment(f"Dear {A}"), SegmentTranslation("")).text == A
+
+
+def test_what_the_tokenizer_mended_is_taken_from_the_end_first() -> None:
+    source = f"see {A}\U0001f600 now \U0001f680"
+    text = f"jetzt sehen {A}\U0001f600 \U0001f680"
+    translation = translated(source, text, [(0, 4), (1, 0)], num_mended=2)
+    mended = mend(segment(source), translation)
+    assert mended.fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
+    assert f"{A}\U0001f600" in mended.text
+    assert mended.text.count("\U0001f680") == 1
+    assert mended.text != text
+    at_end = mend(segment(source), SegmentTranslation(text, None, 2))
+    assert (at_end.text, at_end.fallbacks) == (text, (Fallback.PLACEHOLDER_AT_END,))
+
+
+def test_a_whole_translation_is_left_as_it_is() -> None:
+    source = f"Dear {A} come"
+    translation = translated(source, f"Komm, {A}", [(0, 2)])
+    mended = mend(segment(source), translation)
+    assert (mended.text, mended.fallbacks) == (f"Komm, {A}", ())
+    assert parts_around(segment(source), translation) == []
+
+
+def test_repeated_and_foreign_stand_ins_go_and_the_alignment_follows() -> None:
+    source = f"Dear {A} come"
+    text = f"{A} {B}Komm {A} her"
+    mended = mend(segment(source), translated(source, text, [(0, 1), (2, 2), (3, 1), (4, 2)]))
+    assert (mended.text, mended.fallbacks) == (f"{A} Komm  her", (Fallback.PLACEHOLDER_REPEATED,))
+    assert mended.alignment is not None
+    spans = [mended.text[start:end] for start, end in mended.alignment.target]
+    assert spans == [A, "", "Komm", "", "her"]
+
+
+def test_a_character_of_the_users_that_looks_like_a_stand_in_is_kept() -> None:
+    plain = Segment(f"see {B} and {B}", (), Casing.PLAIN, 0, Span(0, 9), False, range(0), range(9))
+    assert mend(plain, SegmentTranslation(f"{B} und {B}")).text == f"{B} und {B}"
+
+
+def test_the_parts_around_placeholders_are_translated_by_themselves() -> None:
+    whole = segment(f"Dear {A}, come to {B} 12 now")
+    parts = parts_around(whole, SegmentTranslation(f"Komm {A}"))
+    assert [part.of(whole.source) for part in parts] == ["Dear", ", come to", "12 now"]
+    joined = joined_parts(whole, parts, ["Liebe", ", komm zu", "12 jetzt"])
+    assert (joined.text, joined.is_split) == (f"Liebe {A}, komm zu {B} 12 jetzt", True)
+    assert mend(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+
+
+def test_there_are_no_parts_where_an_alignment_helps_or_only_an_emoji_is_lost() -> None:
+    source = f"Dear {A} come"
+    assert parts_around(segment(source), translated(source, "Komm", [(0, 2)])) == []
+    assert parts_around(segment("so \U0001f600"), SegmentTranslation("so \U0001f600", None, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("don't e-mail", ["don't", "e", "-", "mail"]),
+        ("He\u0301 x\u200dy", ["He\u0301", "x\u200dy"]),
+        ("3.5, 12:30.", ["3.5", ",", "12:30", "."]),
+        (f"({A}{B})", ["(", A, B, ")"]),
+        ("'tis rock'", ["'", "tis", "rock", "'"]),
+        (" \t", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert [word.of(text) for word in words(text)] == expected
+
+
+def test_subwords_add_up_to_words_and_the_end_token_counts_for_nothing() -> None:
+    weights = np.array([[0.2, 0.2, 0.6], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]])
+    alignment = Alignment(((0, 2), (2, 4), (4, 4)), ((0, 2), (2, 4), (5, 6)), weights)
+    found = WordAlignment("abcd e", alignment)
+    assert found.share(0, 2)[0] == pytest.approx(0.7)
+    assert found.share(0, 3)[0] == pytest.approx(0.85)
+    assert list(found.known) == [1, 0]
+    assert found.share(0, 4)[1] == 0
+
+
+def test_weights_that_are_no_numbers_count_for_nothing() -> None:
+    found = WordAlignment("ab", Alignment(((0, 2),), ((0, 2),), np.array([[np.nan]])))
+    assert list(found.known) == [0]
+
+
+def test_a_run_needs_a_word() -> None:
+    with pytest.raises(ValueError, match="at least one word"):
+        WordAlignment("a", aligned("a", "a", [(0, 0)])).best_run(0, 1, 1, 1)
