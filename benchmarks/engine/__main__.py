@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--num-threads", type=int, default=num_usable_threads(), help="of both sides (default: one a core)")
     add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
     add("--num-rounds", type=int, default=0, help="turns of each side in a case (default: 5, quick: 3)")
-    add("--case-budget", type=float, default=6.0, metavar="S", help="no new turn after so many (default: 6)")
+    add("--case-budget", type=float, default=5.0, metavar="S", help="no new turn after so many (default: 5)")
     add(
         "--num-corpus",
         type=int,

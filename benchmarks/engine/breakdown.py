@@ -28,12 +28,16 @@ class Shares:
 
 
 def profile(prepared: Prepared, cases: list[Case], plan: Plan) -> tuple[list[Shares], dict[str, str]]:
-    """Run each case once, profiled, after once for warming up. Returns what was found and what operators count as."""
+    """Run each case once, profiled, short ones after once for warming up.
+
+    Returns what was found, and what operators count as.
+    """
     spent: list[tuple[Spent, Spent]] = []
     with Worker("ours", {**arguments_of(prepared, plan), "is_profiled": True}) as worker:
         for case in cases:
             job = replace(case.job, num_calls=1, is_warmed=False)
-            spent.append((worker.translate(job).spent, worker.translate(job).spent))
+            warming = Spent() if case.is_long else worker.translate(job).spent
+            spent.append((warming, worker.translate(job).spent))
         profiled = worker.ask("profile")
     shares = []
     positions = {"encoder": 0, "decoder": 0}

@@ -17,10 +17,11 @@ BACKENDS: dict[str, dict[str, str]] = {
     "CT2_FORCE_CPU_ISA=AVX2": {"CT2_FORCE_CPU_ISA": "AVX2"},
     "CT2_USE_MKL=0 CT2_FORCE_CPU_ISA=AVX2": {"CT2_USE_MKL": "0", "CT2_FORCE_CPU_ISA": "AVX2"},
 }
-# Which threads are quickest depends on the group while it is small; from here on, what took more than HOPELESS
-# times the best one's time is not tried for a larger group any more.
+# Which threads are quickest depends on the group while it is small; from here on only the quickest MOST_HOPEFUL are
+# tried for a larger group, and of these none that took more than HOPELESS times the best one's time.
 SETTLED_FROM = 8
 HOPELESS = 1.4
+MOST_HOPEFUL = 3
 CORPUS_BATCHES = (("examples", 32), ("examples", 64), ("tokens", 1024), ("tokens", 2048), ("tokens", 4096))
 
 
@@ -78,11 +79,12 @@ class PeerPool:
         found.sort(key=lambda each: each[0])
         best = found[0][0]
         if case.num_sentences >= SETTLED_FROM:
-            self._hopeful[case.beam_size] = {
+            hopeful = dict.fromkeys(
                 (choice.backend, choice.settings.inter_threads)
                 for seconds, choice in found
                 if seconds <= HOPELESS * best
-            }
+            )
+            self._hopeful[case.beam_size] = set(list(hopeful)[:MOST_HOPEFUL])
         tried = [
             {"backend": choice.backend, **asdict(choice.settings), "seconds": seconds}
             for seconds, choice in found
@@ -105,5 +107,5 @@ def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
     even = -(-case.num_sentences // inter_threads)
     sizes = {0 if inter_threads == 1 else even}
     if case.num_sentences > 64:
-        sizes |= {32, 64}
+        sizes.add(32)
     return [(size, "examples") for size in sorted(sizes)]
