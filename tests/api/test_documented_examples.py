@@ -97,11 +97,12 @@ def unlike(expected: Any, found: Any, path: str = "") -> list[str]:
 def test_answers_that_differ_are_seen() -> None:
     answer = {"text": "Ja.", "spans": [{"start": 0, "end": 3}], "score": -1.0, "request_id": "a"}
     assert unlike(answer, {**answer, "score": -1.02, "request_id": "b"}) == []
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"text": "Ja"},
         {"spans": [{"start": 0, "end": 4}]},
         {"spans": []},
         {"score": -1.2},
         {"x": 1},
-    ):
+    )
+    for change in changes:
         assert len(unlike(answer, {**answer, **change})) == 1
