@@ -72,6 +72,7 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     sources = list(_numbers(source, source_language))
     targets = list(_numbers(target, target_language))
     missing, added = _unmatched(sources, targets)
+    missing, added = _unmatched(_spread(missing, source_language), _spread(added, target_language))
     missing, added = (
         _without_known_parts(missing, added, _months(target, target_language)),
         _without_known_parts(added, missing, _months(source, source_language)),
@@ -94,6 +95,16 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
             hour = str(int(parts[0]) % 12 + 12)
             readings |= {hour, *(reading.replace(parts[0], hour, 1) for reading in readings)}
         yield _Number(written, frozenset(readings), (digits.lstrip("0") or "0",) if is_quantity else parts)
+
+
+def _spread(numbers: list[_Number], language: str) -> list[_Number]:
+    """Groups between spaces that are no number of the other side as numbers that stand beside one another."""
+    return [
+        part
+        for number in numbers
+        for group in re.split(f"[{_SPACES}]", number.written)
+        for part in ([number] if group == number.written else _numbers(group, language))
+    ]
 
 
 def _readings(digits: str, language: str) -> Iterator[str]:

@@ -38,6 +38,7 @@ from app.text.number_check import ChangedNumbers, changed_numbers
         ("the 1st of 3", "der erste von drei"),
         ("\uff11\uff12 and \u0663", "12 und 3"),
         ("2 of 3", "3 von 2"),
+        ("rooms 1 and 202", "Zimmer 1 202"),
         ("no number", "keine Zahl"),
     ],
 )
