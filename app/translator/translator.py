@@ -109,14 +109,14 @@ class Translator:
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self.engine.reserve(len(request.texts), estimate) as place:
             started = time.monotonic()
-            texts, options = await self._off_loop(lambda: self._prepare(request, pair))
+            texts, options = await self.off_loop(lambda: self._prepare(request, pair))
             tokenised = time.monotonic()
             pieces = [piece for text in texts for piece in text]
             num_tokens = sum(len(piece.encoded.ids) for piece in pieces)
             place.resize(len(pieces), num_tokens)
             results = await self._run(request, pieces, options)
             decoded = time.monotonic()
-            translations = await self._off_loop(
+            translations = await self.off_loop(
                 lambda: self._detokeniser.translations(request, pair, texts, results)
             )
         return TranslationResult(
@@ -139,14 +139,14 @@ class Translator:
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self.engine.reserve(len(request.texts), estimate) as place:
             started = time.monotonic()
-            pieces, forced = await self._off_loop(lambda: self._prepare_pairs(request, pair))
+            pieces, forced = await self.off_loop(lambda: self._prepare_pairs(request, pair))
             tokenised = time.monotonic()
             num_tokens = sum(len(piece.encoded.ids) for piece in pieces)
             place.resize(len(pieces), num_tokens)
             options = [replace(defaults, forced_target=target) for target in forced]
             results = await self._run(request, pieces, options)
             decoded = time.monotonic()
-            scores = await self._off_loop(lambda: self._detokeniser.scores(request, pair, pieces, results))
+            scores = await self.off_loop(lambda: self._detokeniser.scores(request, pair, pieces, results))
         return ScoreResult(
             source_tokens=num_tokens,
             target_tokens=sum(_num_tokens(result) for result in results),
@@ -155,7 +155,8 @@ class Translator:
             scores=scores,
         )
 
-    async def _off_loop(self, work: Callable[[], T]) -> T:
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """What takes time in proportion to a text, on the threads for that; work must touch no engine."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def _run(
