@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,19 +88,25 @@ class Decoder:
         flow = ["x", "given"]
         heads = {"num_heads": size.num_heads, "epsilon": EPSILON}
         for layer in range(size.num_layers):
-            own, cross = ([f"{kind}_{part}_{layer}" for part in ("keys", "values")] for kind in ("self", "cross"))
+            own, cross = (
+                [f"{kind}_{part}_{layer}" for part in ("keys", "values")] for kind in ("self", "cross")
+            )
             qkv, out = self._linear(f"qkv_{layer}", d, 3 * d), self._linear(f"o_{layer}", d, d)
             flow = self._block("SelfAttentionStep", [*flow, "positions", *own, *qkv, *out], layer, **heads)
             q, out = self._linear(f"cross_q_{layer}", d, d), self._linear(f"cross_o_{layer}", d, d)
             inputs = [*flow, "slots", "lengths", *cross, *q, *out]
             flow = self._block("CrossAttentionStep", inputs, layer, **heads)
             inner, outer = self._linear(f"1_{layer}", d, size.d_ff), self._linear(f"2_{layer}", size.d_ff, d)
-            flow = self._block("FeedForward", [*flow, *inner, *outer], layer, activation="relu", epsilon=EPSILON)
+            flow = self._block(
+                "FeedForward", [*flow, *inner, *outer], layer, activation="relu", epsilon=EPSILON
+            )
         self._op("Candidates", [flow[1], *table, "num_candidates", "wanted"], ["best", "ids_out", "all"])
         return self._finish()
 
     def _block(self, kind: str, inputs: list[str], layer: int, **attributes: Any) -> list[str]:
-        return self._op(kind, [*inputs, "one", "zero"], [f"{kind}_{layer}_{i}" for i in range(2)], **attributes)
+        return self._op(
+            kind, [*inputs, "one", "zero"], [f"{kind}_{layer}_{i}" for i in range(2)], **attributes
+        )
 
     def _op(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> list[str]:
         name = f"{kind}:{len(self._nodes)}"
@@ -185,19 +191,15 @@ def bind(session: Any, size: Size, rows: int) -> Any:
         if value.name not in arrays:
             shape = (rows, size.capacity, size.d_model)
             arrays[value.name] = (random.standard_normal(shape, np.float32) / 8).astype(size.cache)
-        binding.bind_ortvalue_input(
-            value.name, onnxruntime.OrtValue.ortvalue_from_numpy(arrays[value.name])
-        )
+        binding.bind_ortvalue_input(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(arrays[value.name]))
     for value in session.get_outputs():
-        binding.bind_ortvalue_output(
-            value.name, onnxruntime.OrtValue.ortvalue_from_numpy(arrays[value.name])
-        )
+        binding.bind_ortvalue_output(value.name, onnxruntime.OrtValue.ortvalue_from_numpy(arrays[value.name]))
     return binding
 
 
 def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
     """Median and fastest of the steps that fit into this time."""
-    times = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 5 or time.perf_counter() < end:
         begin = time.perf_counter()
@@ -207,7 +209,7 @@ def step_ms(session: Any, binding: Any, seconds: float) -> tuple[float, float]:
     return float(np.median(times)) * 1e3, min(times) * 1e3
 
 
-def shares(content: bytes, size: Size, rows: int, seconds: float) -> Counter[str]:
+def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, float]:
     """Microseconds a step by kind of operator, as the runtime's profile has them."""
     with tempfile.TemporaryDirectory() as folder:
         session = load(content, profile=f"{folder}/profile")
@@ -220,10 +222,10 @@ def shares(content: bytes, size: Size, rows: int, seconds: float) -> Counter[str
     by_node: dict[str, list[int]] = {}
     for event in kernels:
         by_node.setdefault(event["name"], []).append(event["dur"])
-    total: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
     for name, durations in by_node.items():
-        total[name.partition(":")[0].partition("_")[0]] += float(np.mean(durations[len(durations) // 5 :]))  # type: ignore[assignment]
-    return total
+        total[name.partition(":")[0].partition("_")[0]] += float(np.mean(durations[len(durations) // 5 :]))
+    return dict(total)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,9 +254,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             native.set_num_threads(threads, spin_us=options.spin_us)
             median, fastest = step_ms(session, binding, options.seconds)
             floor = size.floor_ms(rows, threads)
-            print(f"{rows:4} rows {threads} threads: {median:7.3f} ms, fastest {fastest:7.3f}, floor {floor:6.3f}")
+            print(
+                f"{rows:4} rows {threads} threads: {median:7.3f} ms, fastest {fastest:7.3f}, floor {floor:6.3f}"
+            )
             if options.shares:
-                for kind, us in shares(content, size, rows, options.seconds).most_common():
+                by_kind = shares(content, size, rows, options.seconds)
+                for kind, us in sorted(by_kind.items(), key=lambda item: -item[1]):
                     print(f"      {kind:24} {us:9.1f} us")
     return 0
 

@@ -64,9 +64,11 @@ public:
         Prepared x(parts_.in, flow.given, n, scratch);
         x.put_all();
         auto qkv = scratch.take<float>(n * 3 * d), heads = scratch.take<float>(n * d);
-        multiply(parts_.in, x.activations(), n,
-                 [=](int64_t row, int column, __mmask16, __m512 product) { store16(qkv + row * 3 * d + column, product); });
-        attend_all(sentences, chunks, qkv, heads, scratch.take<float>(chunks.starts.size() * parts_.num_heads * scores_each));
+        auto scores = scratch.take<float>(chunks.starts.size() * parts_.num_heads * scores_each);
+        multiply(parts_.in, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
+            store16(qkv + row * 3 * d + column, product);
+        });
+        attend_all(sentences, chunks, qkv, heads, scores);
         Prepared h(parts_.out, heads, n, scratch);
         h.put_all();
         add_and_normalize(parts_.out, h.activations(), flow.residual, parts_.norm, n, total, normalised);
@@ -94,7 +96,8 @@ private:
         return chunks;
     }
 
-    void attend_all(const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads, float* scores) const {
+    void attend_all(const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
+                    float* scores) const {
         int64_t d = parts_.d(), num_heads = parts_.num_heads, head_dim = parts_.head_dim;
         int64_t scores_each = num_scores(sentences.longest), runs = int64_t(chunks.starts.size());
         // A job has a bounded number of chunks; a very large batch takes heads together.

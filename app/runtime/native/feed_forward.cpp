@@ -73,6 +73,8 @@ private:
 
 }  // namespace
 
-OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain) { return add_operator<FeedForward>(api, domain); }
+OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain) {
+    return add_operator<FeedForward>(api, domain);
+}
 
 }  // namespace transduce

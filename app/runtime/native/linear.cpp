@@ -86,8 +86,8 @@ constexpr Tile TILES[] = {tile<Kind, 1, L>, tile<Kind, 2, L>, tile<Kind, 3, L>,
 
 template <class Kind>
 Tile tile_of(int rows, int lines) {
-    const Tile* tiles = lines == 0 ? TILES<Kind, 0> : lines == 1 ? TILES<Kind, 1> : lines == 2 ? TILES<Kind, 2> : TILES<Kind, 4>;
-    return tiles[rows - 1];
+    const Tile* const by_lines[] = {TILES<Kind, 0>, TILES<Kind, 1>, TILES<Kind, 2>, nullptr, TILES<Kind, 4>};
+    return by_lines[lines][rows - 1];
 }
 
 }  // namespace

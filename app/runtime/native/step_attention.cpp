@@ -57,8 +57,9 @@ public:
         x.put_all();
         float* to = projected_;
         int64_t stride = width_;
-        multiply(parts_.in, x.activations(), flow_.n,
-                 [=](int64_t row, int column, __mmask16, __m512 product) { store16(to + row * stride + column, product); });
+        multiply(parts_.in, x.activations(), flow_.n, [=](int64_t row, int column, __mmask16, __m512 product) {
+            store16(to + row * stride + column, product);
+        });
         return projected_;
     }
 
@@ -258,7 +259,8 @@ public:
         if (aligned_.empty()) throw Refused("heads is empty");
         for (int64_t head : aligned_) {
             if (head >= 0 && head < parts().num_heads) continue;
-            throw Refused("heads holds %lld, which is not in 0..%d", static_cast<long long>(head), parts().num_heads - 1);
+            throw Refused("heads holds %lld, which is not in 0..%d", static_cast<long long>(head),
+                          parts().num_heads - 1);
         }
     }
 

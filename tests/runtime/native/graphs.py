@@ -71,7 +71,9 @@ def operator(
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.register_custom_ops_library(str(library_path()))
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return Operator(session, tuple(outputs))
 
 

@@ -42,11 +42,13 @@ class Weights:
     def product(self, x: Floats, *, is_rectified: bool = False) -> Floats:
         """x W + b, (rows, outputs)."""
         if not self.is_int8:
-            return (x.astype(np.float64) @ self.stored + self.bias).astype(np.float32)
+            product: Floats = (x.astype(np.float64) @ self.stored + self.bias).astype(np.float32)
+            return product
         whole, scale = quantized(x, is_rectified=is_rectified)
         # Exact: every sum is an integer below 2^53.
         sums = whole.astype(np.float64) @ self.stored.astype(np.float64)
-        return (sums * scale.astype(np.float64) * self.scales + self.bias).astype(np.float32)
+        scaled: Floats = (sums * scale.astype(np.float64) * self.scales + self.bias).astype(np.float32)
+        return scaled
 
 
 def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8") -> Weights:
@@ -83,7 +85,8 @@ def layer_norm(x: Floats, gamma: Floats, beta: Floats) -> Floats:
     wide = x.astype(np.float64)
     centred = wide - wide.mean(axis=1, keepdims=True)
     variance = (centred**2).mean(axis=1, keepdims=True)
-    return (centred / np.sqrt(variance + EPSILON) * gamma + beta).astype(np.float32)
+    normalised: Floats = (centred / np.sqrt(variance + EPSILON) * gamma + beta).astype(np.float32)
+    return normalised
 
 
 def attention(q: Floats, keys: Floats, values: Floats, num_heads: int) -> tuple[Floats, Floats]:

@@ -46,15 +46,20 @@ def activated(activation: str, x: Floats) -> Floats:
         return np.maximum(x, 0)
     wide = x.astype(np.float64)
     if activation == "silu":
-        return (wide / (1 + np.exp(-wide))).astype(np.float32)
-    return (wide * 0.5 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))).astype(np.float32)
+        found = wide / (1 + np.exp(-wide))
+    else:
+        found = wide * 0.5 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))
+    rounded: Floats = found.astype(np.float32)
+    return rounded
 
 
 def level(weights: Weights, hidden: Floats) -> float:
     """The largest change of an output when one hidden number goes to the next of its levels."""
     if not weights.is_int8:
         return 0.0
-    return float(np.abs(hidden).max() / 127 * np.abs(weights.stored.astype(np.float32) * weights.scales).max())
+    return float(
+        np.abs(hidden).max() / 127 * np.abs(weights.stored.astype(np.float32) * weights.scales).max()
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -62,9 +62,7 @@ class SelfAttention:
 class CrossAttention:
     """As `SelfAttention`, over the columns of the rows' slots."""
 
-    def __init__(
-        self, d: int, num_heads: int, *, dtype: str = "int8", aligned: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, d: int, num_heads: int, *, dtype: str = "int8", aligned: tuple[int, ...] = ()) -> None:
         self.d, self.num_heads, self.aligned = d, num_heads, aligned
         self.kind = "AlignedCrossAttentionStep" if aligned else "CrossAttentionStep"
         self.q = random_weights(1, d, d, dtype=dtype)

@@ -1,0 +1,106 @@
+"""The library as a whole: where it can run, and its team of threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.runtime import native
+from tests.house_rules.project import ROOT
+from tests.runtime.native.test_feed_forward import Block
+
+
+def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
+    cpu_info = tmp_path / "cpuinfo"
+    flags = sorted(native.NEEDED_FLAGS)
+    cpu_info.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)} ht\n")
+    assert native.is_supported(cpu_info)
+    for missing in flags:
+        others = " ".join(flag for flag in flags if flag != missing)
+        cpu_info.write_text(f"processor\t: 0\nflags\t\t: {others} {missing}x\n")
+        assert not native.is_supported(cpu_info)
+
+
+def test_a_system_that_says_nothing_of_its_cpu_is_not_supported(tmp_path: Path) -> None:
+    assert not native.is_supported(tmp_path / "none")
+    (tmp_path / "empty").write_text("")
+    assert not native.is_supported(tmp_path / "empty")
+
+
+def test_threads_come_and_go() -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    alone = count()
+    for num_threads in (3, 5, 2, 1):
+        assert native.set_num_threads(num_threads) == num_threads
+        deadline = time.monotonic() + 20
+        while count() != alone + num_threads - 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert count() == alone + num_threads - 1
+
+
+@pytest.mark.parametrize("num_threads", [0, -1])
+def test_there_is_always_one_thread(num_threads: int) -> None:
+    with pytest.raises(ValueError, match=rf"num_threads is {num_threads}; it must be at least 1"):
+        native.set_num_threads(num_threads)
+
+
+def test_helpers_that_sleep_change_nothing() -> None:
+    block = Block(256, 1024)
+    operator, rows = block.operator(), block.rows(40)
+    alone = operator.run(rows)
+    native.set_num_threads(3, spin_us=0)
+    try:
+        for pause_s in [0.0, 0.002, 0.0, 0.01] * 5:
+            time.sleep(pause_s)
+            assert all(np.array_equal(values, alone[name]) for name, values in operator.run(rows).items())
+    finally:
+        native.set_num_threads(1, spin_us=150)
+
+
+def test_sessions_of_several_threads_share_the_team() -> None:
+    """Whoever finds it at work does its own job alone."""
+    block = Block(256, 1024)
+    operator, rows = block.operator(), block.rows(40)
+    alone = operator.run(rows)
+    native.set_num_threads(2)
+    found: list[dict[str, NDArray[Any]]] = []
+
+    def run() -> None:
+        found.extend(operator.run(rows) for _ in range(50))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 150
+    assert all(np.array_equal(values, alone[name]) for result in found for name, values in result.items())
+
+
+def test_a_process_ends_while_helpers_sleep_or_spin() -> None:
+    code = """
+        import time
+        from app.runtime import native
+        from tests.runtime.native.test_feed_forward import Block
+        block = Block(64, 80)
+        operator, rows = block.operator(), block.rows(40)
+        native.set_num_threads(4, spin_us={spin_us})
+        operator.run(rows)
+        time.sleep(0.01)
+    """
+    for spin_us in (0, 10**9):
+        text = "\n".join(line.strip() for line in code.format(spin_us=spin_us).splitlines())
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=ROOT, capture_output=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
