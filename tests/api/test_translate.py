@@ -115,6 +115,27 @@ def test_any_text_is_answered_and_spans_stand_where_they_say(client: httpx.Clien
     assert text[source_end:] == answer["text"][target_end:]
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet="Anna sees 42 cats.\u00fcu\u0308\u4f60\U0001f600\ue000\n\t", max_size=60))
+def test_tokens_of_any_text_stand_where_they_say(client: httpx.Client, text: str) -> None:
+    """And those of a pair: what is said for a text scores as it was said."""
+    answer = translated(client, text, beam_size=1, token_scores=True)["translations"][0]
+    for segment in answer["segments"]:
+        end = segment["target"]["start"]
+        for token in segment["tokens"]:
+            assert end == token["target"]["start"] <= token["target"]["end"]
+            end = token["target"]["end"]
+            assert (token["text"] or "") == answer["text"][token["target"]["start"] : end]
+        source, target = segment["source"], segment["target"]
+        pair = {
+            "text": text[source["start"] : source["end"]],
+            "translation": answer["text"][target["start"] : end],
+        }
+        scored = client.post("/v1/score", json={**pair, "source": "en", "target": "de", "token_scores": True})
+        (score,) = scored.json()["scores"]
+        assert "".join(token["text"] or "" for token in score["tokens"]) == pair["translation"].strip()
+
+
 def test_n_best_joins_the_kth_of_each_segment(client: httpx.Client) -> None:
     text = "Anna draws.\n\nNobody sees 42 cats!"
     answer = translated(client, text, beam_size=4, num_hypotheses=3)["translations"][0]
