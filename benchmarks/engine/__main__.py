@@ -26,7 +26,6 @@ from app.settings import find_bundle, load_settings
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.breakdown import profile, where_time_goes
 from benchmarks.engine.cases import (
-    NUM_SENTENCES,
     Case,
     corpus_cases,
     encode,
@@ -43,39 +42,66 @@ from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine.json"
-PRECISIONS: list[Precision] = ["int8", "fp32"]
 READ_MB = (8, 16, 32, 64, 128, 256)
-QUICK_SIZES = (1, 8, 32)
+FULL: dict[str, Any] = {
+    "vocab_sizes": "8000,32000",
+    "precisions": "int8,fp32",
+    "sizes": "1,8,32,128",
+    "num_rounds": 5,
+    "case_budget": 5.0,
+    "num_corpus": 500,
+    "arrivals": 5.0,
+}
+QUICK: dict[str, Any] = {
+    "vocab_sizes": "8000",
+    "precisions": "int8",
+    "sizes": "1,32",
+    "num_rounds": 3,
+    "case_budget": 1.0,
+    "num_corpus": 100,
+    "arrivals": 1.0,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command."""
+    """Arguments of the command. What is None takes its value from FULL or QUICK."""
     add = parser.add_argument
-    add("--quick", action="store_true", help="about a minute: fewer sizes, one vocabulary, two backends")
+    add(
+        "--quick",
+        action="store_true",
+        help="about a minute or two: int8, one vocabulary, two sizes, two backends",
+    )
     add("--bundle", type=Path, help="trained weights for the real sentences (default: the bundled model)")
     add("--data", type=Path, help="a folder of test.NAME.tsv.xz, whose sources are corpora too")
     add("--output", type=Path, default=RESULT, help="JSON; the tables go beside it as .md")
     add("--preset", default="base", help="sizes of the random weights (default: base)")
-    add("--vocab-sizes", default="", help="of the random weights (default: 8000,32000; quick: 8000)")
-    add("--precisions", default=",".join(PRECISIONS), help="(default: int8,fp32)")
-    add("--sizes", default="", help="sentences at once (default: 1,8,32,128; quick: 1,8,32)")
+    add("--vocab-sizes", help=f"of the random weights ({_defaults('vocab_sizes')})")
+    add("--precisions", help=f"({_defaults('precisions')})")
+    add("--sizes", help=f"sentences at once ({_defaults('sizes')})")
     add("--num-threads", type=int, default=num_usable_threads(), help="of both sides (default: one a core)")
     add("--num-rows", type=int, default=128, help="cache rows of our side (default: 128)")
-    add("--num-rounds", type=int, default=0, help="turns of each side in a case (default: 5, quick: 3)")
-    add("--case-budget", type=float, default=5.0, metavar="S", help="no new turn after so many (default: 5)")
+    add("--num-rounds", type=int, help=f"turns of each side in a case ({_defaults('num_rounds')})")
+    add(
+        "--case-budget",
+        type=float,
+        metavar="S",
+        help=f"no new turn after so many ({_defaults('case_budget')})",
+    )
     add(
         "--num-corpus",
         type=int,
-        default=500,
-        help="most sentences of a corpus; 0: random weights only (default: 500)",
+        help=f"most sentences of a corpus; 0: random weights only ({_defaults('num_corpus')})",
     )
     add(
         "--arrivals",
         type=float,
-        default=6.0,
         metavar="S",
-        help="of arrivals at each rate; 0: none (default: 6)",
+        help=f"seconds of arrivals at each rate; 0: none ({_defaults('arrivals')})",
     )
+
+
+def _defaults(name: str) -> str:
+    return f"default: {FULL[name]}, quick: {QUICK[name]}"
 
 
 def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
@@ -83,17 +109,16 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
     plan = Plan(
         args.num_threads,
         args.num_rows,
-        args.num_rounds or (3 if args.quick else 5),
+        args.num_rounds,
         args.case_budget,
         is_quick=args.quick,
     )
     machine = measure_machine(plan.num_threads, READ_MB)
     say(f"measured: {rounded(asdict(machine))}")
     result: dict[str, Any] = {"plan": asdict(plan), "measured": asdict(machine), "cases": [], "arrivals": []}
-    vocab_sizes = args.vocab_sizes or ("8000" if args.quick else "8000,32000")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for vocab_size in map(int, vocab_sizes.split(",")):
+        for vocab_size in map(int, args.vocab_sizes.split(",")):
             model = random_model(args.preset, vocab_size)
             for precision in precisions_of(args):
                 prepared = prepare(model, f"{args.preset}-{vocab_size}", [precision], folder, is_endless=True)
@@ -125,9 +150,7 @@ def add_trained(
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
     """Numbers of sentences at once."""
-    if args.sizes:
-        return tuple(map(int, args.sizes.split(",")))
-    return QUICK_SIZES if args.quick else NUM_SENTENCES
+    return tuple(map(int, args.sizes.split(",")))
 
 
 def precisions_of(args: argparse.Namespace) -> list[Precision]:
@@ -163,6 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
+    for name, value in (QUICK if args.quick else FULL).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     try:
         bundle = load_bundle(args.bundle or find_bundle(load_settings()))
     except (BundleError, SettingsError) as error:

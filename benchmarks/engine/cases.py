@@ -13,7 +13,6 @@ from benchmarks.engine.jobs import Job
 from benchmarks.serving import read_sentences
 
 SOURCE_LENGTH, TARGET_LENGTH = 25, 30
-NUM_SENTENCES = (1, 8, 32, 128)
 BEAM_SIZES = (1, 4)
 LONG_FROM = 64  # rows
 # Real sentences in one call, in groups of a case's size, so that lengths are mixed even where each goes alone.
@@ -50,7 +49,7 @@ class Case:
         return self.name.startswith("corpus")
 
 
-def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...] = NUM_SENTENCES) -> list[Case]:
+def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...]) -> list[Case]:
     """Sentences of random subwords, 25 each, that become 30 subwords each."""
     rng = np.random.default_rng(SEED)
     sentences = rng.integers(8, vocab_size, (max(sizes), SOURCE_LENGTH)).tolist()
@@ -61,9 +60,7 @@ def synthetic_cases(vocab_size: int, *, sizes: tuple[int, ...] = NUM_SENTENCES) 
     ]
 
 
-def real_cases(
-    sentences: list[list[int]], max_target_length: int, *, sizes: tuple[int, ...] = NUM_SENTENCES
-) -> list[Case]:
+def real_cases(sentences: list[list[int]], max_target_length: int, *, sizes: tuple[int, ...]) -> list[Case]:
     """Real sentences, shuffled once, in groups of each size; they end by themselves."""
     shuffled = shuffle(sentences)
     cases = []
