@@ -1,0 +1,80 @@
+"""How the best alignment is measured, and how an export is told of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from benchmarks.alignment import Point, Tally, averages, find_anchors, overlapping, points_of
+from export.cli import add_export_arguments, alignment_argument
+from model.corpus import Pair
+from tests.model.sentences import write_tokenizer
+
+
+def test_an_anchor_stands_once_on_either_side() -> None:
+    pair = Pair(
+        "In 1999 Mr Brown sold 42 cars, 42 bikes and 3.5 t of Tea to Anna (yes).",
+        "Im Jahr 1999 verkaufte Herr Brown 42 Autos, 42 Rad und 3.5 t Tea an Anna (ja).",
+        "home",
+    )
+    found = {(anchor.kind, pair.source[slice(*anchor.source)]) for anchor in find_anchors(pair)}
+    assert found == {
+        ("number", "1999"), ("number", "3.5"), ("name", "Brown"), ("name", "Tea"), ("name", "Anna"),
+        ("punctuation", "("), ("punctuation", ")"),
+    }  # fmt: skip
+    for anchor in find_anchors(pair):
+        assert pair.source[slice(*anchor.source)] == pair.target[slice(*anchor.target)]
+
+
+def test_the_first_word_is_no_name() -> None:
+    assert not list(find_anchors(Pair("Anna draws 4 cats", "Anna zeichnet vier Katzen", "home")))
+
+
+def test_points_are_subwords_of_anchors(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(write_tokenizer(tmp_path / "tokenizer.spm"))
+    pair = Pair("today Anna sees 42 cats", "heute sieht Anna 42 Katzen", "home")
+    target, source = (tokenizer.encode(text).ids for text in (pair.target, pair.source))
+    points = points_of(pair, tokenizer)
+    assert {point.kind for point in points} == {"name", "number"}
+    for point in points:
+        said = tokenizer.decode([target[point.step]]).text.strip()
+        assert said in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
+
+
+def test_subwords_that_share_a_character() -> None:
+    assert overlapping([(0, 3), (3, 3), (3, 7), (7, 9)], (2, 4)) == (0, 2)
+    assert overlapping([(0, 3), (3, 7)], (7, 9)) == ()
+
+
+def test_right_ones_are_counted_by_kind_and_the_mean_is_over_kinds() -> None:
+    """Head 0 always looks at column 0, head 1 at the step's own."""
+    weights = np.zeros((1, 2, 4, 4), np.float32)
+    weights[0, 0, :, 0] = 1.0
+    weights[0, 1] = 0.9 * np.eye(4)
+    points = [Point("number", 1, (1,)), Point("number", 0, (0,)), Point("name", 2, (0, 1))]
+    tally, shifted = Tally(), Tally()
+    choices = [(0, (0,)), (0, (1,)), (0, (0, 1))]
+    tally.add(weights, points, choices, shift=0)
+    shifted.add(weights, points, choices, shift=1)
+    assert tally.counts() == {"name": 1, "number": 2}
+    assert tally.shares((0, (0,))) == {"name": 1.0, "number": 0.5, "mean": 0.75}
+    assert tally.shares((0, (1,))) == {"name": 0.0, "number": 1.0, "mean": 0.5}
+    assert tally.shares((0, (0, 1))) == tally.shares((0, (0,)))
+    assert shifted.shares((0, (1,))) == {"name": 0.0, "number": 0.0, "mean": 0.0}
+    assert averages(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
+
+
+def test_an_export_is_told_of_it() -> None:
+    parser = argparse.ArgumentParser()
+    add_export_arguments(parser)
+    line = "--checkpoint a --output b --name c --version 1 --source en --target de --card d"
+    needed = line.split()
+    assert parser.parse_args([*needed, "--alignment", "1:0,3"]).alignment == (1, (0, 3))
+    assert parser.parse_args(needed).alignment is None
+    for text in ("", "1", "1:", ":0", "1:0,", "one:0", "1:0:2"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            alignment_argument(text)
