@@ -26,10 +26,11 @@ from typing import Any
 
 import psutil
 
+from app.text.detection import LanguageDetector, is_in_target
 from benchmarks.machine import commit, describe_machine
 
 RESULT = Path(__file__).with_name("results") / "detection.json"
-LANGUAGES = ("de", "en", "fr")
+LANGUAGE_SETS = ("de,en", "de,en,fr")
 PAIRS = ("en-de", "en-fr")
 # The longest text of each bucket, in characters.
 BUCKETS = (5, 10, 20, 40, 80, 160, 10_000)
@@ -156,6 +157,18 @@ def measure(name: str, data: Path, languages: Sequence[str], every: int) -> dict
     }
 
 
+def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, int]:
+    """How many texts the rule for text in the target language takes for one, and how many of these wrongly."""
+    detector = LanguageDetector(languages)
+    texts = [(language, text) for language, text in read_texts(data)[::every] if language in languages]
+    kept = [
+        language == found[0][0]
+        for language, text in texts
+        if (found := detector.detect(text, languages)) and is_in_target(text, found[0][0], found)
+    ]
+    return {"num_texts": len(texts), "num_left_alone": len(kept), "num_wrong": kept.count(False)}
+
+
 def version_of(distribution: str) -> str | None:
     """None where it is not installed."""
     try:
@@ -180,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, dict[str, object]] = {}
     for name, (_, distribution) in DETECTORS.items():
         version = version_of(distribution)
-        for languages in ("de,en", "de,en,fr") if version else ():
+        for languages in LANGUAGE_SETS if version else ():
             command = [sys.executable, "-m", "benchmarks.detection", "--data", str(args.data)]
             command += ["--every", str(args.every)]
             done = subprocess.run(
@@ -195,6 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "commit": commit(),
         "machine": describe_machine(),
         "detectors": found,
+        "left_alone": {
+            languages: left_alone(args.data, languages.split(","), args.every) for languages in LANGUAGE_SETS
+        },
     }
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

@@ -2,7 +2,7 @@
 
 py3langid: naive Bayes over byte n-grams of 97 languages, its model an array file and no code. Beside what was measured
 (`benchmarks/detection.py`, `docs/text.md`), its confidence is a probability that holds: of texts to which it gave 0.95
-and that have twenty letters, none was wrong.
+and that have more than twenty letters, none was wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.text.placeholders import placeholder_spans
 # The beginning of a text says what the whole of it would.
 MAX_CHARACTERS = 1000
 # Text in the target language is left alone from here on; docs/text.md has the figures.
-MIN_LETTERS_TO_KEEP = 20
+MIN_LETTERS_TO_KEEP = 21
 MIN_CONFIDENCE_TO_KEEP = 0.95
 _MAX_RESTRICTED = 32
 

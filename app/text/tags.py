@@ -195,7 +195,7 @@ class _Placer:
     def _place(self, element: _Element, start: int, end: int) -> None:
         if start == end:
             for tag in element.tags():
-                self._write(tag, start)
+                self._write(tag, start, is_point=True)
             return
         if element.open is not None:
             self._write(element.open, start)
@@ -203,7 +203,7 @@ class _Placer:
         if element.close is not None:
             self._write(element.close, end)
 
-    def _write(self, tag: Tag, gap: int) -> None:
+    def _write(self, tag: Tag, gap: int, *, is_point: bool = False) -> None:
         """A tag into a gap, on the side of the word that it touched in the source."""
         targets = self.aligned.words
         left = targets[gap - 1].end if gap > 0 else 0
@@ -212,7 +212,7 @@ class _Placer:
             (_touches(self.source, tag.position - 1), left),
             (_touches(self.source, tag.position), right),
         ]
-        if tag.kind is TagKind.OPEN:
+        if tag.kind is TagKind.OPEN and not is_point:
             sides.reverse()
         before = self.source[: tag.position]
         between = min(left + len(before) - len(before.rstrip()), right)

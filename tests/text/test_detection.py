@@ -76,7 +76,7 @@ def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detecto
 
 
 @pytest.mark.parametrize(
-    ("letters", "confidence", "expected"), [(20, 0.95, True), (19, 1.0, False), (20, 0.94, False)]
+    ("letters", "confidence", "expected"), [(21, 0.95, True), (20, 1.0, False), (21, 0.94, False)]
 )
 def test_where_the_rule_begins(letters: int, confidence: float, expected: bool) -> None:
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected

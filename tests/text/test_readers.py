@@ -87,7 +87,7 @@ def test_offsets_say_where_text_stands(markup: str) -> None:
         ("<p translate='no'>One <p>two</p></p>three", ["three"]),
         ("<p translate=YES>One</p>", ["One"]),
         ("<i class='a notranslate'>One</i> two", ["\U000f0000 two"]),
-        ("<b translate=no>One <b>two</b></b> three", ["\U000f0000 three"]),
+        ("<b translate=no>One <b>two</b> four</b> three", ["\U000f0000 three"]),
         ("<b translate=no>One two", []),
         ("<img translate=no alt=x>One", ["One"]),
         ("<p title='One'>12</p>", []),

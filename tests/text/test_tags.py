@@ -54,6 +54,14 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
         ("one <i></i>two", "zwei eins", [(0, 1), (1, 0)], "<i></i>zwei eins"),
         # a point beside an element does not slip into it
         ("<x/> <b>one two</b>", "zwei eins", [(0, 1), (1, 0)], "<x/><b>zwei eins</b>"),
+        (
+            "one <x/>two <b>three four five six</b>",
+            "drei vier zwei fünf sechs eins",
+            [(0, 2), (1, 3), (2, 1), (3, 4), (4, 5), (5, 0)],
+            "<x/><b>drei vier zwei fünf sechs</b> eins",
+        ),
+        # what touches two words in the source stays with its own where a space comes between them
+        ("a-<b>b</b>", "A - B", [(0, 0), (1, 1), (2, 2)], "A - <b>B</b>"),
         # partners in other sentences
         ("one</b> two <i>three", "eins zwei drei", [(0, 0), (1, 1), (2, 2)], "eins</b> zwei <i>drei"),
         ("one</b> <i>two</i> three", "zwei eins drei", [(0, 1), (1, 0), (2, 2)], "</b><i>zwei</i> eins drei"),
@@ -168,6 +176,44 @@ def test_an_element_whose_word_another_has_is_not_sure() -> None:
     alignment = Alignment(((0, 4), (4, 7)), ((0, 11),), np.array([[0.6, 0.4]]))
     placement = place_tags(source, tags, "Briefkasten", alignment)
     assert with_tags("Briefkasten", placement.tags) == "<b>Briefkasten</b><i></i>"
+    assert not placement.is_sure
+
+
+@pytest.mark.parametrize(
+    ("markup", "target", "weights", "expected"),
+    [
+        # all words before the tag that closes elsewhere stand behind those that follow it
+        (
+            "one four</u> <b>two</b>",
+            "zwei eins vier",
+            [[0, 0, 1], [1, 0, 0], [0, 1, 0]],
+            "zwei eins vier</u><b></b>",
+        ),
+        (
+            "<p><b>one</b><i>two</i></p> <u>three</u>",
+            "eins drei",
+            [[1, 1, 0], [0, 0, 1]],
+            "<p><b>eins</b><i></i></p> <u>drei</u>",
+        ),
+        (
+            "<p><b>one</b> <i>two</i></p> <u>three</u>",
+            "eins drei",
+            [[1, 1, 0], [0, 0, 1]],
+            "<p><i></i><b>eins</b></p> <u>drei</u>",
+        ),
+    ],
+)
+def test_an_element_that_finds_no_word_is_empty(
+    markup: str, target: str, weights: list[list[int]], expected: str
+) -> None:
+    source, tags = scan(markup)
+    spans = [tuple((word.start, word.end) for word in words(text)) for text in (source, target)]
+    if "onetwo" in source:
+        spans[0] = ((0, 3), (3, 6), (7, 12))
+    placement = place_tags(
+        source, tags, target, Alignment(spans[0], spans[1], np.array(weights, dtype=float))
+    )
+    assert with_tags(target, placement.tags) == expected
     assert not placement.is_sure
 
 
