@@ -11,6 +11,11 @@ from app.runtime.native import is_supported, library_path
 Kernels = Literal["native", "standard"]
 
 
+def is_native_usable() -> bool:
+    """Whether the native kernels were built and this processor can run them."""
+    return library_path() is not None and is_supported()
+
+
 def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
     """`auto` is native where nothing stands against it. Raises SettingsError where native is asked for in vain."""
     if wanted == "standard":

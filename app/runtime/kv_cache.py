@@ -67,10 +67,6 @@ class HostPool:
         block = values.numpy()
         self._values[:, rows, :, : block.shape[3]] = block
 
-    def columns(self) -> NDArray[Any]:
-        """The pool as columns, heads side by side in each, where num_heads is 1: (planes, rows, capacity, head_dim)."""
-        return self._values[:, :, 0]
-
     def read(self, num_rows: int) -> NDArray[Any]:
         """Rows 0..num_rows-1 as they stand, without a copy: (planes, num_rows, num_heads, capacity, head_dim)."""
         return self._values[:, :num_rows]

@@ -16,8 +16,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from app.runtime import native
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
-from app.runtime.kv_cache import HostPool, PoolShape
 from app.runtime.session import Session
 
 # Bindings kept, by shape of the step. Making one anew costs a fraction of a millisecond.
@@ -53,11 +53,11 @@ class NativeRunner:
         self._decoder = decoder
         self._limits = limits
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
-        num_planes, _, capacity, width = (int(axis) if isinstance(axis, int) else 0 for axis in spec.axes)
+        num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
-        shape = PoolShape(num_planes, limits.num_rows, 1, capacity, width, spec.dtype)
-        self._self_pool, self._cross_pool = HostPool(shape), HostPool(shape)
-        self.cache_bytes = 2 * shape.num_bytes
+        shape = (num_planes, limits.num_rows, capacity, width)
+        self._self_cache, self._cross_cache = np.zeros(shape, spec.dtype), np.zeros(shape, spec.dtype)
+        self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
         self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
@@ -92,7 +92,7 @@ class NativeRunner:
             ("slots", slots),
         ):
             binding.bind_cpu_input(name, values)
-        binding.bind_ortvalue_input("cross_cache", _value(self._cross_pool.columns()))
+        binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         binding.bind_output("written", "cpu")
         self._encoder.run(binding)
         self._slots[rows] = slots
@@ -112,13 +112,14 @@ class NativeRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self._self_pool.copy(sources, targets, lengths)
+        self.reorder(sources, targets, lengths)
         self._slots[targets] = self._slots[sources]
         self._source_lengths[targets] = self._source_lengths[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.reorder`."""
-        self._self_pool.copy(sources, targets, lengths)
+        rows = (sources.astype(np.int64), targets.astype(np.int64))
+        native.copy_rows(self._self_cache, *rows, lengths.astype(np.int64) * self._self_cache.strides[2])
 
     def _step(self, shape: _Shape) -> _Step:
         """What is bound for a step's shape: kept, or new in place of the one longest unused."""
@@ -142,8 +143,7 @@ class NativeRunner:
             "num_candidates": np.array([num_candidates], np.int64),
             "wants_log_probabilities": np.array([wants_distributions], np.int64),
         }
-        for kind, pool in (("self", self._self_pool), ("cross", self._cross_pool)):
-            planes = pool.columns()
+        for kind, planes in (("self", self._self_cache), ("cross", self._cross_cache)):
             for layer in range(len(planes) // 2):
                 inputs[f"{kind}_key_{layer}"] = planes[2 * layer]
                 inputs[f"{kind}_value_{layer}"] = planes[2 * layer + 1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.bundle import load_bundle
-from app.runtime.native import is_supported
+from app.runtime.kernels import is_native_usable
 from export.bundle_writer import file_entries
 from export.cli import add_export_arguments, add_verify_arguments, run_export, run_verify
 from export.report import ReportError, read_scores
@@ -38,7 +38,7 @@ def verify_arguments(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-NATIVE_TOO = ["int8 golden ids, native kernels"] if is_supported() else []
+NATIVE_TOO = ["int8 golden ids, native kernels"] if is_native_usable() else []
 
 
 def failed(bundle: Path, options: VerifyOptions) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_model_of_other_weights_fails(
     save(changed, Saved(weights, saved.config, {}, {}), tiny / "checkpoint" / "tokenizer.spm")
     assert run_verify(verify_arguments(str(tiny / "bundle"), "--checkpoint", str(changed))) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("FAILED")]
-    native = ["FAILED fp32 log-probabilities, native kernels"] if is_supported() else []
+    native = ["FAILED fp32 log-probabilities, native kernels"] if is_native_usable() else []
     assert [line.split(":")[0] for line in lines] == ["FAILED fp32 log-probabilities", *native]
 
 

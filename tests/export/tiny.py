@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from app.bundle import Bundle, Precision, Training, TrainingData
-from app.runtime.kernels import Kernels
-from app.runtime.native import is_supported
+from app.runtime.kernels import Kernels, is_native_usable
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant
 from export.model_card import Facts
@@ -25,7 +24,7 @@ VOCAB_SIZE = 400
 # Both kinds of operators, where both can run.
 KERNELS = [
     "standard",
-    pytest.param("native", marks=pytest.mark.skipif(not is_supported(), reason="no native kernels here")),
+    pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
 ]
 MAX_LENGTH = 32
 WORDS = {

@@ -12,8 +12,7 @@ import torch
 
 from app.bundle import Alignment, Bundle
 from app.runtime.interface import Floats, StepInput
-from app.runtime.kernels import Kernels
-from app.runtime.native import is_supported
+from app.runtime.kernels import Kernels, is_native_usable
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import make_manifest, write_variant
 from export.parity import Pair, random_pairs
@@ -23,7 +22,7 @@ from model.transformer import Transformer
 from tests.export.tiny import VOCAB_SIZE, random_model, request
 
 MAX_LENGTH = 24
-NATIVE = pytest.mark.skipif(not is_supported(), reason="no native kernels here")
+NATIVE = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
 def aligned_runner(

@@ -11,14 +11,13 @@ from app.bundle import Bundle, Variant
 from app.errors import SettingsError
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
-from app.runtime.kernels import choose_kernels
-from app.runtime.native import is_supported
+from app.runtime.kernels import choose_kernels, is_native_usable
 from app.runtime.native_runner import MAX_BINDINGS, NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import load_tiny_runner, random_model, write_tiny_bundle
 
-needs_native = pytest.mark.skipif(not is_supported(), reason="no native kernels here")
+needs_native = pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,12 @@ import ctypes
 import sysconfig
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
 
 # As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
 NEEDED_FLAGS = frozenset(
@@ -51,6 +57,23 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
         library.transduce_set_spin_us(spin_us)
     count: int = library.transduce_set_num_threads(num_threads)
     return count
+
+
+def copy_rows(values: NDArray[Any], sources: Int64s, targets: Int64s, num_bytes: Int64s) -> None:
+    """Copy the first bytes of rows to rows as if all at once, in every plane; the team's threads share the planes.
+
+    values: (planes, rows, ...), one block. sources, targets, num_bytes: (n,), each target once. Raises IndexError
+    for a row that there is not, and ValueError for more bytes than a row has.
+    """
+    num_planes, num_rows = values.shape[:2]
+    if any(len(rows) and not 0 <= rows.min() <= rows.max() < num_rows for rows in (sources, targets)):
+        raise IndexError(f"a row is outside of 0..{num_rows - 1}")
+    row_bytes = values.strides[1]
+    if len(num_bytes) and not 0 <= num_bytes.min() <= num_bytes.max() <= row_bytes:
+        raise ValueError(f"a row has {row_bytes} bytes, and more of it are to be copied")
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (values, sources, targets, num_bytes)]
+    sizes = [ctypes.c_int64(size) for size in (num_planes, values.strides[0], row_bytes)]
+    _library().transduce_copy_rows(pointers[0], *sizes, *pointers[1:], ctypes.c_int64(len(sources)))
 
 
 @cache
