@@ -105,6 +105,11 @@ def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
     assert found["\U0001f600"] == "\U0001f600"
 
 
+def test_the_model_says_that_it_gives_its_alignment(bundled: httpx.Client) -> None:
+    (model,) = bundled.get("/v1/models").json()["models"]
+    assert model["alignment"] is True
+
+
 def test_coverage_counts(bundled: httpx.Client) -> None:
     plain, covered = (
         segment_of(bundled, beam_size=4, coverage_penalty=beta, token_scores=True) for beta in (0, 2.5)

@@ -192,6 +192,7 @@ def test_a_poisoned_sentence_fails_alone(client: httpx.Client) -> None:
 def test_models(client: httpx.Client) -> None:
     (model,) = client.get("/v1/models").json()["models"]
     assert model["name"] == "echo"
+    assert model["alignment"] is False
     assert model["language_pairs"] == [{"source": "en", "target": "de"}]
     assert model["defaults"] == {"beam_size": 4, "length_penalty": {"formula": "wu", "alpha": 0.6}}
 

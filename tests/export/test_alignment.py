@@ -18,7 +18,7 @@ from tests.model.sentences import write_tokenizer
 def test_an_anchor_stands_once_on_either_side() -> None:
     pair = Pair(
         "In 1999 Mr Brown sold 42 cars, 42 bikes and 3.5 t of Tea to Anna (yes).",
-        "Im Jahr 1999 verkaufte Herr Brown 42 Autos, 42 Rad und 3.5 t Tea an Anna (ja).",
+        "Im Jahr 1999 verkaufte Herr Brown 42 Autos, ebenso viele Rad und 3.5 t Tea an Anna (ja).",
         "home",
     )
     found = {(anchor.kind, pair.source[slice(*anchor.source)]) for anchor in find_anchors(pair)}
