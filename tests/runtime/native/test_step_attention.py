@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.house_rules.project import ROOT
 from tests.runtime.native.graphs import Operator, operator, random_floats
 from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_inputs, random_weights
 
@@ -168,3 +171,31 @@ def test_weights_are_those_of_the_heads_asked_for() -> None:
         assert (found["weights"][row, length:] == 0).all()
     plain = CrossAttention(256, 4).operator().run(rows)
     assert all((found[name] == plain[name]).all() for name in OUTPUTS)
+
+
+# Keys and values end where memory ends: whoever reads on dies.
+AT_THE_END = """
+import ctypes, mmap
+import numpy as np
+from tests.runtime.native.test_step_attention import CrossAttention
+block = CrossAttention(64, 4)
+rows = block.rows(1, 3, cache="float32", num_slots=1)
+rows["lengths"][:] = 3
+libc = ctypes.CDLL(None, use_errno=True)
+for name in ("keys", "values"):
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    assert libc.mprotect(ctypes.c_void_p(address + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    offset = mmap.PAGESIZE - rows[name].nbytes
+    there = np.frombuffer(pages, np.float32, rows[name].size, offset).reshape(rows[name].shape)
+    there[:] = rows[name]
+    rows[name] = there
+block.operator("float32").run(rows)
+"""
+
+
+def test_nothing_is_read_behind_a_cache() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], cwd=ROOT, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
