@@ -2,7 +2,7 @@
 
 The graph is a decoder of the base size with random weights, made of the native operators alone; rows attend to
 `--columns` columns of their own and of their source. Times are medians of a step through ONNX Runtime; the floor
-is the larger of all bytes over the bandwidth and all int8 products over the peak, both of `--threads` cores.
+is the larger of all bytes over the bandwidth and all products over the peak, both of `--threads` cores.
 
     python -m benchmarks.native --rows 1,8,32,128 --threads 1,2
     python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --shares
@@ -31,7 +31,7 @@ from app.runtime import native
 DOMAIN = "transduce"
 EPSILON = 1e-5
 # Of one core of the machine that the kernels were tuned on.
-PEAK_PRODUCTS = 333e9
+PEAK_PRODUCTS = {"int8": 333e9, "float32": 83e9}
 PEAK_BYTES = 28e9
 
 
@@ -56,12 +56,12 @@ class Size:
         return self.num_layers * layer + self.vocab_size * self.d_model
 
     def floor_ms(self, rows: int, threads: int) -> float:
-        """What a step of int8 weights takes at least."""
+        """What a step takes at least."""
         item = np.dtype(self.cache).itemsize
         cache_bytes = rows * self.num_layers * 4 * self.columns * self.d_model * item
         weight_bytes = self.num_weights * np.dtype(self.dtype).itemsize
         streamed = (weight_bytes + cache_bytes) / PEAK_BYTES
-        multiplied = rows * self.num_weights / PEAK_PRODUCTS + cache_bytes / PEAK_BYTES
+        multiplied = rows * self.num_weights / PEAK_PRODUCTS[self.dtype] + cache_bytes / PEAK_BYTES
         return max(streamed, multiplied) / threads * 1e3
 
 
