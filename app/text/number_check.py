@@ -14,9 +14,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app.text.segmentation import Span
+
 _SPACES = "\u00a0\u2009\u202f "
 # Digits with single marks between them; a space only where groups of three follow.
 _NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*+", re.UNICODE)
+_NUMBER_WORD = re.compile(r"[^\W_]*?" + _NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _DECIMAL_COMMA = frozenset(
@@ -82,6 +85,11 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     return ChangedNumbers(
         tuple(number.written for number in missing), tuple(number.written for number in added)
     )
+
+
+def number_spans(text: str) -> list[Span]:
+    """Numbers with the letters that are one word with them: `1,234.5`, `A4`, `21st`."""
+    return [Span(*match.span()) for match in _NUMBER_WORD.finditer(text)]
 
 
 def _numbers(text: str, language: str) -> Iterator[_Number]:

@@ -27,7 +27,7 @@ from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.placeholders import placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
-from app.text.segments import Fallback, Segment, SegmentTranslation, mend
+from app.text.segments import Fallback, Segment, SegmentTranslation, carrying_numbers, mend
 from app.text.tags import Tag, TagKind, partners, place_tags
 from app.text.xml_reader import XmlRules, read_xml
 
@@ -155,6 +155,14 @@ class Passage:
     def _blocks(self) -> list[Block]:
         return [part for part in self.document.parts if isinstance(part, Block)]
 
+    @property
+    def prose(self) -> str:
+        """What there is to translate, without markup and what is protected: what a language is detected by."""
+        return "\n".join(
+            "".join(" " if character in block.stand_ins else character for character in block.text)
+            for block in self._blocks
+        )
+
     def segments(self, fits: Callable[[str], bool]) -> list[Segment]:
         """What is to be translated, in order. fits: whether the model takes a source at once."""
         found: list[Segment] = []
@@ -210,6 +218,27 @@ class Passage:
         ]
         collapsed = "".join(part[place] for place in kept)
         return lowered(_SPACES.sub(" ", collapsed), casing), kept
+
+    def carrying_numbers(
+        self, segment: Segment, translation: SegmentTranslation, fits: Callable[[str], bool]
+    ) -> Segment | None:
+        """What to translate instead of a segment in whose translation a number changed.
+
+        None where none did, where numbers are carried already, or where the model does not take so many placeholders.
+        """
+        if segment.numbers or not self.changed_numbers(segment, translation.text):
+            return None
+        carrying = carrying_numbers(segment, self._blocks[segment.block].text)
+        return carrying if carrying.numbers and fits(carrying.source) else None
+
+    def changed_numbers(self, segment: Segment, text: str) -> ChangedNumbers:
+        """What the check of numbers says of a segment and its translation."""
+        return changed_numbers(
+            segment.with_numbers(segment.source),
+            segment.with_numbers(text),
+            self.options.source_language,
+            self.options.target_language,
+        )
 
     def finish(self, segments: Sequence[Segment], translations: Sequence[SegmentTranslation]) -> FinishedText:
         """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
@@ -281,7 +310,6 @@ class _Writer:
 
     def write_segment(self, block: Block, segment: Segment, translation: SegmentTranslation) -> None:
         """A segment's translation, with its tags, in its casing, with all that was protected."""
-        options = self.passage.options
         mended = mend(segment, translation)
         tags = _tags_in_source(block, segment)
         placement = place_tags(segment.source, tags, mended.text, mended.alignment)
@@ -295,14 +323,12 @@ class _Writer:
                 target=(start, self.length),
                 is_part=segment.is_part,
                 fallbacks=fallbacks,
-                changed_numbers=changed_numbers(
-                    segment.source, mended.text, options.source_language, options.target_language
-                ),
+                changed_numbers=self.passage.changed_numbers(segment, mended.text),
             )
         )
 
     def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> list[str]:
-        spellings = self._spellings(block, segment)
+        spellings = self._spellings(block, segment) | dict(segment.numbers)
         parts = []
         done = 0
         for tag in (*tags, Tag(len(text), "", TagKind.POINT)):

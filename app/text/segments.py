@@ -8,8 +8,9 @@ from enum import Enum
 from itertools import pairwise
 
 from app.text.alignment import Alignment
-from app.text.blocks import STAND_INS
+from app.text.blocks import STAND_INS, free_stand_ins
 from app.text.casing import Casing
+from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
 from app.text.tags import Tag, TagKind, place_tags
 
@@ -20,7 +21,7 @@ class Fallback(Enum):
     PLACEHOLDER_ALIGNED: one that the model lost, or an unknown character, was put where the alignment says.
     PLACEHOLDER_SPLIT: the parts around it were translated by themselves. PLACEHOLDER_AT_END: it was put at the end.
     PLACEHOLDER_REPEATED: one that came more than once was kept once. TAGS_UNSURE: inline tags stand at the end, or
-    around no word.
+    around no word. NUMBERS_CARRIED: the model changed a number, and was given all of them as placeholders.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"
@@ -28,6 +29,7 @@ class Fallback(Enum):
     PLACEHOLDER_AT_END = "placeholder_at_end"
     PLACEHOLDER_REPEATED = "placeholder_repeated"
     TAGS_UNSURE = "tags_unsure"
+    NUMBERS_CARRIED = "numbers_carried"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Segment:
 
     source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
     span: where it stands in that. is_part: of a sentence that is too long. tags: indices of the block's tags that go
-    with it. positions: of the source's characters in the block.
+    with it. positions: of the source's characters in the block. numbers: what those of its stand-ins stand for that
+    `carrying_numbers` put there.
     """
 
     source: str
@@ -47,6 +50,13 @@ class Segment:
     is_part: bool
     tags: range
     positions: Sequence[int]
+    numbers: tuple[tuple[str, str], ...] = ()
+
+    def with_numbers(self, text: str) -> str:
+        """Its source or its translation with the numbers that were carried."""
+        for stand_in, number in self.numbers:
+            text = text.replace(stand_in, number)
+        return text
 
 
 @dataclass(frozen=True)
@@ -91,12 +101,40 @@ def joined_parts(segment: Segment, parts: Sequence[Span], translations: Sequence
     return SegmentTranslation(join(segment.source, parts, translations).text, is_split=True)
 
 
+def carrying_numbers(segment: Segment, used: str) -> Segment:
+    """The segment with a stand-in for every number, for a model that changes them.
+
+    used: text whose characters no stand-in may be; that of the segment's block.
+    """
+    free = free_stand_ins(used)
+    source: list[str] = []
+    positions: list[int] = []
+    numbers: list[tuple[str, str]] = []
+    done = 0
+    for span in number_spans(segment.source):
+        numbers.append((next(free), span.of(segment.source)))
+        source += (segment.source[done : span.start], numbers[-1][0])
+        positions += segment.positions[done : span.start + 1]
+        done = span.end
+    source.append(segment.source[done:])
+    carried = "".join(source)
+    known = {*segment.stand_ins, *(stand_in for stand_in, _ in numbers)}
+    return replace(
+        segment,
+        source=carried,
+        stand_ins=tuple(character for character in carried if character in known),
+        positions=[*positions, *segment.positions[done:]],
+        numbers=tuple(numbers),
+    )
+
+
 def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
     text, alignment, is_repeated = _without_repeated(segment, text, translation.alignment)
     fallbacks = [Fallback.PLACEHOLDER_SPLIT] * translation.is_split
     fallbacks += [Fallback.PLACEHOLDER_REPEATED] * is_repeated
+    fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and alignment is not None and text.strip():
         tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
         for tag in reversed(place_tags(segment.source, tags, text, alignment).tags):

@@ -156,6 +156,7 @@ def test_spans_in_markup_are_of_the_markup() -> None:
         ("<script>x</script><p translate='no'>One</p><p class='a notranslate'>Two</p>", HTML, []),
         ("Use <code>x = 1</code> here", HTML, ["Use \U000f0000 here"]),
         ("Water is H<sub>2</sub>O here", HTML, ["Water is \U000f0000 here"]),
+        ("The x<sub>i</sub> are under<b>line</b>d", HTML, ["The \U000f0000 are underlined"]),
         ("\U0001f600 12:30 --- {name}", PLAIN, []),
         ("MIND THE GAP", PLAIN, ["Mind the gap"]),
     ],
@@ -178,6 +179,19 @@ def test_tags_stand_where_they_were_in_text_that_grows_in_capitals() -> None:
     markup = "<i>MIND</i> THE <b>STREET</b> HERE"
     finished = through(markup, HTML, copied)
     assert finished.text == markup
+
+
+def test_what_surrounds_a_whole_sentence_needs_no_alignment() -> None:
+    finished = through(
+        "<i><b>One two.</b></i> <u>Three</u>", HTML, lambda source: SegmentTranslation(source.upper())
+    )
+    assert finished.text == "<i><b>ONE TWO.</b></i> <u>THREE</u>"
+    assert [segment.fallbacks for segment in finished.segments] == [(), ()]
+
+
+def test_the_prose_of_a_text_is_what_its_language_is_told_by() -> None:
+    markup = "<p>Bread &amp; <b>tea</b> {name}</p><pre>x = 1</pre><p>12</p>Jam"
+    assert read_passage(markup, HTML).prose == "Bread & tea  \nJam"
 
 
 def test_references_are_spelled_as_the_source_spelled_them() -> None:
@@ -224,6 +238,19 @@ def test_pieces_of_a_long_sentence_and_changed_numbers_are_told() -> None:
     assert [segment.is_part for segment in finished.segments] == [True, True]
     assert finished.segments[0].changed_numbers == ChangedNumbers(("33",), ("34",))
     assert not finished.segments[1].changed_numbers
+
+
+def test_numbers_are_carried_where_they_changed_and_that_fits() -> None:
+    passage = read_passage("Take <b>33</b> of 4 now", HTML)
+    (segment,) = passage.segments(lambda _source: True)
+    whole, changed = SegmentTranslation("Nimm 33 von 4"), SegmentTranslation("Nimm 34 von 4")
+    assert passage.carrying_numbers(segment, whole, lambda _source: True) is None
+    assert passage.carrying_numbers(segment, changed, lambda _source: False) is None
+    carrying = passage.carrying_numbers(segment, changed, lambda _source: True)
+    assert carrying is not None
+    assert passage.carrying_numbers(carrying, changed, lambda _source: True) is None
+    assert carrying.source == "Take \U000f0000 of \U000f0001 now"
+    assert passage.finish([carrying], [copied(carrying.source)]).text == "Take <b>33</b> of 4 now"
 
 
 def test_digits_of_a_placeholder_are_no_numbers() -> None:

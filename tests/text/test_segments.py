@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from app.text.alignment import Alignment, WordAlignment, words
 from app.text.casing import Casing
 from app.text.segmentation import Span
-from app.text.segments import Fallback, Segment, SegmentTranslation, joined_parts, mend, parts_around
+from app.text.segments import (
+    Fallback,
+    Segment,
+    SegmentTranslation,
+    carrying_numbers,
+    joined_parts,
+    mend,
+    parts_around,
+)
 from tests.text.markup_samples import aligned
 
 A, B = "\U000f0000", "\U000f0001"
@@ -99,6 +109,24 @@ def test_the_parts_around_placeholders_are_translated_by_themselves() -> None:
     joined = joined_parts(whole, parts, ["Liebe", ", komm zu", "12 jetzt"])
     assert (joined.text, joined.is_split) == (f"Liebe {A}, komm zu {B} 12 jetzt", True)
     assert mend(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+
+
+def test_numbers_travel_like_placeholders() -> None:
+    whole = segment(f"On 3.5.1990 {A} paid 1,234.5 for the 21st A4, twice 7")
+    whole = replace(whole, positions=[10 + place for place in range(len(whole.source))])
+    carrying = carrying_numbers(whole, whole.source)
+    assert [number for _, number in carrying.numbers] == ["3.5.1990", "1,234.5", "21st", "A4", "7"]
+    assert carrying.with_numbers(carrying.source) == whole.source
+    assert not any(map(str.isdigit, carrying.source))
+    assert list(carrying.stand_ins) == [
+        character for character in carrying.source if ord(character) > 0xEFFFF
+    ]
+    assert len(carrying.positions) == len(carrying.source)
+    for place, character in zip(carrying.positions, carrying.source, strict=True):
+        assert character in dict(carrying.numbers) or whole.source[place - 10] == character
+    mended = mend(carrying, SegmentTranslation("bezahlt"))
+    assert mended.fallbacks == (Fallback.NUMBERS_CARRIED, Fallback.PLACEHOLDER_AT_END)
+    assert carrying.with_numbers(mended.text).count("1,234.5") == 1
 
 
 def test_there_are_no_parts_where_an_alignment_helps_or_only_an_emoji_is_lost() -> None:
