@@ -73,7 +73,7 @@ class IdleRunner:
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Nothing."""
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """Nothing."""
 
 

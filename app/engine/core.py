@@ -262,7 +262,7 @@ class EngineCore:
         for sequence in branching:
             self.scheduler.slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
         if reorders:
-            self._runner.reorder(*reorders.arrays())
+            self._runner.reorder(*reorders.arrays(), reorders.shared_columns())
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
 

@@ -44,6 +44,7 @@ class Sequence:
     deadline, submitted_at: seconds of time.monotonic.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     length: columns that each of its rows' self-attention cache holds.
+    shared_columns: (live, live) the first columns that two live hypotheses' rows hold alike.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
@@ -60,6 +61,7 @@ class Sequence:
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     length: int = 0
+    shared_columns: list[list[int]] = field(default_factory=lambda: [[0]])
     num_steps: int = 0
     admitted_at: float | None = None
     encode_time_s: float = 0.0
@@ -77,9 +79,18 @@ class Sequence:
         self.status = Status.WAITING
         self.rows = []
         self.length = 0
+        self.shared_columns = [[0]]
+
+    def follow_parents(self, parents: list[int]) -> None:
+        """Children of one parent hold the same columns so far; others what their parents shared."""
+        old, length = self.shared_columns, self.length
+        self.shared_columns = [
+            [length if parent == other else old[parent][other] for other in parents] for parent in parents
+        ]
 
     def begin_again_guarded(self) -> None:
         """Its search went round in circles: the second attempt begins in its first row, whose source is there still."""
         self.search = guarded_search(self.search)
         self.has_looped = True
         self.length = 0
+        self.shared_columns = [[0]]

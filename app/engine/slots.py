@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.decoding.options import MAX_BEAM_SIZE
 from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
+
+# Parents of hypotheses each of which goes on as it was.
+STAYED = list(range(MAX_BEAM_SIZE))
 
 
 @dataclass
@@ -23,17 +27,26 @@ class RowCopies:
     sources: list[int] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    shared: list[int] = field(default_factory=list)
 
-    def add(self, source: int, target: int, length: int) -> None:
-        """length: columns of the self-attention cache that the source row holds."""
+    def add(self, source: int, target: int, length: int, *, shared: int = 0) -> None:
+        """length: columns of the self-attention cache that the source row holds.
+
+        shared: the first of them, which the target holds alike already.
+        """
         self.sources.append(source)
         self.targets.append(target)
         self.lengths.append(length)
+        self.shared.append(shared)
 
     def arrays(self) -> tuple[Int32s, Int32s, Int32s]:
         """Sources, targets and lengths, each (n,)."""
         columns = np.array((self.sources, self.targets, self.lengths), dtype=np.int32)
         return columns[0], columns[1], columns[2]
+
+    def shared_columns(self) -> Int32s:
+        """(n,), for `Runner.reorder`."""
+        return np.array(self.shared, dtype=np.int32)
 
     def __bool__(self) -> bool:
         return bool(self.sources)
@@ -81,25 +94,30 @@ class Slots:
         died (`reorders`: their cross-attention cache is right already) or take new rows (`spreads`).
         """
         parents = sequence.search.parents
-        if len(parents) == 1 == len(sequence.rows):
+        num_before = len(sequence.rows)
+        if parents == STAYED[:num_before]:
             return
-        dead = set(sequence.rows)
+        dead = set(range(num_before))  # as hypotheses before the step
         rows = []
         for parent in parents:
-            row = sequence.rows[parent]
-            if row in dead:
-                dead.remove(row)
-                rows.append(row)
-            else:
-                rows.append(-1)
+            rows.append(sequence.rows[parent] if parent in dead else -1)
+            dead.discard(parent)
         for index, parent in enumerate(parents):
-            if rows[index] < 0:
-                copies = reorders if dead else spreads
-                rows[index] = dead.pop() if dead else self._occupy(sequence)
-                copies.add(sequence.rows[parent], rows[index], sequence.length)
-        for row in dead:
-            self._vacate(row)
+            if rows[index] >= 0:
+                continue
+            source = sequence.rows[parent]
+            if dead:
+                died = dead.pop()
+                rows[index] = sequence.rows[died]
+                shared = sequence.shared_columns[died][parent]
+                reorders.add(source, rows[index], sequence.length, shared=shared)
+            else:
+                rows[index] = self._occupy(sequence)
+                spreads.add(source, rows[index], sequence.length)
+        for index in dead:
+            self._vacate(sequence.rows[index])
         sequence.rows = rows
+        sequence.follow_parents(parents)
 
     def compact(self) -> RowCopies:
         """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make."""

@@ -102,5 +102,8 @@ class Runner(Protocol):
         lengths: (n,) columns of the self-attention cache that each source row holds.
         """
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As copy_rows within one sentence: the cross-attention cache is the same and is not touched."""
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
+        """As copy_rows within one sentence: the cross-attention cache is the same and is not touched.
+
+        shared: (n,) columns from the first on that source and target hold alike already, and may be left alone.
+        """

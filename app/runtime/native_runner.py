@@ -112,14 +112,15 @@ class NativeRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self.reorder(sources, targets, lengths)
+        self.reorder(sources, targets, lengths, np.zeros_like(lengths))
         self._slots[targets] = self._slots[sources]
         self._source_lengths[targets] = self._source_lengths[sources]
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        rows = (sources.astype(np.int64), targets.astype(np.int64))
-        native.copy_rows(self._self_cache, *rows, lengths.astype(np.int64) * self._self_cache.strides[2])
+        moves = np.stack((sources, targets, shared, lengths)).astype(np.int64)
+        moves[2:] *= self._self_cache.strides[2]
+        native.copy_rows(self._self_cache, moves)
 
     def _step(self, shape: _Shape) -> _Step:
         """What is bound for a step's shape: kept, or new in place of the one longest unused."""

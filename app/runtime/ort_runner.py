@@ -175,7 +175,7 @@ class OrtRunner:
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)
 

@@ -70,7 +70,7 @@ def _step_of(runner: Runner, num_rows: int, beam_size: int) -> Callable[[], obje
     def run() -> None:
         runner.decode(step)
         if beam_size > 1:
-            runner.reorder(moved, moved + 1, lengths)
+            runner.reorder(moved, moved + 1, lengths, np.zeros_like(lengths))
 
     return run
 

@@ -107,12 +107,12 @@ class FakeRunner:
         self.calls["copy_rows"] += 1
         self.sources[targets] = self.sources[sources]
         self.source_lengths[targets] = self.source_lengths[sources]
-        self._copy_columns(sources, targets, lengths)
+        self._copy_columns(sources, targets, lengths, np.zeros_like(lengths))
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         self.calls["reorder"] += 1
         assert (self.sources[targets] == self.sources[sources]).all(), "reordered across sentences"
-        self._copy_columns(sources, targets, lengths)
+        self._copy_columns(sources, targets, lengths, shared)
 
     def _alignment(self, step: StepInput) -> Floats:
         """(num_rows, max_source_length): 0 behind each row's source."""
@@ -130,9 +130,10 @@ class FakeRunner:
         source: Int32s = self.sources[row, : self.source_lengths[row]]
         return source
 
-    def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
+        """What is said to be shared is left as it is, so that a lie changes the answers."""
         assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
         before = self.cache.copy()
-        for source, target, length in zip(sources, targets, lengths, strict=True):
-            self.cache[target] = STALE
-            self.cache[target, :length] = before[source, :length]
+        for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):
+            self.cache[target, first:] = STALE
+            self.cache[target, first:length] = before[source, first:length]

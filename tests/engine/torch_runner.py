@@ -47,9 +47,9 @@ class TorchRunner:
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         for row, sentence in zip(targets.tolist(), [self.sources[row] for row in sources], strict=True):
             self.sources[row] = sentence
-        self.reorder(sources, targets, lengths)
+        self.reorder(sources, targets, lengths, np.zeros_like(lengths))
 
-    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
+    def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         moved = [self.prefixes[row][:length] for row, length in zip(sources, lengths, strict=True)]
         for row, prefix in zip(targets.tolist(), moved, strict=True):
             self.prefixes[row] = prefix

@@ -98,7 +98,7 @@ def reorder(both: Both, last: Int32s, positions: Int32s, random_numbers: np.rand
     source, target = random_numbers.permutation(len(last))[:2].astype(np.int32)
     length = min(positions[source], positions[target])
     for runner in both[:2]:
-        runner.reorder(*(np.array([number], np.int32) for number in (source, target, length)))
+        runner.reorder(*(np.array([number], np.int32) for number in (source, target, length, 0)))
 
 
 def test_optional_outputs_are_as_on_the_cpu(both: Both) -> None:

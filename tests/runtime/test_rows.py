@@ -125,7 +125,8 @@ def test_reordered_beams_go_on_as_their_parents_would(runner: LoadedRunner) -> N
     expected = third_step(runner, ids)
     assert len(np.unique(expected, axis=0)) == NUM_ROWS
     start(runner, same_source=True)
-    runner.reorder(np.array(sources, np.int32), ROWS, np.full(NUM_ROWS, 2, np.int32))
+    two = np.full(NUM_ROWS, 2, np.int32)
+    runner.reorder(np.array(sources, np.int32), ROWS, two, np.full(NUM_ROWS, 1, np.int32))
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 

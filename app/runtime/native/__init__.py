@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
-
 # As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
 NEEDED_FLAGS = frozenset(
     {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
@@ -59,21 +57,23 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
     return count
 
 
-def copy_rows(values: NDArray[Any], sources: Int64s, targets: Int64s, num_bytes: Int64s) -> None:
-    """Copy the first bytes of rows to rows as if all at once, in every plane; the team's threads share the planes.
+def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
+    """Copy parts of rows to rows as if all at once, in every plane; the team's threads share the planes.
 
-    values: (planes, rows, ...), one block. sources, targets, num_bytes: (n,), each target once. Raises IndexError
-    for a row that there is not, and ValueError for more bytes than a row has.
+    values: (planes, rows, ...), one block. moves: (4, n) source row, target row, first byte and end of what is
+    copied; each target once. Raises IndexError for a row that there is not, ValueError for bytes that a row has not.
     """
     num_planes, num_rows = values.shape[:2]
-    if any(len(rows) and not 0 <= rows.min() <= rows.max() < num_rows for rows in (sources, targets)):
-        raise IndexError(f"a row is outside of 0..{num_rows - 1}")
-    row_bytes = values.strides[1]
-    if len(num_bytes) and not 0 <= num_bytes.min() <= num_bytes.max() <= row_bytes:
-        raise ValueError(f"a row has {row_bytes} bytes, and more of it are to be copied")
-    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (values, sources, targets, num_bytes)]
-    sizes = [ctypes.c_int64(size) for size in (num_planes, values.strides[0], row_bytes)]
-    _library().transduce_copy_rows(pointers[0], *sizes, *pointers[1:], ctypes.c_int64(len(sources)))
+    plane_bytes, row_bytes = values.strides[:2]
+    if moves.size:
+        if moves[:2].min() < 0 or moves[:2].max() >= num_rows:
+            raise IndexError(f"a row is outside of 0..{num_rows - 1}")
+        if moves[2].min() < 0 or moves[3].max() > row_bytes or (moves[3] < moves[2]).any():
+            raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
+    moves = np.ascontiguousarray(moves)
+    _library().transduce_copy_rows(
+        *(values.ctypes.data, num_planes, plane_bytes, row_bytes, moves.ctypes.data, moves.shape[1])
+    )
 
 
 @cache
@@ -83,4 +83,8 @@ def _library() -> ctypes.CDLL:
         raise RuntimeError("the native kernels were not built")
     if not is_supported():
         raise RuntimeError("this CPU lacks instructions that the native kernels need")
-    return ctypes.CDLL(str(path))
+    library = ctypes.CDLL(str(path))
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
+    library.transduce_copy_rows.restype = None
+    return library

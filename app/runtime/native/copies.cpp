@@ -11,41 +11,43 @@ namespace {
 // Bytes a nanosecond that one thread copies, roughly.
 constexpr int64_t BYTES_A_NS = 6;
 
-// One row's first `bytes` bytes, in every plane. A source that is also a target waits in the thread's own memory.
+// Some bytes of a row, in every plane. A source that is also a target waits in the thread's own memory.
 struct Move {
-    int64_t source, target, bytes;
+    int64_t from, to, bytes;
     int64_t staged;  // where in that memory; -1 for a source that no move writes to
 };
 
 }  // namespace
 }  // namespace transduce
 
-// Copy rows to rows as if all at once, in every plane. values: (num_planes, rows, row_bytes). sources, targets:
-// (count,) row numbers, each target once. bytes: (count,) how much of each row. The caller has checked them all.
-extern "C" __attribute__((visibility("default"))) void transduce_copy_rows(
-    char* values, int64_t num_planes, int64_t plane_bytes, int64_t row_bytes, const int64_t* sources,
-    const int64_t* targets, const int64_t* bytes, int64_t count) {
+// Copy parts of rows to rows as if all at once, in every plane. values: (num_planes, rows, row_bytes). moves: (4,
+// count) source rows, target rows (each once), first bytes and ends of what is copied. The caller has checked them.
+extern "C" __attribute__((visibility("default"))) void transduce_copy_rows(char* values, int64_t num_planes,
+                                                                           int64_t plane_bytes, int64_t row_bytes,
+                                                                           const int64_t* moves, int64_t count) {
     using namespace transduce;
+    const int64_t *sources = moves, *targets = moves + count, *firsts = targets + count, *ends = firsts + count;
     std::vector<bool> is_target(plane_bytes / row_bytes);
     for (int64_t i = 0; i < count; ++i) is_target[targets[i]] = true;
-    std::vector<Move> moves;
+    std::vector<Move> all;
     int64_t staged = 0, total = 0;
     for (int64_t i = 0; i < count; ++i) {
         bool waits = is_target[sources[i]];
-        moves.push_back({sources[i] * row_bytes, targets[i] * row_bytes, bytes[i], waits ? staged : -1});
-        if (waits) staged += bytes[i];
-        total += bytes[i];
+        int64_t bytes = ends[i] - firsts[i];
+        all.push_back({sources[i] * row_bytes + firsts[i], targets[i] * row_bytes + firsts[i], bytes,
+                       waits ? staged : -1});
+        if (waits) staged += bytes;
+        total += bytes;
     }
     parallel(int(num_planes), num_planes * total / BYTES_A_NS, [&](int chunk, Direction) {
         static thread_local std::vector<char> memory;
         if (memory.size() < size_t(staged)) memory.resize(staged);
         char* plane = values + chunk * plane_bytes;
-        for (const Move& move : moves) {
-            if (move.staged >= 0) std::memcpy(memory.data() + move.staged, plane + move.source, move.bytes);
+        for (const Move& move : all) {
+            if (move.staged >= 0) std::memcpy(memory.data() + move.staged, plane + move.from, move.bytes);
         }
-        for (const Move& move : moves) {
-            const char* from = move.staged >= 0 ? memory.data() + move.staged : plane + move.source;
-            std::memcpy(plane + move.target, from, move.bytes);
+        for (const Move& move : all) {
+            std::memcpy(plane + move.to, move.staged >= 0 ? memory.data() + move.staged : plane + move.from, move.bytes);
         }
     });
 }

@@ -25,24 +25,34 @@ def test_moves_are_as_if_all_at_once(num_threads: int, data: st.DataObject) -> N
     rows = range(NUM_ROWS)
     targets = data.draw(st.lists(st.sampled_from(rows), unique=True))
     sources = [data.draw(st.sampled_from(rows)) for _ in targets]
-    lengths = [data.draw(st.integers(0, CAPACITY)) for _ in targets]
+    ends = [data.draw(st.integers(0, CAPACITY)) for _ in targets]
+    firsts = [data.draw(st.integers(0, end)) for end in ends]
     before = np.arange(NUM_PLANES * NUM_ROWS * CAPACITY * WIDTH, dtype=np.float16)
     before = before.reshape(NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH)
     expected, values = before.copy(), before.copy()
-    for source, target, length in zip(sources, targets, lengths, strict=True):
-        expected[:, target, :length] = before[:, source, :length]
-    arrays = [np.array(numbers, np.int64) for numbers in (sources, targets, lengths)]
-    copy_rows(values, arrays[0], arrays[1], arrays[2] * values.strides[2])
+    for source, target, first, end in zip(sources, targets, firsts, ends, strict=True):
+        expected[:, target, first:end] = before[:, source, first:end]
+    moves = np.array((sources, targets, firsts, ends), np.int64).reshape(4, -1)
+    moves[2:] *= values.strides[2]
+    copy_rows(values, moves)
     np.testing.assert_array_equal(values, expected)
     set_num_threads(1)
 
 
-def test_rows_and_lengths_that_there_are_not_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("move", "error"),
+    [
+        ((NUM_ROWS, 0, 0, 2), IndexError),
+        ((0, -1, 0, 2), IndexError),
+        ((0, 1, -2, 2), ValueError),
+        ((0, 1, 0, 2 * CAPACITY * WIDTH + 2), ValueError),
+        ((0, 1, 4, 2), ValueError),
+    ],
+)
+def test_rows_and_bytes_that_there_are_not_are_refused(
+    move: tuple[int, int, int, int], error: type[Exception]
+) -> None:
     values = np.zeros((NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH), np.float16)
-    good, one = np.array([0], np.int64), np.array([values.strides[1]], np.int64)
-    for rows in ((np.array([NUM_ROWS]), good), (good, np.array([-1]))):
-        with pytest.raises(IndexError):
-            copy_rows(values, *rows, one)
-    for num_bytes in (one + 1, -one):
-        with pytest.raises(ValueError, match="a row has 30 bytes"):
-            copy_rows(values, good, good + 1, num_bytes)
+    copy_rows(values, np.array((0, 1, 0, 2 * CAPACITY * WIDTH), np.int64)[:, None])
+    with pytest.raises(error):
+        copy_rows(values, np.array(move, np.int64)[:, None])
