@@ -98,6 +98,12 @@ class _Recorder(HTMLParser):
         """A processing instruction."""
         self._add("other")
 
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """`<![` that begins no CDATA is a bogus comment, as in HTML 5; the parser's own way is an AssertionError."""
+        if self.rawdata.startswith("<![CDATA[", i):
+            return super().parse_marked_section(i, report)
+        return self.parse_bogus_comment(i, report)
+
     def unknown_decl(self, data: str) -> None:
         """Another declaration, such as CDATA."""
         self._add("other")

@@ -226,7 +226,7 @@ class Passage:
 
         None where none did, where numbers are carried already, or where the model does not take so many placeholders.
         """
-        if segment.numbers or not self.changed_numbers(segment, translation.text):
+        if not self.changed_numbers(segment, translation.text):
             return None
         carrying = carrying_numbers(segment, self._blocks[segment.block].text)
         return carrying if carrying.numbers and fits(carrying.source) else None

@@ -189,6 +189,11 @@ def test_what_surrounds_a_whole_sentence_needs_no_alignment() -> None:
     assert [segment.fallbacks for segment in finished.segments] == [(), ()]
 
 
+def test_spaces_between_tags_stay_between_them() -> None:
+    markup = "Bread <!-- a -->  <!-- b -->\n<img> and  <b> tea</b>"
+    assert through(markup, HTML).text == markup.replace("and  <b>", "and <b>")
+
+
 def test_the_prose_of_a_text_is_what_its_language_is_told_by() -> None:
     markup = "<p>Bread &amp; <b>tea</b> {name}</p><pre>x = 1</pre><p>12</p>Jam"
     assert read_passage(markup, HTML).prose == "Bread & tea  \nJam"

@@ -40,8 +40,8 @@ MARKUP = st.lists(
         [
             "<p>", "</p>", "<b>", "</b>", "<x/>", "<br>", "<img src='>'>", "<!-- c", "-->", "<script>", "</script>",
             "<pre>", "</pre>", "<span translate=no>", "</span>", "&amp;", "&", "&nope;", "&copy", "&#65;", "&#x110000;",
-            "<", ">", "word", " ", "\n", "\u00e9", "<![CDATA[", "]]>", "<?pi", "?>", "<!DOCTYPE html>", "<a href=\"",
-            "\"",            "</", "</>", "<textarea>", "</textarea>", "\U000f0000",
+            "<", ">", "word", " ", "\n", "\u00e9", "<![CDATA[", "<![", "]]>", "<?pi", "?>", "<a href=\"",
+            "<!DOCTYPE html>", "\"",            "</", "</>", "<textarea>", "</textarea>", "\U000f0000",
         ]
     ), max_size=25
 ).map("".join)  # fmt: skip
@@ -95,6 +95,9 @@ def test_offsets_say_where_text_stands(markup: str) -> None:
         ("One &nope; AT&T &copy 1", ["One \U000f0000 AT&T \u00a9 1"]),
         ("One <!-- two --> three", ["One  three"]),
         ("One <a href='x", ["One "]),
+        ("One <![if IE]>two<![endif]>", ["One two"]),
+        ("One <![;", ["One "]),
+        ("One <![CDATA[two]]> three", ["One ", " three"]),
         ("1 < 2 and a<3", ["1 < 2 and a<3"]),
         ("One</b> two</p></i> three", ["One two", " three"]),
         ("<title>One &amp; two</title>", ["One & two"]),

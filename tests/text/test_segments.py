@@ -79,6 +79,11 @@ def test_what_the_tokenizer_mended_is_taken_from_the_end_first() -> None:
     assert (at_end.text, at_end.fallbacks) == (text, (Fallback.PLACEHOLDER_AT_END,))
 
 
+def test_what_is_lost_comes_back_in_the_order_of_the_source() -> None:
+    mended = mend(segment(f"{A} so {B}\U0001f600"), SegmentTranslation(f"so {B}\U0001f600", None, 1))
+    assert mended.text == f"so {A} {B}\U0001f600"
+
+
 def test_a_whole_translation_is_left_as_it_is() -> None:
     source = f"Dear {A} come"
     translation = translated(source, f"Komm, {A}", [(0, 2)])

@@ -201,10 +201,16 @@ def test_an_element_whose_word_another_has_is_not_sure() -> None:
             [[1, 1, 0], [0, 0, 1]],
             "<p><i></i><b>eins</b></p> <u>drei</u>",
         ),
+        (
+            "<p><b>one</b> <i>two</i></p> <u>three</u>",
+            "eins drei",
+            [[0.6, 0.4, 0], [0, 0, 1]],
+            "<p><b>eins</b> <i></i></p><u>drei</u>",
+        ),
     ],
 )
 def test_an_element_that_finds_no_word_is_empty(
-    markup: str, target: str, weights: list[list[int]], expected: str
+    markup: str, target: str, weights: list[list[float]], expected: str
 ) -> None:
     source, tags = scan(markup)
     spans = [tuple((word.start, word.end) for word in words(text)) for text in (source, target)]
