@@ -41,7 +41,7 @@ MARKUP = st.lists(
             "<p>", "</p>", "<b>", "</b>", "<x/>", "<br>", "<img src='>'>", "<!-- c", "-->", "<script>", "</script>",
             "<pre>", "</pre>", "<span translate=no>", "</span>", "&amp;", "&", "&nope;", "&copy", "&#65;", "&#x110000;",
             "<", ">", "word", " ", "\n", "\u00e9", "<![CDATA[", "<![", "]]>", "<?pi", "?>", "<a href=\"",
-            "<!DOCTYPE html>", "\"",            "</", "</>", "<textarea>", "</textarea>", "\U000f0000",
+            "<!DOCTYPE html>", "\"", "</", "</>", "<textarea>", "</textarea>", "\U000f0000",
         ]
     ), max_size=25
 ).map("".join)  # fmt: skip
