@@ -145,6 +145,67 @@ void attend_vectors(const Query& query, const Columns<Element>& columns, float* 
     }
 }
 
+// Q queries of a sentence. Each is reckoned in the same order whatever Q is.
+template <int V, int Q>
+void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t scores_each, float* to,
+                    int64_t to_stride) {
+    constexpr int dim = V * LANES;
+    const float* queries = head.queries + first * dim;
+    for (int64_t begin = 0; begin < head.count; begin += TOGETHER) {
+        __m512 sums[Q][TOGETHER];
+        for (int v = 0; v < V; ++v) {
+            __m512 key[TOGETHER];
+#pragma GCC unroll 4
+            for (int i = 0; i < TOGETHER; ++i) {
+                int64_t column = begin + i < head.count ? begin + i : head.count - 1;
+                key[i] = load16(head.keys + column * dim + v * LANES);
+            }
+#pragma GCC unroll 4
+            for (int q = 0; q < Q; ++q) {
+                __m512 query = load16(queries + q * dim + v * LANES);
+#pragma GCC unroll 4
+                for (int i = 0; i < TOGETHER; ++i) {
+                    sums[q][i] = v ? _mm512_fmadd_ps(query, key[i], sums[q][i]) : _mm512_mul_ps(query, key[i]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+            _mm_storeu_ps(scores + q * scores_each + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
+        }
+    }
+    float factors[Q];
+    for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * scores_each, head.count);
+    for (int v = 0; v < V; ++v) {
+        __m512 sums[Q];
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) sums[q] = _mm512_setzero_ps();
+        for (int64_t column = 0; column < head.count; ++column) {
+            __m512 value = load16(head.values + column * dim + v * LANES);
+#pragma GCC unroll 4
+            for (int q = 0; q < Q; ++q) {
+                sums[q] = _mm512_fmadd_ps(_mm512_set1_ps(scores[q * scores_each + column]), value, sums[q]);
+            }
+        }
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+            store16(to + (first + q) * to_stride + v * LANES, _mm512_mul_ps(sums[q], _mm512_set1_ps(factors[q])));
+        }
+    }
+}
+
+template <int V>
+void attend_head(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride) {
+    using Attend = void (*)(const SentenceHead&, int64_t, float*, int64_t, float*, int64_t);
+    static constexpr Attend BY_QUERIES[] = {attend_queries<V, 1>, attend_queries<V, 2>, attend_queries<V, 3>,
+                                            attend_queries<V, 4>};
+    for (int64_t first = 0; first < head.num_queries; first += QUERIES_TOGETHER) {
+        int64_t left = head.num_queries - first;
+        int together = left < QUERIES_TOGETHER ? int(left) : QUERIES_TOGETHER;
+        BY_QUERIES[together - 1](head, first, scores, scores_each, to, to_stride);
+    }
+}
+
 }  // namespace
 
 template <class Element>
@@ -160,5 +221,12 @@ void attend(const Query& query, const Columns<Element>& columns, float* scores, 
 
 template void attend(const Query&, const Columns<float>&, float*, int64_t, float*, float*);
 template void attend(const Query&, const Columns<Half>&, float*, int64_t, float*, float*);
+
+void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride) {
+    using Attend = void (*)(const SentenceHead&, float*, int64_t, float*, int64_t);
+    static constexpr Attend BY_VECTORS[] = {attend_head<1>, attend_head<2>, attend_head<3>, attend_head<4>,
+                                            attend_head<5>, attend_head<6>, attend_head<7>, attend_head<8>};
+    BY_VECTORS[head.head_dim / LANES - 1](head, scores, scores_each, to, to_stride);
+}
 
 }  // namespace transduce

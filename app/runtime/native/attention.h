@@ -40,4 +40,20 @@ template <class Element>
 void attend(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each, float* sums,
             float* to);
 
+// Queries that `attend_sentence` takes together.
+constexpr int QUERIES_TOGETHER = 4;
+
+// One head of one sentence to itself: to (num_queries, head_dim), to_stride floats from row to row,
+// = softmax(queries keys^T) values. queries (num_queries, head_dim), keys and values (count, head_dim), each one block.
+// A query's result does not depend on the others. scores: (QUERIES_TOGETHER, num_scores(count) or more).
+struct SentenceHead {
+    const float* queries;
+    const float* keys;
+    const float* values;
+    int64_t num_queries;
+    int64_t count;
+    int head_dim;
+};
+void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride);
+
 }  // namespace transduce

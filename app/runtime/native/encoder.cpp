@@ -1,5 +1,7 @@
 // What the encoder is made of: attention of whole sentences to themselves, and the cross-attention columns that it
 // leaves for the decoder. Sentences of any lengths stand one after another; nothing is padded.
+#include <numeric>
+
 #include "attention.h"
 #include "operators.h"
 
@@ -13,7 +15,7 @@ constexpr auto ANY = ElementType::any;
 // Estimate of what attention costs: products a nanosecond.
 constexpr int64_t PRODUCTS_A_NS = 20;
 // Queries of one head of one sentence that a chunk takes.
-constexpr int64_t QUERIES_TOGETHER = 64;
+constexpr int64_t QUERIES_A_CHUNK = 64;
 
 // Sentences (b,) of `lengths` tokens, t in all.
 struct Sentences {
@@ -57,7 +59,7 @@ public:
         auto total = call.output<float>(0, {flow.n, d}), normalised = call.output<float>(1, {flow.n, d});
         int64_t n = flow.n;
         Chunks chunks = chunks_of(sentences);
-        int64_t scores_each = num_scores(sentences.longest);
+        int64_t scores_each = QUERIES_TOGETHER * num_scores(sentences.longest);
         Scratch scratch(Prepared::bytes(parts_.in, n) + Prepared::bytes(parts_.out, n) +
                         Scratch::piece<float>(n * 3 * d) + Scratch::piece<float>(n * d) +
                         Scratch::piece<float>(chunks.starts.size() * parts_.num_heads * scores_each));
@@ -65,8 +67,10 @@ public:
         x.put_all();
         auto qkv = scratch.take<float>(n * 3 * d), heads = scratch.take<float>(n * d);
         auto scores = scratch.take<float>(chunks.starts.size() * parts_.num_heads * scores_each);
+        // (3 * num_heads, n, head_dim): what one head of a sentence reads is one block.
+        int64_t dim = parts_.head_dim;
         multiply(parts_.in, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
-            store16(qkv + row * 3 * d + column, product);
+            store16(qkv + (column / dim * n + row) * dim + column % dim, product);
         });
         attend_all(sentences, chunks, qkv, heads, scores);
         Prepared h(parts_.out, heads, n, scratch);
@@ -86,9 +90,9 @@ private:
         for (int64_t i = 0, first = 0; i < sentences.count; first += sentences.lengths[i++]) {
             int64_t length = sentences.lengths[i];
             chunks.products += length * length;
-            for (int64_t begin = 0; begin < length; begin += QUERIES_TOGETHER) {
+            for (int64_t begin = 0; begin < length; begin += QUERIES_A_CHUNK) {
                 chunks.starts.push_back(first + begin);
-                chunks.counts.push_back(std::min(QUERIES_TOGETHER, length - begin));
+                chunks.counts.push_back(std::min(QUERIES_A_CHUNK, length - begin));
                 chunks.firsts.push_back(first);
                 chunks.lengths.push_back(length);
             }
@@ -98,7 +102,8 @@ private:
 
     void attend_all(const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
                     float* scores) const {
-        int64_t d = parts_.d(), num_heads = parts_.num_heads, head_dim = parts_.head_dim;
+        int64_t d = parts_.d(), num_heads = parts_.num_heads, dim = parts_.head_dim;
+        int64_t n = std::accumulate(sentences.lengths, sentences.lengths + sentences.count, int64_t{0});
         int64_t scores_each = num_scores(sentences.longest), runs = int64_t(chunks.starts.size());
         // A job has a bounded number of chunks; a very large batch takes heads together.
         int64_t heads_together = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
@@ -106,13 +111,11 @@ private:
         parallel(int(runs * groups), chunks.products * d * 2 / PRODUCTS_A_NS, [&](int chunk, Direction) {
             int64_t run = chunk / groups, first_head = chunk % groups * heads_together;
             for (int64_t head = first_head; head < std::min(first_head + heads_together, num_heads); ++head) {
-                const float* keys = qkv + chunks.firsts[run] * 3 * d + d + head * head_dim;
-                Columns<float> columns{keys, keys + d, 3 * d, chunks.lengths[run]};
-                for (int64_t row = chunks.starts[run]; row < chunks.starts[run] + chunks.counts[run]; ++row) {
-                    float sum;
-                    attend(Query{qkv + row * 3 * d + head * head_dim, 1, int(head_dim)}, columns,
-                           scores + chunk * scores_each, scores_each, &sum, heads + row * d + head * head_dim);
-                }
+                const float* queries = qkv + (head * n + chunks.starts[run]) * dim;
+                const float* keys = qkv + ((num_heads + head) * n + chunks.firsts[run]) * dim;
+                SentenceHead own{queries, keys, keys + d * n, chunks.counts[run], chunks.lengths[run], int(dim)};
+                attend_sentence(own, scores + chunk * QUERIES_TOGETHER * scores_each, scores_each,
+                                heads + chunks.starts[run] * d + head * dim, d);
             }
         });
     }
