@@ -4,7 +4,7 @@ Variants take turns of a few calls, so that whatever else the machine does meets
 medians with the ratio to the first variant, and writes them as JSON.
 
     python -m benchmarks.step --bundle bundles/en-de --variants int8 --json benchmarks/results/step.json
-    python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-fused,fp32
+    python -m benchmarks.step --preset base --vocab-size 8000 --variants int8,int8-standard,int8-standard-fused,fp32
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import onnxruntime
@@ -34,7 +34,7 @@ from benchmarks.machine import cpu_name
 
 # Lengths of what rows attend to: targets and sources of everyday sentences, in subwords.
 SHORTEST, LONGEST = 5, 40
-FUSED = "-fused"
+FUSED, STANDARD = "-fused", "-standard"
 CALLS_A_TURN = 4
 
 
@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--variants",
         default="int8,fp32",
-        help="precisions to compare, each with -fused for the operator's fused attention (default: int8,fp32)",
+        help="precisions to compare; -standard: on ONNX Runtime's own operators, -standard-fused: with its fused "
+        "attention (default: int8,fp32)",
     )
     add("--rows", default="1,8,32,64", help="rows of a step (default: 1,8,32,64)")
     add("--sentences", default="1x6,1x12,1x25,8x12,8x25,1x100", help="COUNTxLENGTH of encodings, in subwords")
@@ -99,8 +100,20 @@ def random_bundle(preset_name: str, vocab_size: int, precisions: Sequence[Precis
 def load_variant(bundle: Bundle, variant: str, *, num_rows: int, num_threads: int) -> LoadedRunner:
     """A runner; its attention kernel is chosen when its sessions are made."""
     os.environ[UNFUSED_ATTENTION] = "0" if variant.endswith(FUSED) else "1"
-    precision = cast(Precision, variant.removesuffix(FUSED))
-    return load_runner(bundle, precision=precision, device="auto", num_rows=num_rows, num_threads=num_threads)
+    kernels: Literal["auto", "standard"] = "standard" if STANDARD in variant else "auto"
+    return load_runner(
+        bundle,
+        precision=precision_of(variant),
+        device="auto",
+        kernels=kernels,
+        num_rows=num_rows,
+        num_threads=num_threads,
+    )
+
+
+def precision_of(variant: str) -> Precision:
+    """int8 of int8-standard-fused."""
+    return cast(Precision, variant.partition("-")[0])
 
 
 def step_case(runner: LoadedRunner, num_rows: int, num_candidates: int) -> Callable[[], object]:
@@ -182,9 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(parser)
     args = parser.parse_args(arguments)
-    precisions = cast(
-        "list[Precision]", list(dict.fromkeys(name.removesuffix(FUSED) for name in args.variants.split(",")))
-    )
+    precisions = list(dict.fromkeys(precision_of(name) for name in args.variants.split(",")))
     with tempfile.TemporaryDirectory() as folder:
         bundle = (
             load_bundle(args.bundle)
