@@ -4,7 +4,7 @@ The graph is a decoder of the base size with random weights, made of the native 
 `--columns` columns of their own and of their source. Times are medians of a step through ONNX Runtime; the floor
 is the larger of all bytes over the bandwidth and all products over the peak, both of `--threads` cores.
 
-    python -m benchmarks.native --rows 1,8,32,128 --threads 1,2
+    python -m benchmarks.native --vocab-size 8000,32000 --cache float16,float32 --json benchmarks/results/native.json
     python -m benchmarks.native --rows 8 --threads 2 --vocab-size 32000 --shares
 """
 
@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from app.runtime import native
+from benchmarks.machine import cpu_name
 
 DOMAIN = "transduce"
 EPSILON = 1e-5
@@ -228,39 +230,63 @@ def shares(content: bytes, size: Size, rows: int, seconds: float) -> dict[str, f
     return dict(total)
 
 
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every case, one after another; prints a line for each."""
+    for vocab_size, cache in product(map(int, options.vocab_size.split(",")), options.cache.split(",")):
+        size = Size(vocab_size, options.columns, options.dtype, cache)
+        content = Decoder(size).build()
+        session = load(content)
+        for rows, threads in product(map(int, options.rows.split(",")), map(int, options.threads.split(","))):
+            native.set_num_threads(threads, spin_us=options.spin_us)
+            median, fastest = step_ms(session, bind(session, size, rows), options.seconds)
+            case = {
+                "vocab_size": vocab_size,
+                "weights": options.dtype,
+                "cache": cache,
+                "columns": options.columns,
+                "rows": rows,
+                "threads": threads,
+                "median_ms": round(median, 3),
+                "fastest_ms": round(fastest, 3),
+                "floor_ms": round(size.floor_ms(rows, threads), 3),
+            }
+            if options.shares:
+                by_kind = shares(content, size, rows, options.seconds)
+                case["operators_us"] = {kind: round(us, 1) for kind, us in by_kind.items()}
+            print(" ".join(f"{name} {value}" for name, value in case.items()), flush=True)
+            yield case
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line a case."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.native", description=__doc__)
     add = parser.add_argument
     add("--rows", default="1,8,32,128", help="rows of a step (default: 1,8,32,128)")
     add("--threads", default="1,2", help="threads of the team (default: 1,2)")
-    add("--vocab-size", type=int, default=8000, help="(default: 8000)")
+    add("--vocab-size", default="8000", help="(default: 8000)")
     add("--columns", type=int, default=22, help="columns that a row attends to (default: 22)")
     add("--dtype", default="int8", choices=["int8", "float32"], help="of the weights (default: int8)")
-    add("--cache", default="float16", choices=["float16", "float32"], help="of the caches (default: float16)")
+    add("--cache", default="float16", help="types of the caches: float16, float32 (default: float16)")
     add("--spin-us", type=int, help="how long a thread looks for work before it sleeps")
     add("--seconds", type=float, default=1.0, help="a case (default: 1)")
     add("--shares", action="store_true", help="time each kind of operator too")
+    add("--json", type=Path, help="write the result there")
     options = parser.parse_args(arguments)
     if native.library_path() is None or not native.is_supported():
         print("the native kernels were not built, or this CPU cannot run them", file=sys.stderr)
         return 1
-    size = Size(options.vocab_size, options.columns, options.dtype, options.cache)
-    content = Decoder(size).build()
-    session = load(content)
-    for rows in map(int, options.rows.split(",")):
-        binding = bind(session, size, rows)
-        for threads in map(int, options.threads.split(",")):
-            native.set_num_threads(threads, spin_us=options.spin_us)
-            median, fastest = step_ms(session, binding, options.seconds)
-            floor = size.floor_ms(rows, threads)
-            print(
-                f"{rows:4} rows {threads} threads: {median:7.3f} ms, fastest {fastest:7.3f}, floor {floor:6.3f}"
-            )
-            if options.shares:
-                by_kind = shares(content, size, rows, options.seconds)
-                for kind, us in sorted(by_kind.items(), key=lambda item: -item[1]):
-                    print(f"      {kind:24} {us:9.1f} us")
+    found = list(measure(options))
+    if options.json:
+        command = ["python", "-m", "benchmarks.native", *(arguments or sys.argv[1:])]
+        result = {
+            "command": " ".join(command),
+            "cpu": cpu_name(),
+            "onnxruntime": onnxruntime.__version__,
+            "peak_products_per_s": PEAK_PRODUCTS[options.dtype],
+            "peak_bytes_per_s": PEAK_BYTES,
+            "cases": found,
+        }
+        options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     return 0
 
 
