@@ -22,10 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
+from app.api.dialect import Dialect
+from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
 from app.api.middleware import Gate, RequestScope
 from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
+from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
 from app.api.server import ServeOptions, Server, hold_signals, listen
@@ -72,13 +75,16 @@ class Application:
             lifespan=lambda _app: self.lifespan(),
         )
         app.router.redirect_slashes = False
-        add_native_routes(app.router, self.service, _request_limits(settings))
+        limits = _request_limits(settings)
+        add_native_routes(app.router, self.service, limits)
+        plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
+        add_dialects(app.router, plain, keys)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi())
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes)
-        app.add_middleware(RequestScope, metrics=self.metrics)  # added last, so outermost
+        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
         return app
 
     @contextlib.asynccontextmanager
@@ -223,6 +229,9 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     """What the router refuses: 404 and 405."""
     assert isinstance(error, HTTPException)
     code = HTTP_CODES.get(error.status_code, "http_error")
+    if request.state.dialect is not None:
+        dialect: Dialect = request.state.dialect
+        return dialect.answer(error.status_code, code.replace("_", " "), dict(error.headers or {}))
     body = error_body(code, code.replace("_", " "), request.state.request_id)
     return plain_error(error.status_code, body, dict(error.headers or {}))
 

@@ -95,6 +95,9 @@ class Settings(BaseSettings):
         description="lists of tokens in one answer: sentences times `num_hypotheses` times 1 + `num_alternatives`",
     )
     default_timeout_s: float = Field(30.0, gt=0, description="deadline of a request without `timeout_ms`")
+    compat_timeout_s: float = Field(
+        8.0, gt=0, description="deadline of a request in another API's shape; its clients give up after 10 s"
+    )
     max_timeout_s: float = Field(60.0, gt=0, description="largest deadline that a request may ask for")
     max_pending_sentences: int = Field(
         2_048, ge=1, description="sentences accepted and not yet answered; beyond it 429"

@@ -10,7 +10,8 @@ from app.errors import Unauthorized
 
 # Everything else needs a key, as soon as one is set: a probe cannot hold one.
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
-_SCHEME = b"bearer "
+# The second is what one kind of client sends to the /v2 routes.
+_SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
 class ApiKeys:
@@ -27,9 +28,25 @@ class ApiKeys:
         """
         if path in OPEN_PATHS or not self._digests:
             return ""
-        if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEME):
+        if len(authorization) != 1 or not authorization[0].lower().startswith(_SCHEMES):
             raise Unauthorized("an API key is needed: Authorization: Bearer <key>", is_missing=True)
-        digest = hashlib.sha256(authorization[0][len(_SCHEME) :].strip()).digest()
+        return self._name_of(authorization[0].partition(b" ")[2].strip())
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether there is any key."""
+        return bool(self._digests)
+
+    def caller_of(self, key: str) -> str:
+        """As `caller`, of a key that came in another place than the header; empty: there was none."""
+        if not self._digests:
+            return ""
+        if not key:
+            raise Unauthorized("an API key is needed", is_missing=True)
+        return self._name_of(key.encode())
+
+    def _name_of(self, key: bytes) -> str:
+        digest = hashlib.sha256(key).digest()
         # All of them are compared, so that the time tells nothing about which was near.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):

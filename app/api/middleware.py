@@ -13,12 +13,14 @@ import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import ApiKeys
-from app.api.error_table import UNEXPECTED, answer_to, error_body, error_response, plain_error
+from app.api.dialect import Dialect, DialectError, Dialects
+from app.api.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
 from app.api.json_body import too_large
-from app.errors import ServiceError
+from app.errors import InvalidRequest, ServiceError
 from app.observability.logging import log_event
 from app.observability.metrics import Metrics
 
@@ -30,9 +32,10 @@ PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 class RequestScope:
     """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects) -> None:
         self._app = app
         self._metrics = metrics
+        self._dialects = dialects
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -43,13 +46,20 @@ class RequestScope:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id_of(scope)
         state["received_at"] = started
+        dialect = state["dialect"] = self._dialects.of(scope["path"])
         answer = _Answer(send, state["request_id"])
         try:
             await self._app(scope, receive, answer.send)
         except ServiceError as error:
             self._note(scope, error)
             if not answer.status:
-                await error_response(error, state["request_id"])(scope, receive, answer.send)
+                told = dialect.tell(error) if dialect else error_response(error, state["request_id"])
+                await told(scope, receive, answer.send)
+        except DialectError as error:
+            self._metrics.rejected.labels(ANSWERS[InvalidRequest].reason).inc()
+            if dialect is None:
+                raise
+            await dialect.answer(error.status, error.message)(scope, receive, answer.send)
         except Exception as error:
             log_event(
                 logger,
@@ -61,8 +71,7 @@ class RequestScope:
             self._metrics.rejected.labels(UNEXPECTED.reason).inc()
             if answer.status:
                 raise
-            body = error_body(UNEXPECTED.code, "something went wrong on our side", state["request_id"])
-            await plain_error(UNEXPECTED.status, body)(scope, receive, answer.send)
+            await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
         finally:
             self._record(scope, answer.status, time.monotonic() - started)
 
@@ -90,6 +99,13 @@ class RequestScope:
                 "sentences": scope["state"].get("num_sentences"),
             },
         )
+
+
+def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
+    message = "something went wrong on our side"
+    if dialect:
+        return dialect.answer(UNEXPECTED.status, message)
+    return plain_error(UNEXPECTED.status, error_body(UNEXPECTED.code, message, request_id))
 
 
 class _Answer:
@@ -126,7 +142,9 @@ class Gate:
             if not declared.isdecimal() or int(declared[:20]) > self._max_body_bytes:
                 raise too_large(self._max_body_bytes)
             authorization = [value for name, value in scope["headers"] if name == b"authorization"]
-            scope["state"]["caller"] = self._keys.caller(scope["path"], authorization)
+            dialect, path = scope["state"]["dialect"], scope["path"]
+            is_open = dialect is not None and path in dialect.open_paths
+            scope["state"]["caller"] = "" if is_open else self._keys.caller(path, authorization)
         await self._app(scope, receive, send)
 
 

@@ -93,11 +93,12 @@ def _parser(translator: Translator, limits: RequestLimits) -> NativeParser:
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
     """The answer, once it is counted."""
     request.state.num_sentences = usage.num_sentences
-    _count(service, usage)
+    count(service, usage)
     return OrjsonResponse(answer, headers={"server-timing": server_timing(usage.timings)})
 
 
-def _count(service: Service, result: Usage) -> None:
+def count(service: Service, result: Usage) -> None:
+    """Into the metrics of work done."""
     metrics = service.metrics
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)

@@ -1,0 +1,69 @@
+"""What the routes of another API share: which paths are theirs, how they tell errors, who may call them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from app.api.error_table import OrjsonResponse, answer_to
+from app.errors import NotReady, Overloaded, ServiceError
+
+MAX_MESSAGE_CHARACTERS = 600
+# Status and message -> body.
+BodyOf = Callable[[int, str], dict[str, str]]
+
+
+class DialectError(Exception):
+    """A request that a dialect refuses with a status and words of its own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One API that others' clients speak.
+
+    paths: of its routes, a final `/` standing for everything below. body: of an error. retell: an error in the
+    dialect's own words, or None where the server's own status and message do. open_paths: those for which no key has
+    to stand in the header, since they need none or ask for it elsewhere. headers: of every error's answer.
+    """
+
+    paths: tuple[str, ...]
+    body: BodyOf
+    retell: Callable[[ServiceError], tuple[int, str] | None]
+    open_paths: frozenset[str] = frozenset()
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def has(self, path: str) -> bool:
+        """Whether a path is one of its own."""
+        return any(path == own or (own.endswith("/") and path.startswith(own)) for own in self.paths)
+
+    def tell(self, error: ServiceError) -> Response:
+        """The answer to an error that was raised on purpose."""
+        status, message = self.retell(error) or (answer_to(error).status, error.message)
+        headers = {}
+        if isinstance(error, Overloaded | NotReady):
+            headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+        return self.answer(status, message, headers)
+
+    def answer(self, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+        """An error's answer."""
+        body = self.body(status, message[:MAX_MESSAGE_CHARACTERS])
+        return OrjsonResponse(body, status_code=status, headers={**dict(self.headers), **(headers or {})})
+
+
+class Dialects:
+    """All of them."""
+
+    def __init__(self, dialects: Sequence[Dialect] = ()) -> None:
+        self._dialects = tuple(dialects)
+
+    def of(self, path: str) -> Dialect | None:
+        """The dialect of a path; None where it is the server's own."""
+        return next((dialect for dialect in self._dialects if dialect.has(path)), None)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.server_process import ServerProcess
+
+KEY = "a key with blanks & signs"
+
+
+@pytest.fixture(scope="session")
+def echo(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """Says what it hears, en to de, within small limits."""
+    settings: dict[str, object] = {
+        "max_item_characters": 200,
+        "max_request_characters": 300,
+        "max_items": 20,
+        "max_num_hypotheses": 4,
+    }
+    with ServerProcess(echo_command, settings) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="session")
+def http(echo: ServerProcess) -> Iterator[httpx.Client]:
+    with echo.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def locked(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """The same, for those who have KEY."""
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    with ServerProcess(echo_command, {"api_keys": digest}) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="session")
+def locked_http(locked: ServerProcess) -> Iterator[httpx.Client]:
+    with locked.client() as client:
+        yield client

@@ -1,0 +1,259 @@
+"""The dialect at the root, against a server that says what it hears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.dialects.conftest import KEY
+from tests.api.server_process import HEADERS, ServerProcess
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+GERMAN = "Der Fluss fließt langsam unter der alten Brücke hindurch."
+BASE: dict[str, Any] = {"q": "Anna sees the river.", "source": "en", "target": "de"}
+
+
+def translated(http: httpx.Client, **changes: Any) -> Any:
+    answer = http.post("/translate", json={**BASE, **changes})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_one_text_and_several(http: httpx.Client) -> None:
+    assert translated(http) == {"translatedText": BASE["q"]}
+    texts = ["Anna sees 7 cats.", "", " \n", "No, 8."]
+    assert translated(http, q=texts) == {"translatedText": texts}
+    assert translated(http, q=["One."]) == {"translatedText": ["One."]}
+
+
+def test_fields_that_nobody_knows_are_passed_over(http: httpx.Client) -> None:
+    assert translated(http, secret=[1], priority="high", format="text") == {"translatedText": BASE["q"]}
+
+
+def test_a_form_a_query_and_both(http: httpx.Client) -> None:
+    assert http.post("/translate", data=BASE).json() == {"translatedText": BASE["q"]}
+    assert http.post("/translate", params=BASE).json() == {"translatedText": BASE["q"]}
+    half = {"source": "zz", "target": "de"}
+    answer = http.post("/translate", params=half, data={"q": "Ärger & 50 %", "source": "en"})
+    assert answer.json() == {"translatedText": "Ärger & 50 %"}
+
+
+def test_line_ends_of_a_form_are_newlines(http: httpx.Client) -> None:
+    answer = http.post("/translate", content=b"q=One.%0D%0ATwo.%0DSix.&source=en&target=de", headers=FORM)
+    assert answer.json() == {"translatedText": "One.\nTwo.\nSix."}
+
+
+@pytest.mark.parametrize("code", ["EN", "En", "en"])
+def test_codes_in_any_case(http: httpx.Client, code: str) -> None:
+    assert translated(http, source=code, target="DE") == {"translatedText": BASE["q"]}
+
+
+def test_the_same_language_is_left_alone(http: httpx.Client) -> None:
+    assert translated(http, q=GERMAN, source="de") == {"translatedText": GERMAN}
+
+
+def test_the_language_is_detected_for_each_text(http: httpx.Client) -> None:
+    texts = ["The weather was very good yesterday, and everybody enjoyed it.", GERMAN, "👍"]
+    answer = translated(http, q=texts, source="auto")
+    assert answer["translatedText"] == texts
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["en", "de", "en"]
+    first, second, third = (each["confidence"] for each in answer["detectedLanguage"])
+    assert min(first, second) > 90
+    assert max(first, second) <= 100
+    assert third == 0
+
+
+def test_one_text_has_one_detected_language(http: httpx.Client) -> None:
+    answer = translated(http, q="The weather was very good yesterday.", source="auto")
+    assert answer["detectedLanguage"]["language"] == "en"
+
+
+@pytest.mark.parametrize(("given", "count"), [(2, 2), ("2", 2), (3, 3)])
+def test_alternatives(http: httpx.Client, given: object, count: int) -> None:
+    answer = translated(http, alternatives=given)
+    assert len(set(answer["alternatives"]) - {answer["translatedText"]}) == count
+    answer = translated(http, q=["Anna sees the river.", "👍"], alternatives=given)
+    assert [len(each) for each in answer["alternatives"]] == [count, 0]
+
+
+def test_no_alternatives_unless_asked_for(http: httpx.Client) -> None:
+    assert translated(http, alternatives=0).keys() == {"translatedText"}
+    assert http.post("/translate", data={**BASE, "alternatives": "1"}).json()["alternatives"]
+
+
+def test_detection(http: httpx.Client) -> None:
+    found = http.post("/detect", data={"q": GERMAN}).json()
+    assert [each["language"] for each in found] == ["de", "en"]
+    assert found[0]["confidence"] > 90
+    assert found[0]["confidence"] + found[1]["confidence"] == pytest.approx(100, abs=0.2)
+    assert http.post("/detect", json={"q": "👍"}).json() == [{"confidence": 0.0, "language": "en"}]
+
+
+@pytest.mark.parametrize("content", [b"", b"api_key=x", b"{}"])
+def test_languages_with_any_body(http: httpx.Client, content: bytes) -> None:
+    answer = http.request("GET", "/languages", content=content, headers=FORM)
+    assert answer.json() == [
+        {"code": "de", "name": "German", "targets": ["de"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+    ]
+
+
+def test_health_and_settings(http: httpx.Client, locked_http: httpx.Client) -> None:
+    assert http.get("/health").json() == {"status": "ok"}
+    settings = http.get("/frontend/settings").json()
+    assert settings == {
+        "charLimit": 200,
+        "frontendTimeout": 500,
+        "apiKeys": False,
+        "keyRequired": False,
+        "suggestions": False,
+        "filesTranslation": False,
+        "supportedFilesFormat": [],
+        "language": {
+            "source": {"code": "auto", "name": "Auto Detect"},
+            "target": {"code": "de", "name": "German"},
+        },
+    }
+    assert locked_http.get("/frontend/settings").json()["keyRequired"] is True
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/translate"), ("POST", "/languages"), ("POST", "/health"), ("GET", "/detect")],
+)
+def test_other_methods(http: httpx.Client, method: str, path: str) -> None:
+    answer = http.request(method, path)
+    assert (answer.status_code, answer.json()) == (405, {"error": "method not allowed"})
+
+
+def test_any_page_may_ask(http: httpx.Client) -> None:
+    for answer in (
+        http.options("/translate"),
+        http.post("/translate", json=BASE),
+        http.post("/translate", json={}),
+        http.get("/languages"),
+        http.get("/translate"),
+    ):
+        assert answer.headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in http.get("/v1/models").headers
+
+
+MISSING = "Invalid request: missing {} parameter"
+TOO_LONG = "Invalid request: request ({}) exceeds text limit ({})"
+NO_NUMBER = "Invalid request: alternatives parameter is not a number"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"q": None, "source": None}, MISSING.format("q")),
+    ({"q": ""}, MISSING.format("q")),
+    ({"q": []}, MISSING.format("q")),
+    ({"source": None, "target": None}, MISSING.format("source")),
+    ({"target": None}, MISSING.format("target")),
+    ({"source": "zz"}, "zz is not supported"),
+    ({"target": "fr"}, "fr is not supported"),
+    ({"target": "auto"}, "auto is not supported"),
+    ({"source": ["en"]}, "this language is not supported"),
+    ({"source": "x" * 1000}, "this language is not supported"),
+    ({"q": "x" * 201}, TOO_LONG.format(201, 200)),
+    ({"q": ["x" * 151] * 2}, TOO_LONG.format(302, 300)),
+    ({"q": ["x"] * 21}, TOO_LONG.format(21, 20)),
+    ({"q": 7}, "Invalid request: q must be a string or an array of strings"),
+    ({"q": {"a": "b"}}, "Invalid request: q must be a string or an array of strings"),
+    ({"q": ["a", 1]}, "Invalid request: q must be a string or an array of strings"),
+    ({"alternatives": 4}, "Invalid request: alternatives parameter must be <= 3"),
+    ({"alternatives": "9" * 5000}, "Invalid request: alternatives parameter must be <= 3"),
+    ({"alternatives": "many"}, NO_NUMBER),
+    ({"alternatives": True}, NO_NUMBER),
+    ({"alternatives": 1.5}, NO_NUMBER),
+    ({"alternatives": [1]}, NO_NUMBER),
+    ({"format": "html"}, "html format is not supported"),
+    ({"format": "pdf"}, "pdf format is not supported"),
+    ({"format": {"a": 1}}, "this format is not supported"),
+    ({"source": "de", "target": "en"}, "English (en) is not available as a target language from German (de)"),
+    (
+        {"q": GERMAN, "source": "auto", "target": "en"},
+        "English (en) is not available as a target language from German (de)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[str(index) for index in range(len(REFUSED))])
+def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], message: str) -> None:
+    body = {name: value for name, value in {**BASE, **changes}.items() if value is not None}
+    answer = http.post("/translate", json=body)
+    assert (answer.status_code, answer.json()) == (400, {"error": message})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b'{"q": NaN, "source": "en", "target": "de"}',
+        b'{"q": "\\ud800", "source": "en", "target": "de"}',
+        b'{"q": "\xff", "source": "en", "target": "de"}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_not_json(http: httpx.Client, content: bytes) -> None:
+    answer = http.post("/translate", content=content, headers=HEADERS)
+    assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
+
+
+@pytest.mark.parametrize("content", [b"q=%ff&source=en&target=de", b"q=\xff", b"q=5%&source=en", b"q=%zz"])
+def test_what_is_no_form(http: httpx.Client, content: bytes) -> None:
+    answer = http.post("/translate", content=content, headers=FORM)
+    assert (answer.status_code, answer.json()) == (400, {"error": "Invalid JSON format"})
+
+
+def test_other_media_and_large_bodies(http: httpx.Client) -> None:
+    assert http.post("/translate", content=b"x", headers={"content-type": "text/xml"}).status_code == 415
+    assert http.post("/detect", content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
+    fields = b"&".join([b"a=b"] * 1001)
+    assert http.post("/translate", content=fields, headers=FORM).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_of_20_mb(http: httpx.Client, path: str, declared: bool) -> None:
+    body = b'{"q": "' + b"x" * 20_000_000 + b'"}'
+    try:
+        answer = http.post(path, content=body if declared else iter([body]), headers=HEADERS)
+    except (httpx.WriteError, httpx.ReadError):
+        pass  # closed while it was still being sent
+    else:
+        assert (answer.status_code, list(answer.json())) == (413, ["error"])
+    assert http.get("/health").status_code == 200
+
+
+def test_keys(locked_http: httpx.Client) -> None:
+    needed = {"error": "Please contact the server operator to get an API key"}
+    for path in ("/translate", "/detect", "/suggest"):
+        answer = locked_http.post(path, json=BASE)
+        assert (answer.status_code, answer.json()) == (400, needed)
+        answer = locked_http.post(path, json={**BASE, "api_key": ["x"]})
+        assert (answer.status_code, answer.json()) == (400, needed)
+        answer = locked_http.post(path, data={**BASE, "api_key": "no"})
+        assert (answer.status_code, answer.json()) == (403, {"error": "Invalid API key"})
+    for answer in (
+        locked_http.post("/translate", json={**BASE, "api_key": KEY}),
+        locked_http.post("/translate", data={**BASE, "api_key": KEY}),
+        locked_http.post("/translate", params={"api_key": KEY}, json=BASE),
+    ):
+        assert answer.json() == {"translatedText": BASE["q"]}
+    for path in ("/languages", "/health", "/frontend/settings"):
+        assert locked_http.get(path).status_code == 200
+
+
+def test_suggestions_are_refused(http: httpx.Client) -> None:
+    answer = http.post("/suggest", data={"q": "a", "s": "b", "source": "en", "target": "de"})
+    assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
+
+
+def test_what_takes_too_long(echo_command: list[str]) -> None:
+    command = [*echo_command, "step_s=0.1"]
+    with ServerProcess(command, {"compat_timeout_s": 0.1}) as server, server.ready().client() as http:
+        answer = http.post("/translate", json=BASE)
+        assert (answer.status_code, list(answer.json())) == (504, ["error"])
