@@ -27,8 +27,8 @@ def test_moves_are_as_if_all_at_once(num_threads: int, data: st.DataObject) -> N
     sources = [data.draw(st.sampled_from(rows)) for _ in targets]
     ends = [data.draw(st.integers(0, CAPACITY)) for _ in targets]
     firsts = [data.draw(st.integers(0, end)) for end in ends]
-    before = np.arange(NUM_PLANES * NUM_ROWS * CAPACITY * WIDTH, dtype=np.float16)
-    before = before.reshape(NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH)
+    numbers = np.arange(NUM_PLANES * NUM_ROWS * CAPACITY * WIDTH, dtype=np.float16)
+    before = numbers.reshape(NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH)
     expected, values = before.copy(), before.copy()
     for source, target, first, end in zip(sources, targets, firsts, ends, strict=True):
         expected[:, target, first:end] = before[:, source, first:end]
