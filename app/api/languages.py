@@ -56,16 +56,8 @@ def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:
     return sorted({code for pair in pairs for code in (pair.source, pair.target)})
 
 
-def find_language(code: str, served: Collection[str], *, or_base: bool = False) -> str | None:
-    """The served language that a code means in any case of letters, or by an alias.
-
-    or_base: `EN-US` may also mean `en`, and `PT` what is served of Portuguese.
-    """
+def find_language(code: str, served: Collection[str]) -> str | None:
+    """The served language that a code means in any case of letters, or by an alias."""
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
-    found = by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
-    if found is None and or_base:
-        base = wanted.partition("-")[0]
-        related = sorted(known for known in by_lower if known.partition("-")[0] == base)
-        found = by_lower.get(base) or (by_lower[related[0]] if related else None)
-    return found
+    return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))

@@ -19,13 +19,13 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from app.bundle import Bundle, GraphPair, TensorSpec
+from app.bundle import Bundle, GraphPair
 from app.errors import BundleError, EngineFailure
 from app.runtime.cuda_copies import make_copier
 from app.runtime.cuda_memory import Cuda, aligned
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
-from app.runtime.kv_cache import PoolShape
+from app.runtime.kv_cache import pool_shape
 from app.runtime.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,10 @@ class CudaRunner:
         self._has_graphs = has_graphs
         specs = {spec.name: spec for spec in decoder.spec.inputs}
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
-        shapes = [self._pool_shape(specs[name]) for name in ("self_key_0", "cross_key_0")]
+        shapes = [
+            pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
+            for name in ("self_key_0", "cross_key_0")
+        ]
         self.cache_bytes = sum(shape.num_bytes for shape in shapes)
         itemsize = np.dtype(shapes[0].dtype).itemsize
         copier = make_copier(cuda, shapes[0].head_dim * itemsize)
@@ -139,18 +142,6 @@ class CudaRunner:
         self._extra: dict[str, _Result] = {}
         self._run_options = _run_options(EAGER)
         cuda.wait()
-
-    def _pool_shape(self, spec: TensorSpec) -> PoolShape:
-        """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
-        _, num_heads, capacity, head_dim = spec.axes
-        return PoolShape(
-            num_planes=2 * self._num_layers,
-            num_rows=self._limits.num_rows,
-            num_heads=int(num_heads),
-            capacity=int(capacity),
-            head_dim=int(head_dim),
-            dtype=spec.dtype,
-        )
 
     def _resident(self, values: Int32s) -> int:
         """The address of a copy of values that stays."""

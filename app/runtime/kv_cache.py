@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from app.bundle import TensorSpec
 from app.runtime.interface import Int32s
 
 
@@ -34,6 +35,19 @@ class PoolShape:
         """Of the whole pool, used or not."""
         axes = (self.num_planes, self.num_rows, self.num_heads, self.capacity, self.head_dim)
         return math.prod(axes) * np.dtype(self.dtype).itemsize
+
+
+def pool_shape(spec: TensorSpec, *, num_layers: int, num_rows: int) -> PoolShape:
+    """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
+    _, num_heads, capacity, head_dim = spec.axes
+    return PoolShape(
+        num_planes=2 * num_layers,
+        num_rows=num_rows,
+        num_heads=int(num_heads),
+        capacity=int(capacity),
+        head_dim=int(head_dim),
+        dtype=spec.dtype,
+    )
 
 
 class Pool(Protocol):

@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import onnxruntime
 
-from app.bundle import Bundle, GraphPair, Manifest, Precision, TensorSpec
+from app.bundle import Bundle, GraphPair, Manifest, Precision
 from app.runtime import native
 from app.runtime.cuda_runner import CudaRunner, load_cuda_runner
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
-from app.runtime.kv_cache import HostPool, PoolShape
+from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.native_runner import NativeRunner
 from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
 
@@ -44,7 +44,7 @@ def load_runner(
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    variant, limits = bundle.manifest.variants[name], _limits(bundle.manifest, num_rows)
+    variant, limits = bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows)
     if chosen == "cuda":
         return load_cuda_runner(bundle, variant, limits=limits)
     found: Kernels = choose_kernels(variant, kernels)
@@ -66,7 +66,8 @@ def load_runner(
     return runner
 
 
-def _limits(manifest: Manifest, num_rows: int) -> Limits:
+def limits_of(manifest: Manifest, num_rows: int) -> Limits:
+    """What a runner of a bundle holds with a cache of `num_rows` rows."""
     return Limits(
         num_rows=num_rows,
         max_source_length=manifest.max_source_length,
@@ -114,25 +115,16 @@ class OrtRunner:
         self._limits = limits
         specs = {spec.name: spec for spec in decoder.spec.inputs}
         self._num_layers = sum(name.startswith("self_key_") for name in specs)
-        shapes = [self._pool_shape(specs[name]) for name in ("self_key_0", "cross_key_0")]
+        shapes = [
+            pool_shape(specs[name], num_layers=self._num_layers, num_rows=limits.num_rows)
+            for name in ("self_key_0", "cross_key_0")
+        ]
         self.cache_bytes = sum(shape.num_bytes for shape in shapes)
         self._self_pool, self._cross_pool = (HostPool(shape) for shape in shapes)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
         self._bindings: OrderedDict[StepShape, StepBinding] = OrderedDict()
         self._extra: dict[str, Floats] = {}
-
-    def _pool_shape(self, spec: TensorSpec) -> PoolShape:
-        """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
-        _, num_heads, capacity, head_dim = spec.axes
-        return PoolShape(
-            num_planes=2 * self._num_layers,
-            num_rows=self._limits.num_rows,
-            num_heads=int(num_heads),
-            capacity=int(capacity),
-            head_dim=int(head_dim),
-            dtype=spec.dtype,
-        )
 
     @property
     def limits(self) -> Limits:

@@ -21,8 +21,8 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
 from app.runtime.cuda_memory import Cuda
-from app.runtime.interface import Int32s, Limits, Runner
-from app.runtime.ort_runner import load_runner
+from app.runtime.interface import Int32s, Runner
+from app.runtime.ort_runner import limits_of, load_runner
 from app.text.tokenizer import Tokenizer
 from benchmarks.machine import ROOT
 from benchmarks.step import random_bundle
@@ -139,19 +139,6 @@ def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True
     manifest = bundle.manifest
     graphs: GraphPair = manifest.variants["fp16"]
     return load_cuda_runner(bundle, graphs, limits=limits_of(manifest, num_rows), has_graphs=False)
-
-
-def limits_of(manifest: Manifest, num_rows: int) -> Limits:
-    """As the server's."""
-    return Limits(
-        num_rows=num_rows,
-        max_source_length=manifest.max_source_length,
-        max_target_length=manifest.max_target_length,
-        vocab_size=manifest.dimensions.vocab_size,
-        bos_id=manifest.special_ids.bos,
-        eos_id=manifest.special_ids.eos,
-        has_alignment=manifest.alignment is not None,
-    )
 
 
 def translate(
