@@ -1,5 +1,6 @@
 """A request's texts become translations, or scores: the way between callers' texts and the engine's ids."""
 
+from app.translator.observer import Observer
 from app.translator.request import (
     AnswerLimits,
     PairScore,
@@ -19,6 +20,7 @@ from app.translator.translator import Translator
 
 __all__ = [
     "AnswerLimits",
+    "Observer",
     "PairScore",
     "ScoreRequest",
     "ScoreResult",

@@ -58,7 +58,8 @@ class Detokeniser:
                 Segment(TextSpan(span.start, span.end), TextSpan(*target), hypotheses, result.has_looped)
                 for span, target, hypotheses, result in zip(spans, joined[0].spans, told, found, strict=True)
             )
-            translations.append(Translation(joined[0].text, tuple(whole.text for whole in joined), segments))
+            whole_texts = tuple(whole.text for whole in joined)
+            translations.append(Translation(joined[0].text, whole_texts, segments, pair.source))
         return tuple(translations)
 
     def scores(

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason
+from app.text.glossary import Glossary, GlossaryHit
+from app.text.number_check import ChangedNumbers
+from app.text.passage import Splitting, TextFormat
+from app.text.segments import Fallback
+from app.text.xml_reader import XmlRules
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,9 @@ class TextSpan(NamedTuple):
 class TranslationRequest:
     """Texts to translate, checked against the server's limits.
 
+    source: None: detected, text by text; a text that is surely in the target language then comes back as it is.
+    text_format, splitting, xml: what the texts are written in, and where their sentences end.
+    glossary: terms that stand in the translation as it says. glossary_id: of a stored one; at most one of the two.
     deadline: seconds of time.monotonic. caller: whose turn it takes in the queue.
     options: the search's; None: the model's defaults. Its target_prefix and suppress_sequences are made of the
         texts below. extra_target_length: a translation has at most so many subwords more than its source, None:
@@ -45,11 +53,16 @@ class TranslationRequest:
     """
 
     texts: tuple[str, ...]
-    source: str
+    source: str | None
     target: str
     request_id: str
     caller: str
     deadline: float
+    text_format: TextFormat = TextFormat.PLAIN
+    splitting: Splitting = Splitting.SENTENCES
+    xml: XmlRules = field(default_factory=XmlRules)
+    glossary: Glossary | None = None
+    glossary_id: str | None = None
     options: DecodingOptions | None = None
     extra_target_length: int | None = EXTRA_TARGET_LENGTH
     suppress: tuple[str, ...] = ()
@@ -131,21 +144,34 @@ class Segment:
     """A sentence, or a part of an over-long one.
 
     source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
+    is_part: of a sentence that is too long for the model. fallbacks: what its translation needed beyond the model's own
+    doing. changed_numbers: those that its translation lacks or added.
     """
 
     source: TextSpan
     target: TextSpan
     hypotheses: tuple[SegmentHypothesis, ...]
     has_looped: bool = False
+    is_part: bool = False
+    fallbacks: tuple[Fallback, ...] = ()
+    changed_numbers: ChangedNumbers = ChangedNumbers((), ())
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A text's translation. `hypotheses`: whole texts, best first; the k-th joins the k-th of each segment."""
+    """A text's translation.
+
+    hypotheses: whole texts, best first; the k-th joins the k-th of each segment. source: its language, as given or
+    detected; the target's where it was left as it is. confidence: of the detection, 0 to 1; 1 where it was given.
+    glossary_hits: the terms that stand in the translation; their spans count in the caller's text.
+    """
 
     text: str
     hypotheses: tuple[str, ...]
     segments: tuple[Segment, ...]
+    source: str
+    confidence: float = 1.0
+    glossary_hits: tuple[GlossaryHit, ...] = ()
 
 
 @dataclass(frozen=True)

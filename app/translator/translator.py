@@ -104,7 +104,7 @@ class Translator:
         DeadlineExceeded, EngineFailure, and InvalidRequest for options that contradict each other or that the model
         cannot serve.
         """
-        pair = self.check_languages(request.source, request.target)
+        pair = self.check_languages(request.source or "", request.target)
         check_options(request.options or self.default_options, option_bounds(self.engine.limits))
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self.engine.reserve(len(request.texts), estimate) as place:
