@@ -41,6 +41,7 @@ from app.observability.metrics import Metrics
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import Model, check_golden, in_daemon_thread, load_model, warm_up
 from app.translator import AnswerLimits, Translator
+from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -55,10 +56,10 @@ class Application:
     """
 
     def __init__(self, settings: Settings, *, load: Callable[[Settings], Model] = load_model) -> None:
-        """Raises SettingsError for unusable API keys."""
+        """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.service = Service(self.metrics)
+        self.service = Service(self.metrics, _glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self._load = load
@@ -239,6 +240,14 @@ async def _routing_error(request: Request, error: Exception) -> Response:
 def _request_limits(settings: Settings) -> RequestLimits:
     names = RequestLimits.__dataclass_fields__
     return RequestLimits(**{name: getattr(settings, name) for name in names})
+def _glossaries(settings: Settings) -> GlossaryStore:
+    """Raises SettingsError."""
+    try:
+        return GlossaryStore(settings.glossary_path)
+    except GlossaryStoreError as error:
+        raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
+
+
 
 
 def _engine_limits(settings: Settings) -> EngineLimits:

@@ -114,6 +114,14 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = Field(
         None, description="file with one such hash a line; `#` begins a comment"
     )
+    glossary_path: Path | None = Field(
+        None, description="SQLite file of the glossaries; unset: in memory, gone when the server ends"
+    )
+    quota_characters: int = Field(
+        1_000_000_000_000,
+        ge=1,
+        description="Unicode code points that one API key may have translated by /v2/translate while a server runs",
+    )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 

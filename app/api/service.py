@@ -1,4 +1,4 @@
-"""What the routes see of the server: whether it takes work, the translator, and how work drains."""
+"""What the routes see of the server: whether it takes work, the translator, its stores, and how work drains."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from app.errors import NotReady
 from app.observability.metrics import Metrics
+from app.stores.glossaries import GlossaryStore
 from app.translator import Translator
 
 
@@ -24,8 +25,9 @@ class Phase(StrEnum):
 class Service:
     """The state shared by all requests. Every method is called on the event loop."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, glossaries: GlossaryStore) -> None:
         self.metrics = metrics
+        self.glossaries = glossaries
         self.phase = Phase.LOADING
         self.precision = ""
         self._translator: Translator | None = None

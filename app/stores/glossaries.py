@@ -1,13 +1,18 @@
-"""Glossaries in one SQLite file, and the text formats that they are given and handed out in."""
+"""Glossaries in SQLite, each its owner's alone, and the text formats that they are given and handed out in.
+
+A glossary never changes: who wants another one makes it and deletes the first.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import sqlite3
+import threading
 import time
 import unicodedata
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,14 +20,17 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from app.text.glossary import Term
+from app.text.glossary import Glossary, Term
 
 _BUSY_TIMEOUT_S = 5.0
+# Of the tables below; kept in the file as SQLite's user_version.
+_FORMAT = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS glossaries (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL, source_language TEXT NOT NULL, target_language TEXT NOT NULL,
-    created_at_ms INTEGER NOT NULL
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, source_language TEXT NOT NULL,
+    target_language TEXT NOT NULL, created_at_ms INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX IF NOT EXISTS glossaries_by_owner ON glossaries (owner, created_at_ms);
 CREATE TABLE IF NOT EXISTS terms (
     glossary_id TEXT NOT NULL REFERENCES glossaries (id) ON DELETE CASCADE,
     place INTEGER NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL,
@@ -51,11 +59,11 @@ class EntriesError(ValueError):
 
 
 class GlossaryNotFound(LookupError):
-    """No glossary has this id."""
+    """The owner has no glossary with this id."""
 
 
 class GlossaryStoreFull(Exception):
-    """There are as many glossaries as there may be."""
+    """The owner has as many glossaries as there may be."""
 
 
 class GlossaryStoreError(Exception):
@@ -64,13 +72,14 @@ class GlossaryStoreError(Exception):
 
 @dataclass(frozen=True)
 class GlossaryLimits:
-    """Of one store. Characters are code points."""
+    """Of one store. max_glossaries: of one owner. max_ready: kept ready to be looked up. Lengths are code points."""
 
     max_glossaries: int = 1000
-    max_terms: int = 5000
+    max_terms: int = 10_000
     max_term_length: int = 512
     max_name_length: int = 256
     max_problems: int = 20
+    max_ready: int = 16
 
 
 @dataclass(frozen=True)
@@ -152,88 +161,131 @@ def format_tsv(terms: Sequence[Term]) -> str:
 
 
 class GlossaryStore:
-    """Glossaries in a file. Any thread may call any method: each opens the file for itself."""
+    """Glossaries in a file, or in memory. Any thread may call any method.
 
-    def __init__(self, path: Path, limits: GlossaryLimits) -> None:
-        """Create the file where there is none. Raises GlossaryStoreError."""
+    owner: whose glossaries are meant: no other owner's are seen, read or deleted.
+    """
+
+    def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
+        """path: created where there is none; None: in memory, gone with the process. Raises GlossaryStoreError."""
         self._path = path
-        self.limits = limits
-        with self._connection() as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMA)
+        self.limits = limits or GlossaryLimits()
+        self._ready: OrderedDict[tuple[str, str], tuple[StoredGlossary, Glossary]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
+        with self._transaction() as connection:
+            if path is not None:
+                connection.execute("PRAGMA journal_mode = WAL")
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found not in {0, _FORMAT}:
+                raise GlossaryStoreError(f"the glossary store has format {found}, not {_FORMAT}")
+            connection.executescript(f"{_SCHEMA} PRAGMA user_version = {_FORMAT};")
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection with one transaction, committed unless something is raised."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, committed unless something is raised. A file is opened anew: no lock of ours is held."""
         try:
-            with (
-                closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection,
-                connection,
-            ):
+            if self._memory is not None:
+                with self._lock, self._memory:
+                    self._memory.execute("PRAGMA foreign_keys = ON")
+                    yield self._memory
+                return
+            assert self._path is not None
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection, connection:
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
         except sqlite3.Error as error:
             raise GlossaryStoreError(f"the glossary store failed: {error.sqlite_errorname}") from error
 
     def create(
-        self, name: str, source_language: str, target_language: str, terms: Sequence[Term]
+        self, owner: str, name: str, languages: tuple[str, str], terms: Sequence[Term]
     ) -> StoredGlossary:
-        """Keep a new glossary. Raises EntriesError for a bad name or no terms, GlossaryStoreFull."""
+        """Keep a new glossary. languages: source and target, ISO 639-1.
+
+        Raises EntriesError for a bad name or no terms, GlossaryStoreFull.
+        """
         name = name.strip()
         if not 1 <= len(name) <= self.limits.max_name_length:
             raise EntriesError([f"name: {len(name)} characters, not 1 to {self.limits.max_name_length}"])
         if not 1 <= len(terms) <= self.limits.max_terms:
             raise EntriesError([f"entries: {len(terms)}, not 1 to {self.limits.max_terms}"])
         glossary_id = str(uuid.uuid4())
-        with self._connection() as connection:
+        with self._transaction() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            (count,) = connection.execute("SELECT COUNT(*) FROM glossaries").fetchone()
+            (count,) = connection.execute(
+                "SELECT COUNT(*) FROM glossaries WHERE owner = ?", (owner,)
+            ).fetchone()
             if count >= self.limits.max_glossaries:
                 raise GlossaryStoreFull(f"there are {count} glossaries, as many as may be kept")
             created_at_ms = int(time.time() * 1000)
             connection.execute(
-                "INSERT INTO glossaries VALUES (?, ?, ?, ?, ?)",
-                (glossary_id, name, source_language, target_language, created_at_ms),
+                "INSERT INTO glossaries VALUES (?, ?, ?, ?, ?, ?)",
+                (glossary_id, owner, name, *languages, created_at_ms),
             )
             connection.executemany(
                 "INSERT INTO terms VALUES (?, ?, ?, ?)",
                 ((glossary_id, place, term.source, term.target) for place, term in enumerate(terms)),
             )
-        return self.get(glossary_id)
+        return _stored((glossary_id, name, *languages, created_at_ms, len(terms)))
 
-    def list(self) -> list[StoredGlossary]:
-        """All glossaries, the oldest first."""
-        with self._connection() as connection:
-            rows = connection.execute(f"SELECT {_COLUMNS} FROM glossaries ORDER BY created_at_ms, id")  # noqa: S608
+    def list(self, owner: str) -> list[StoredGlossary]:
+        """All of an owner's, the oldest first."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM glossaries WHERE owner = ? ORDER BY created_at_ms, rowid",  # noqa: S608
+                (owner,),
+            )
             return [_stored(row) for row in rows]
 
-    def get(self, glossary_id: str) -> StoredGlossary:
+    def get(self, owner: str, glossary_id: str) -> StoredGlossary:
         """One glossary. Raises GlossaryNotFound."""
-        with self._connection() as connection:
+        with self._transaction() as connection:
             row = connection.execute(
-                f"SELECT {_COLUMNS} FROM glossaries WHERE id = ?",  # noqa: S608
-                (glossary_id,),
+                f"SELECT {_COLUMNS} FROM glossaries WHERE id = ? AND owner = ?",  # noqa: S608
+                (glossary_id, owner),
             ).fetchone()
         if row is None:
-            raise GlossaryNotFound("no glossary has this id")
+            raise GlossaryNotFound("there is no glossary with this id")
         return _stored(row)
 
-    def entries(self, glossary_id: str) -> tuple[Term, ...]:
+    def entries(self, owner: str, glossary_id: str) -> tuple[Term, ...]:
         """The terms of a glossary, as they were given. Raises GlossaryNotFound."""
-        with self._connection() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(
-                "SELECT source, target FROM terms WHERE glossary_id = ? ORDER BY place", (glossary_id,)
+                "SELECT terms.source, terms.target FROM terms JOIN glossaries ON id = glossary_id "
+                "WHERE id = ? AND owner = ? ORDER BY place",
+                (glossary_id, owner),
             ).fetchall()
         if not rows:
-            raise GlossaryNotFound("no glossary has this id")
+            raise GlossaryNotFound("there is no glossary with this id")
         return tuple(Term(source, target) for source, target in rows)
 
-    def delete(self, glossary_id: str) -> None:
+    def delete(self, owner: str, glossary_id: str) -> None:
         """Forget a glossary. Raises GlossaryNotFound."""
-        with self._connection() as connection:
-            deleted = connection.execute("DELETE FROM glossaries WHERE id = ?", (glossary_id,)).rowcount
+        with self._transaction() as connection:
+            deleted = connection.execute(
+                "DELETE FROM glossaries WHERE id = ? AND owner = ?", (glossary_id, owner)
+            ).rowcount
         if not deleted:
-            raise GlossaryNotFound("no glossary has this id")
+            raise GlossaryNotFound("there is no glossary with this id")
+
+    def ready(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
+        """A glossary as `app.text` looks terms up in it; the last used ones are kept. Raises GlossaryNotFound.
+
+        That it still stands in the file is looked at each time: another process may have deleted it.
+        """
+        stored = self.get(owner, glossary_id)
+        key = (owner, glossary_id)
+        with self._lock:
+            if key in self._ready:
+                self._ready.move_to_end(key)
+                return self._ready[key]
+        found = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
+        with self._lock:
+            self._ready[key] = found
+            while len(self._ready) > self.limits.max_ready:
+                self._ready.popitem(last=False)
+        return found
 
 
 def _stored(row: tuple[str, str, str, str, int, int]) -> StoredGlossary:

@@ -25,6 +25,8 @@ from app.stores.glossaries import (
 from app.text.glossary import Term
 
 LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
+ANNA, BOB = "0123456789ab", ""
+PAIR = ("en", "de")
 TERMS = (Term("tree", "Baum"), Term("Ann's", "Ann's"))
 
 
@@ -34,65 +36,117 @@ def store(tmp_path: Path) -> GlossaryStore:
 
 
 def test_a_glossary_is_kept(store: GlossaryStore, tmp_path: Path) -> None:
-    made = store.create(" wood ", "en", "de", TERMS)
+    made = store.create(ANNA, " wood ", PAIR, TERMS)
     again = GlossaryStore(tmp_path / "glossaries.sqlite", LIMITS)
-    assert again.get(made.glossary_id) == made
+    assert again.get(ANNA, made.glossary_id) == made
     assert (made.name, made.source_language, made.target_language, made.num_terms) == ("wood", "en", "de", 2)
     assert abs(datetime.now(UTC) - made.created_at) < timedelta(minutes=1)
-    assert again.entries(made.glossary_id) == TERMS
+    assert again.entries(ANNA, made.glossary_id) == TERMS
 
 
 def test_glossaries_are_listed_in_the_order_of_their_making(store: GlossaryStore) -> None:
-    assert store.list() == []
-    made = [store.create(name, "en", "de", TERMS) for name in ("b", "a")]
-    assert sorted(store.list(), key=lambda glossary: glossary.name) == [made[1], made[0]]
-    assert [g.created_at for g in store.list()] == sorted(g.created_at for g in made)
+    assert store.list(ANNA) == []
+    made = [store.create(ANNA, name, PAIR, TERMS) for name in ("b", "a")]
+    assert sorted(store.list(ANNA), key=lambda glossary: glossary.name) == [made[1], made[0]]
+    assert [g.created_at for g in store.list(ANNA)] == sorted(g.created_at for g in made)
 
 
 def test_what_was_deleted_is_gone_with_its_terms(store: GlossaryStore, tmp_path: Path) -> None:
-    kept, deleted = (store.create(name, "en", "de", TERMS).glossary_id for name in ("kept", "deleted"))
-    store.delete(deleted)
+    kept, deleted = (store.create(ANNA, name, PAIR, TERMS).glossary_id for name in ("kept", "deleted"))
+    store.delete(ANNA, deleted)
     for call in (store.get, store.entries, store.delete):
         with pytest.raises(GlossaryNotFound):
-            call(deleted)
-    assert store.entries(kept) == TERMS
+            call(ANNA, deleted)
+    assert store.entries(ANNA, kept) == TERMS
     connection = sqlite3.connect(tmp_path / "glossaries.sqlite")
     assert connection.execute("SELECT COUNT(*) FROM terms").fetchone() == (2,)
     connection.close()
 
 
 def test_an_id_is_data_and_no_sql(store: GlossaryStore) -> None:
-    store.create("one", "en", "de", TERMS)
+    store.create(ANNA, "one", PAIR, TERMS)
     with pytest.raises(GlossaryNotFound):
-        store.delete("' OR '1'='1")
-    assert len(store.list()) == 1
+        store.delete(ANNA, "' OR '1'='1")
+    assert len(store.list(ANNA)) == 1
 
 
 def test_a_store_is_bounded(store: GlossaryStore) -> None:
     for name in ("a", "b", "c"):
-        store.create(name, "en", "de", TERMS)
+        store.create(ANNA, name, PAIR, TERMS)
     with pytest.raises(GlossaryStoreFull, match="3"):
-        store.create("d", "en", "de", TERMS)
-    assert len(store.list()) == 3
+        store.create(ANNA, "d", PAIR, TERMS)
+    assert len(store.list(ANNA)) == 3
 
 
 @pytest.mark.parametrize("name", ["", "  ", "n" * 9])
 def test_a_name_is_bounded(store: GlossaryStore, name: str) -> None:
     with pytest.raises(EntriesError, match="1 to 8"):
-        store.create(name, "en", "de", TERMS)
+        store.create(ANNA, name, PAIR, TERMS)
 
 
 @pytest.mark.parametrize("number", [0, 5])
 def test_the_number_of_terms_is_bounded(store: GlossaryStore, number: int) -> None:
     with pytest.raises(EntriesError, match="1 to 4"):
-        store.create("name", "en", "de", [Term(str(index), "x") for index in range(number)])
+        store.create(ANNA, "name", PAIR, [Term(str(index), "x") for index in range(number)])
 
 
 def test_threads_may_write_at_once(tmp_path: Path) -> None:
     store = GlossaryStore(tmp_path / "glossaries.sqlite", GlossaryLimits())
     with ThreadPoolExecutor(4) as executor:
-        made = list(executor.map(lambda number: store.create(str(number), "en", "de", TERMS), range(20)))
-    assert {glossary.glossary_id for glossary in store.list()} == {glossary.glossary_id for glossary in made}
+        made = list(executor.map(lambda number: store.create(ANNA, str(number), PAIR, TERMS), range(20)))
+    assert {glossary.glossary_id for glossary in store.list(ANNA)} == {
+        glossary.glossary_id for glossary in made
+    }
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None, LIMITS)
+    ours = store.create(ANNA, "ours", PAIR, TERMS).glossary_id
+    assert store.list(BOB) == []
+    for call in (store.get, store.entries, store.delete, store.ready):
+        with pytest.raises(GlossaryNotFound):
+            call(BOB, ours)
+    for name in ("a", "b", "c"):
+        store.create(BOB, name, PAIR, TERMS)  # the bound is each owner's
+    with pytest.raises(GlossaryStoreFull):
+        store.create(BOB, "d", PAIR, TERMS)
+    assert [glossary.glossary_id for glossary in store.list(ANNA)] == [ours]
+    assert store.entries(ANNA, ours) == TERMS
+
+
+def test_in_memory_threads_may_write_at_once_and_nothing_is_kept() -> None:
+    store = GlossaryStore(None)
+    with ThreadPoolExecutor(4) as executor:
+        made = list(executor.map(lambda number: store.create(ANNA, str(number), PAIR, TERMS), range(50)))
+    assert set(store.list(ANNA)) == set(made)
+    assert GlossaryStore(None).list(ANNA) == []
+
+
+def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.sqlite"
+    store = GlossaryStore(path, GlossaryLimits(max_ready=2))
+    ids = [store.create(ANNA, str(number), PAIR, TERMS).glossary_id for number in range(3)]
+    stored, glossary = store.ready(ANNA, ids[0])
+    assert stored == store.get(ANNA, ids[0])
+    assert [hit.restored for hit in glossary.hits("A tree of Ann's")] == ["Baum", "Ann's"]
+    assert store.ready(ANNA, ids[0])[1] is glossary
+    for other in ids[1:]:
+        store.ready(ANNA, other)
+    assert store.ready(ANNA, ids[0])[1] is not glossary
+    GlossaryStore(path).delete(ANNA, ids[0])  # another process, as it were
+    with pytest.raises(GlossaryNotFound):
+        store.ready(ANNA, ids[0])
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.sqlite"
+    GlossaryStore(path, LIMITS)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(GlossaryStoreError, match="format 2, not 1"):
+        GlossaryStore(path, LIMITS)
 
 
 def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
