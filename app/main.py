@@ -42,6 +42,8 @@ from app.settings import Settings, load_settings, read_api_keys
 from app.startup import Model, check_golden, in_daemon_thread, load_model, warm_up
 from app.translator import AnswerLimits, Translator
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
+from app.stores.usage import UsageCounter
+from app.translator import AnswerLimits, Translator
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -79,7 +81,7 @@ class Application:
         limits = _request_limits(settings)
         add_native_routes(app.router, self.service, limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
-        add_dialects(app.router, plain, keys)
+        add_dialects(app.router, plain, keys, UsageCounter(settings.quota_characters))
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi())

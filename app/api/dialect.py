@@ -32,6 +32,7 @@ class Dialect:
     paths: of its routes, a final `/` standing for everything below. body: of an error. retell: an error in the
     dialect's own words, or None where the server's own status and message do. open_paths: those for which no key has
     to stand in the header, since they need none or ask for it elsewhere. headers: of every error's answer.
+    trace_header: of every answer, where its clients look for the request's id.
     """
 
     paths: tuple[str, ...]
@@ -39,6 +40,7 @@ class Dialect:
     retell: Callable[[ServiceError], tuple[int, str] | None]
     open_paths: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
+    trace_header: str | None = None
 
     def has(self, path: str) -> bool:
         """Whether a path is one of its own."""

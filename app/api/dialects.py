@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api import simple
+from app.api import simple, v2, v2_glossaries
 from app.api.auth import ApiKeys
 from app.api.dialect import Dialects
 from app.api.plain_translation import PlainTranslator
+from app.stores.usage import UsageCounter
 
-DIALECTS = Dialects((simple.DIALECT,))
+DIALECTS = Dialects((simple.DIALECT, v2.DIALECT))
 
 
-def add_dialects(router: APIRouter, plain: PlainTranslator, keys: ApiKeys) -> None:
+def add_dialects(router: APIRouter, plain: PlainTranslator, keys: ApiKeys, usage: UsageCounter) -> None:
     """Add the routes of all of them."""
     simple.add_simple_routes(router, plain, keys)
+    v2.add_v2_routes(router, plain, usage)
+    v2_glossaries.add_v2_glossary_routes(router, plain)

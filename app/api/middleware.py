@@ -47,7 +47,7 @@ class RequestScope:
         state["request_id"] = request_id_of(scope)
         state["received_at"] = started
         dialect = state["dialect"] = self._dialects.of(scope["path"])
-        answer = _Answer(send, state["request_id"])
+        answer = _Answer(send, state["request_id"], dialect.trace_header if dialect else None)
         try:
             await self._app(scope, receive, answer.send)
         except ServiceError as error:
@@ -111,9 +111,10 @@ def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
 class _Answer:
     """Puts our headers on an answer, and remembers its status; 0 until it has one."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
         self._send = send
         self._request_id = request_id
+        self._trace_header = trace_header
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -121,6 +122,8 @@ class _Answer:
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self._request_id
+            if self._trace_header is not None:
+                headers[self._trace_header] = self._request_id
             headers["x-content-type-options"] = "nosniff"
             headers["cache-control"] = "no-store"
         await self._send(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request
 
@@ -16,6 +16,9 @@ from app.api.native_schema import RequestLimits
 from app.api.service import Service
 from app.decoding.options import DecodingOptions
 from app.text.detection import LanguageDetector, is_in_target
+from app.text.glossary import Glossary
+from app.text.passage import Splitting, TextFormat
+from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest, Translator
 
 Ranked = list[tuple[str, float]]
@@ -32,11 +35,19 @@ class NoSuchPair(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Languages served; source None: detected, text by text. num_alternatives: other translations of each text."""
+    """Languages served; source None: detected, text by text. num_alternatives: other translations of each text.
+
+    beam_size: None: the model's own. The rest as in `TranslationRequest`.
+    """
 
     source: str | None
     target: str
     num_alternatives: int = 0
+    beam_size: int | None = None
+    text_format: TextFormat = TextFormat.PLAIN
+    splitting: Splitting = Splitting.SENTENCES
+    xml: XmlRules = field(default_factory=XmlRules)
+    glossary: Glossary | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +118,8 @@ class PlainTranslator:
                 if each.source == language and language != target and any(map(str.isalnum, each.text))
             ]
             if places:
-                asked = self._request(request, [texts[place] for place in places], (language, target))
-                asked = replace(asked, options=_options(translator, wanted.num_alternatives))
+                asked = self._request(request, [texts[place] for place in places], language, wanted)
+                asked = replace(asked, options=_options(translator, wanted))
                 result = await translator.translate(asked)
                 count(self.service, result)
                 for place, translation in zip(places, result.translations, strict=True):
@@ -132,21 +143,28 @@ class PlainTranslator:
             raise NoSuchPair(ranked[0][0], target)
         return PlainTranslation(text, *ranked[0])
 
-    def _request(self, request: Request, texts: Sequence[str], pair: tuple[str, str]) -> TranslationRequest:
+    def _request(
+        self, request: Request, texts: Sequence[str], source: str, wanted: Wanted
+    ) -> TranslationRequest:
         request_id, caller, received_at = requester_of(request)
         return TranslationRequest(
             texts=tuple(texts),
-            source=pair[0],
-            target=pair[1],
+            source=source,
+            target=wanted.target,
             request_id=request_id,
             caller=caller,
             deadline=received_at + self._timeout_s,
+            text_format=wanted.text_format,
+            splitting=wanted.splitting,
+            xml=wanted.xml,
+            glossary=wanted.glossary,
         )
 
 
-def _options(translator: Translator, num_alternatives: int) -> DecodingOptions | None:
+def _options(translator: Translator, wanted: Wanted) -> DecodingOptions | None:
     """None: the model's own."""
-    if not num_alternatives:
+    if not wanted.num_alternatives and wanted.beam_size is None:
         return None
-    options, num_hypotheses = translator.default_options, num_alternatives + 1
-    return replace(options, beam_size=max(options.beam_size, num_hypotheses), num_hypotheses=num_hypotheses)
+    options, num_hypotheses = translator.default_options, wanted.num_alternatives + 1
+    beam_size = max(wanted.beam_size or options.beam_size, num_hypotheses)
+    return replace(options, beam_size=beam_size, num_hypotheses=num_hypotheses)
