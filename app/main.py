@@ -28,6 +28,7 @@ from app.api.error_table import HTTP_CODES, error_body, plain_error
 from app.api.middleware import Gate, RequestScope
 from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
+from app.api.page import PageFacts, add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
@@ -40,7 +41,6 @@ from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import Model, check_golden, in_daemon_thread, load_model, warm_up
-from app.translator import AnswerLimits, Translator
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Translator
@@ -85,6 +85,8 @@ class Application:
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi())
+        if settings.page_enabled:
+            add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes)
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
@@ -239,9 +241,6 @@ async def _routing_error(request: Request, error: Exception) -> Response:
     return plain_error(error.status_code, body, dict(error.headers or {}))
 
 
-def _request_limits(settings: Settings) -> RequestLimits:
-    names = RequestLimits.__dataclass_fields__
-    return RequestLimits(**{name: getattr(settings, name) for name in names})
 def _glossaries(settings: Settings) -> GlossaryStore:
     """Raises SettingsError."""
     try:
@@ -250,6 +249,18 @@ def _glossaries(settings: Settings) -> GlossaryStore:
         raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
 
 
+def _request_limits(settings: Settings) -> RequestLimits:
+    names = RequestLimits.__dataclass_fields__
+    return RequestLimits(**{name: getattr(settings, name) for name in names})
+
+
+def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
+    return PageFacts(
+        needs_key=keys.are_needed,
+        has_docs=settings.docs_enabled,
+        max_characters=settings.max_item_characters,
+        max_beam_size=settings.max_beam_size,
+    )
 
 
 def _engine_limits(settings: Settings) -> EngineLimits:

@@ -123,6 +123,7 @@ class Settings(BaseSettings):
         description="Unicode code points that one API key may have translated by /v2/translate while a server runs",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
+    page_enabled: bool = Field(True, description="whether the page for people at / is served")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
     @model_validator(mode="before")

@@ -6,10 +6,11 @@ import hashlib
 import hmac
 from collections.abc import Collection, Sequence
 
+from app.api.page import page_paths
 from app.errors import Unauthorized
 
-# Everything else needs a key, as soon as one is set: a probe cannot hold one.
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
+# Everything else needs a key, as soon as one is set: a probe cannot hold one, and the page is where one is typed in.
+OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
 # The second is what one kind of client sends to the /v2 routes.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 

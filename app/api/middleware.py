@@ -125,7 +125,7 @@ class _Answer:
             if self._trace_header is not None:
                 headers[self._trace_header] = self._request_id
             headers["x-content-type-options"] = "nosniff"
-            headers["cache-control"] = "no-store"
+            headers.setdefault("cache-control", "no-store")
         await self._send(message)
 
 

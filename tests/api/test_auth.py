@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from app.api.auth import OPEN_PATHS, ApiKeys
 from app.api.dialects import DIALECTS
+from app.api.page import page_paths
 from app.errors import Unauthorized
 from app.main import create_app
 from app.settings import load_settings
@@ -47,8 +48,8 @@ def routes() -> list[tuple[str, str]]:
     return [(method, route.path) for route in found for method in sorted(route.methods or ())]
 
 
-def test_only_the_probes_are_open() -> None:
-    assert {"/livez", "/readyz"} == OPEN_PATHS
+def test_only_the_probes_and_the_page_are_open() -> None:
+    assert {"/livez", "/readyz"} | page_paths() == OPEN_PATHS
     assert {path for _, path in routes()} >= OPEN_PATHS
 
 

@@ -1,0 +1,96 @@
+"""The page for people at `/` and its files: read once, named by their content, and kept from loading anything else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER = Path(__file__).resolve().parent.parent / "web"
+ASSETS = "/assets/"
+FACTS_PATH = f"{ASSETS}server.json"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# Nothing from another host, no inline script or style, no text that a script could turn into markup, no frame.
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    # Kept by the browser and asked after each time: a file of another version is never mixed in.
+    "cache-control": "no-cache",
+}
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """What the page has to know of a server before it may ask it anything.
+
+    max_characters: code points of one text.
+    """
+
+    needs_key: bool
+    has_docs: bool
+    max_characters: int
+    max_beam_size: int
+
+
+class PageFile(NamedTuple):
+    """A file as it is sent. tag: its ETag."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+
+def page_paths() -> frozenset[str]:
+    """Every path of the page. They are open where keys are needed: a browser has none yet."""
+    return frozenset({FACTS_PATH, *(_path_of(file) for file in _files())})
+
+
+def add_page(router: APIRouter, facts: PageFacts) -> None:
+    """Add the page. Raises OSError where its files are not there."""
+    for file in _files():
+        _add_file(router, _path_of(file), _page_file(file.read_bytes(), _TYPES[file.suffix]))
+    _add_file(router, FACTS_PATH, _page_file(orjson.dumps(facts), "application/json"))
+
+
+def _files() -> list[Path]:
+    return sorted(file for file in FOLDER.iterdir() if file.suffix in _TYPES)
+
+
+def _path_of(file: Path) -> str:
+    return "/" if file.name == "index.html" else ASSETS + file.name
+
+
+def _page_file(content: bytes, media_type: str) -> PageFile:
+    return PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def _add_file(router: APIRouter, path: str, file: PageFile) -> None:
+    headers = {**HEADERS, "etag": file.tag}
+
+    @router.get(path, include_in_schema=False)
+    async def send(request: Request) -> Response:
+        known = request.headers.get("if-none-match", "")
+        if file.tag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.media_type)

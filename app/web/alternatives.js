@@ -1,0 +1,173 @@
+// Other words in a word's place: what the model held probable there, each with the sentence that it leads to.
+
+import { post } from "./client.js";
+import { answerOf, unitsOf, wordsOf } from "./spans.js";
+
+const NUM_ALTERNATIVES = 9;
+
+/**
+ * Alternatives to the word that begins at `start` of a segment's own translation, best first:
+ * {part, start, end, probability}: the segment's answer with the other word, where that stands, 0 to 1.
+ *
+ * asked: {source, target, tells}: languages and the options of the translation itself. Throws as `post`.
+ */
+export async function alternativesTo(segment, start, asked, signal) {
+  const { sourceText, text } = segment;
+  const pair = { source: asked.source, target: asked.target };
+  const scored = { text: sourceText, translation: text, ...pair, num_alternatives: NUM_ALTERNATIVES };
+  const [{ tokens }] = (await post("v1/score", scored, signal)).body.scores;
+  const units = unitsOf(text);
+  const token = tokens.find(({ target }) => units[target.end] > start);
+  if (!token) return [];
+  const before = text.slice(0, units[token.target.start]);
+  const others = token.alternatives.filter((each) => each.text?.trim() && each.text !== token.text);
+  if (!others.length) return [];
+  const body = {
+    text: others.map(() => sourceText),
+    target_prefix: others.map((each) => (before + each.text).trimStart()),
+    ...pair,
+    ...asked.options,
+  };
+  const found = (await post("v1/translate", body, signal)).body.translations;
+  return distinct(
+    found.map((translation, index) => ({
+      part: answerOf(translation, sourceText),
+      at: Math.min(before.trimEnd().length, translation.text.length),
+      probability: Math.exp(others[index].log_probability),
+    })),
+    text,
+    asked.target,
+  );
+}
+
+/** Those that say something else than `text` and than one another, with the span of the first word that does. */
+function distinct(found, text, language) {
+  const seen = new Set([text]);
+  const kept = [];
+  for (const { part, at, probability } of found) {
+    if (seen.has(part.text)) continue;
+    seen.add(part.text);
+    const words = wordsOf(part.text, { start: at, end: part.text.length }, language);
+    const word = words[0] ?? { start: at, end: part.text.length };
+    kept.push({ part, start: word.start, end: word.end, probability });
+  }
+  return kept;
+}
+
+/** The list of alternatives beneath a word. */
+export class Choices {
+  /** onTake(choice): one was taken. */
+  constructor(box, onTake) {
+    this.box = box;
+    this.anchor = null;
+    this.controller = null;
+    this.choices = [];
+    this.onTake = onTake;
+    box.addEventListener("keydown", (event) => this.#key(event));
+    box.addEventListener("click", (event) => this.#take(event.target.closest("[role=option]")));
+    box.addEventListener("beforetoggle", (event) => {
+      if (event.newState === "closed") this.#closing();
+    });
+  }
+
+  /**
+   * Open beneath a word, with words for the time until there is something to choose from.
+   * Returns a signal that is aborted when it closes.
+   */
+  open(anchor, words) {
+    this.close();
+    this.anchor = anchor;
+    this.controller = new AbortController();
+    anchor.setAttribute("aria-expanded", "true");
+    this.box.showPopover();
+    this.say(words);
+    return this.controller.signal;
+  }
+
+  /** Instead of choices. */
+  say(words) {
+    this.choices = [];
+    const line = document.createElement("p");
+    line.className = "hint";
+    line.setAttribute("role", "status");
+    line.textContent = words;
+    this.box.replaceChildren(line);
+    this.#place();
+  }
+
+  offer(choices, language) {
+    this.choices = choices;
+    const list = document.createElement("div");
+    list.setAttribute("role", "listbox");
+    list.setAttribute("aria-label", "Other words");
+    list.append(...choices.map((choice, index) => optionOf(choice, index, language)));
+    this.box.replaceChildren(list);
+    this.#place();
+    list.firstElementChild.focus();
+  }
+
+  close() {
+    if (this.box.matches(":popover-open")) this.box.hidePopover();
+  }
+
+  /** Runs before the list is gone, so that the focus can still be handed back. */
+  #closing() {
+    const hadFocus = this.box.contains(document.activeElement);
+    this.controller.abort();
+    this.anchor.removeAttribute("aria-expanded");
+    if (hadFocus) this.anchor.focus();
+    this.choices = [];
+  }
+
+  #key(event) {
+    const options = [...this.box.querySelectorAll("[role=option]")];
+    const at = options.indexOf(document.activeElement);
+    const goals = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: options.length - 1 };
+    if (event.key in goals) options[(goals[event.key] + options.length) % options.length]?.focus();
+    else if (event.key === "Enter" || event.key === " ") this.#take(document.activeElement);
+    else if (event.key === "Tab") this.close();
+    else return;
+    event.preventDefault();
+  }
+
+  #take(option) {
+    const choice = this.choices[Number(option?.dataset?.index)];
+    if (!choice) return;
+    this.close();
+    this.onTake(choice);
+  }
+
+  /** Below the word, or above it where there is no room; within the window. */
+  #place() {
+    const word = this.anchor.getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = this.box;
+    const room = document.documentElement;
+    const left = Math.max(12, Math.min(word.left - 8, room.clientWidth - width - 12));
+    const below = word.bottom + 6;
+    const top = below + height > room.clientHeight && word.top > height + 6 ? word.top - height - 6 : below;
+    this.box.style.setProperty("left", `${left + window.scrollX}px`);
+    this.box.style.setProperty("top", `${top + window.scrollY}px`);
+  }
+}
+
+function optionOf({ part, start, end, probability }, index, language) {
+  const option = document.createElement("div");
+  option.className = "choice";
+  option.setAttribute("role", "option");
+  option.tabIndex = -1;
+  option.dataset.index = index;
+  const word = document.createElement("b");
+  word.textContent = part.text.slice(start, end);
+  const share = document.createElement("span");
+  share.className = "share";
+  share.textContent = probability < 0.01 ? "<1 %" : `${Math.round(probability * 100)} %`;
+  const sentence = document.createElement("span");
+  sentence.className = "sentence";
+  sentence.textContent = part.text;
+  for (const said of [word, sentence]) {
+    said.lang = language;
+    said.dir = "auto";
+  }
+  option.append(word, share, sentence);
+  return option;
+}

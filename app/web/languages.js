@@ -1,0 +1,106 @@
+// The two language pickers: what is served, what is detected, and their swap.
+
+const AUTO = "auto";
+const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
+
+/** In English; the code where there is no name. */
+export function languageName(code) {
+  try {
+    return names.of(code);
+  } catch {
+    return code; // no BCP 47 tag
+  }
+}
+
+export class Languages {
+  /** from, to: selects. swap: button. onChange(): another pair is chosen. */
+  constructor({ from, to, swap }, onChange) {
+    this.from = from;
+    this.to = to;
+    this.swapper = swap;
+    this.pairs = [];
+    this.detected = null;
+    from.addEventListener("change", () => {
+      this.#offerTargets();
+      this.showDetected(null);
+      onChange();
+    });
+    to.addEventListener("change", () => {
+      this.#offerSwap();
+      onChange();
+    });
+  }
+
+  /** pairs: [{source, target}] that are served. */
+  serve(pairs) {
+    this.pairs = pairs;
+    const sources = inOrder(pairs.map((pair) => pair.source));
+    this.from.replaceChildren(new Option("Detect language", AUTO), ...sources.map(optionOf));
+    this.#offerTargets();
+  }
+
+  get source() {
+    return this.from.value || AUTO;
+  }
+
+  get target() {
+    return this.to.value;
+  }
+
+  get isDetecting() {
+    return this.source === AUTO;
+  }
+
+  /** The language that was found in the text, null for none. */
+  showDetected(code) {
+    this.detected = code;
+    const auto = this.from.options[0];
+    if (auto) auto.text = this.isDetecting && code ? `Detected: ${languageName(code)}` : "Detect language";
+    this.#offerSwap();
+  }
+
+  /** Exchange the two. Returns whether that pair is served. */
+  swap() {
+    const [source, target] = [this.to.value, this.#knownSource()];
+    if (!this.#has(source, target)) return false;
+    this.from.value = source;
+    this.#offerTargets();
+    this.to.value = target;
+    this.showDetected(null);
+    return true;
+  }
+
+  #knownSource() {
+    return this.isDetecting ? this.detected : this.source;
+  }
+
+  #has(source, target) {
+    return this.pairs.some((pair) => pair.source === source && pair.target === target);
+  }
+
+  #offerTargets() {
+    const chosen = this.to.value;
+    const pairs = this.isDetecting ? this.pairs : this.pairs.filter((pair) => pair.source === this.source);
+    const targets = inOrder(pairs.map((pair) => pair.target));
+    this.to.replaceChildren(...targets.map(optionOf));
+    if (targets.includes(chosen)) this.to.value = chosen;
+    this.#offerSwap();
+  }
+
+  #offerSwap() {
+    const source = this.#knownSource();
+    const can = source !== null && this.#has(this.to.value, source);
+    this.swapper.disabled = !can;
+    if (can) this.swapper.title = "Swap languages";
+    else if (source === null) this.swapper.title = "Once the language of the text is known";
+    else this.swapper.title = `This server does not translate from ${languageName(this.to.value)} to ${languageName(source)}`;
+  }
+}
+
+function inOrder(codes) {
+  return [...new Set(codes)].sort((one, other) => languageName(one).localeCompare(languageName(other), "en"));
+}
+
+function optionOf(code) {
+  return new Option(languageName(code), code);
+}

@@ -1,0 +1,360 @@
+// The page: what is typed, asked, shown and pointed at. Every text enters the document as text, never as markup.
+
+import { Choices, alternativesTo } from "./alternatives.js";
+import { ServerError, get, keepKey, storedKey } from "./client.js";
+import { readText, takeFiles } from "./files.js";
+import { Flow } from "./flow.js";
+import { drawHeatmap, setOffRow } from "./heatmap.js";
+import { Languages } from "./languages.js";
+import { Problem } from "./problem.js";
+import { alignmentOf, answerOf, spliced } from "./spans.js";
+import { Target, rowAt } from "./target.js";
+import { drawTiming } from "./timing.js";
+
+const SPEAK_AFTER_MS = 700;
+const WIDTHS = [1, 2, 4, 8, 16];
+const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
+const the = (id) => document.getElementById(id);
+const source = the("source");
+const count = new Intl.NumberFormat("en");
+
+let facts = null;
+let model = null;
+let shown = null; // {answer, alignments, language, sentence}
+let speaking = 0;
+
+const problem = new Problem({ box: the("problem"), text: the("problem-text"), button: the("retry") });
+const languages = new Languages(
+  { from: the("source-language"), to: the("target-language"), swap: the("swap") },
+  () => translate({ atOnce: true }),
+);
+const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
+const choices = new Choices(the("choices"), takeOther);
+const flow = new Flow({ draft: showDraft, progress: showProgress, done: showDone, problem: showProblem });
+
+// ---- asking
+
+function translate({ atOnce = false } = {}) {
+  const text = source.value.toWellFormed();
+  reflectSource(text);
+  choices.close();
+  problem.hide();
+  if (!model) return;
+  const length = [...text].length;
+  if (text.trim() === "" || length > facts.max_characters) {
+    flow.supersede();
+    clearTarget();
+    if (length > facts.max_characters) {
+      problem.show(`The text has ${count.format(length)} characters, and this server takes ${count.format(facts.max_characters)} at once.`);
+    }
+    return;
+  }
+  const request = {
+    sourceText: text,
+    body: {
+      text,
+      source: languages.source,
+      target: languages.target,
+      beam_size: Number(the("beam").value),
+      ...(isMarkup() ? { format: "html" } : {}),
+      ...(model.alignment && !isMarkup() ? { alignment: true } : {}),
+    },
+  };
+  the("target").classList.add("stale");
+  the("target").setAttribute("aria-busy", "true");
+  clearTimeout(speaking);
+  if (atOnce) flow.now(request);
+  else flow.soon(request);
+}
+
+function isMarkup() {
+  return the("format").value === "html";
+}
+
+// ---- showing
+
+function reflectSource(text) {
+  markSource([]);
+  the("count").textContent = facts ? `${count.format([...text].length)} / ${count.format(facts.max_characters)}` : "";
+  the("clear").hidden = text === "";
+}
+
+function clearTarget() {
+  shown = null;
+  clearTimeout(speaking);
+  target.showDraft("");
+  languages.showDetected(null);
+  for (const id of ["alignment", "timing", "copy", "progress"]) the(id).hidden = true;
+  the("empty").hidden = false;
+  the("spoken").textContent = "";
+  settleTarget();
+}
+
+function settleTarget() {
+  the("target").classList.remove("stale");
+  the("target").setAttribute("aria-busy", "false");
+  the("progress").hidden = true;
+}
+
+function showDraft(text) {
+  the("empty").hidden = true;
+  the("target").classList.remove("stale");
+  the("target").lang = languages.target;
+  target.showDraft(text);
+}
+
+function showProgress(numDone, numSegments) {
+  the("progress").hidden = numSegments < 2;
+  the("progress").textContent = `${count.format(numDone)} of ${count.format(numSegments)} sentences`;
+}
+
+function showDone(request, result) {
+  problem.reset();
+  const answer = answerOf(result.body.translations[0], request.sourceText);
+  if (request.body.source === "auto") languages.showDetected(answer.source);
+  showAnswer(answer, request);
+  the("timing").hidden = false;
+  drawTiming({ bar: the("phases"), figures: the("figures"), total: the("total") }, result);
+}
+
+function showAnswer(answer, request) {
+  const language = request.body.target;
+  const isPlain = request.body.format === "html";
+  const hasMap = answer.segments.some((segment) => segment.tokens.some((token) => token.source));
+  shown = {
+    answer,
+    request,
+    language,
+    sentence: -1,
+    alignments: hasMap ? answer.segments.map((_, index) => alignmentOf(answer, index, language)) : [],
+  };
+  settleTarget();
+  the("empty").hidden = true;
+  the("copy").hidden = false;
+  the("target").lang = language;
+  the("target").classList.toggle("markup", isPlain);
+  target.show(answer, language, { isPlain });
+  the("alignment").hidden = !hasMap;
+  showSentence(0);
+  speak(answer.text, language);
+}
+
+function speak(text, language) {
+  clearTimeout(speaking);
+  speaking = setTimeout(() => {
+    the("spoken").lang = language;
+    the("spoken").textContent = text;
+  }, SPEAK_AFTER_MS);
+}
+
+function showProblem(error) {
+  const needsKey = error.status === 401 || error.status === 403;
+  the("key-form").hidden = !(needsKey || facts?.needs_key);
+  clearTarget();
+  the("empty").hidden = true;
+  if (needsKey) the("key").focus();
+  problem.show(error.message, error.retryAfterS, () => (model ? translate({ atOnce: true }) : begin()));
+}
+
+// ---- words, where they come from, and others in their place
+
+function showSentence(index) {
+  if (!shown?.alignments[index] || shown.sentence === index) return;
+  shown.sentence = index;
+  const { answer, alignments, language } = shown;
+  drawHeatmap(the("map"), {
+    answer,
+    alignment: alignments[index],
+    languages: { source: answer.source, target: language },
+    onPoint: (row) => pointAtRow(row === null ? null : { segment: index, row }),
+  });
+  the("pager").hidden = alignments.length < 2;
+  the("which").textContent = `${count.format(index + 1)} of ${count.format(alignments.length)}`;
+  the("previous").disabled = index === 0;
+  the("next").disabled = index === alignments.length - 1;
+}
+
+function point(start) {
+  const place = start === null || !shown ? null : rowAt(shown.answer, shown.alignments, start);
+  if (place) showSentence(place.segment);
+  pointAtRow(place);
+}
+
+/** place: {segment, row}, null for none. */
+function pointAtRow(place) {
+  setOffRow(the("map"), place?.row ?? null);
+  if (!place) {
+    markSource([]);
+    target.mark([]);
+    return;
+  }
+  const { rows, columns, weights } = shown.alignments[place.segment];
+  markSource(columns.filter((_, column) => weights[place.row][column] > 0));
+  target.mark([rows[place.row].start]);
+}
+
+/** Mark these words of the text, where it is still the one that was translated. */
+function markSource(words) {
+  const text = source.value;
+  const pieces = document.createDocumentFragment();
+  let at = 0;
+  for (const { start, end } of text === shown?.answer.sourceText ? words : []) {
+    const mark = document.createElement("mark");
+    mark.textContent = text.slice(start, end);
+    pieces.append(text.slice(at, start), mark);
+    at = end;
+  }
+  // A line break at the end takes up a line only where something follows it.
+  pieces.append(`${text.slice(at)}\n`);
+  the("mirror").replaceChildren(pieces);
+}
+
+function pointAtCaret() {
+  if (!shown || document.activeElement !== source) return;
+  const at = source.selectionStart;
+  for (const { rows, columns, weights } of shown.alignments) {
+    const column = columns.findIndex((word) => word.isWord && word.start <= at && at <= word.end);
+    if (column >= 0) {
+      target.mark(rows.filter((_, row) => weights[row][column] > 0).map((word) => word.start));
+      return;
+    }
+  }
+  target.mark([]);
+}
+
+async function offerOthers(start, element) {
+  const { answer, request, language } = shown;
+  const index = answer.segments.findIndex((segment) => segment.target.start <= start && start < segment.target.end);
+  const segment = answer.segments[index];
+  const part = {
+    sourceText: answer.sourceText.slice(segment.source.start, segment.source.end),
+    text: answer.text.slice(segment.target.start, segment.target.end),
+  };
+  const { beam_size, alignment } = request.body;
+  const asked = { source: answer.source, target: language, options: { beam_size, ...(alignment ? { alignment } : {}) } };
+  const signal = choices.open(element, "Looking for other words…");
+  try {
+    const found = await alternativesTo(part, start - segment.target.start, asked, signal);
+    if (signal.aborted) return;
+    if (found.length) choices.offer(found.map((choice) => ({ ...choice, index })), language);
+    else choices.say("No other word is near here.");
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!(error instanceof ServerError)) throw error;
+    choices.say(error.message);
+  }
+}
+
+function takeOther({ index, part, start }) {
+  const { answer, request } = shown;
+  const at = answer.segments[index].target.start + start;
+  showAnswer(spliced(answer, index, part), request);
+  showSentence(index);
+  target.focus(at);
+}
+
+// ---- beginning
+
+async function begin() {
+  try {
+    facts ??= await get("assets/server.json");
+    the("key-form").hidden = !facts.needs_key;
+    the("docs").hidden = !facts.has_docs || facts.needs_key;
+    if (facts.needs_key && !storedKey()) {
+      the("key").focus();
+      return;
+    }
+    [model] = (await get("v1/models")).models;
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    showProblem(error);
+    return;
+  }
+  problem.reset();
+  the("model").textContent = `${model.name} ${model.version} · ${model.precision}`;
+  languages.serve(model.language_pairs);
+  const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= facts.max_beam_size);
+  widths.sort((one, other) => one - other);
+  the("beam").replaceChildren(...widths.map((width) => new Option(width === 1 ? "1 (greedy)" : width, width)));
+  the("beam").value = model.defaults.beam_size;
+  the("example").hidden = !model.language_pairs.some((pair) => pair.source === "en");
+  explainBeam();
+  translate({ atOnce: true });
+}
+
+function explainBeam() {
+  the("options-hint").textContent =
+    the("beam").value === "1" ? "The quickest: words appear as they are found." : "Sentences appear as they are finished.";
+}
+
+function put(text) {
+  source.value = text;
+  translate({ atOnce: true });
+}
+
+async function takeFile(file) {
+  try {
+    const { text, isMarkup: isHtml } = await readText(file, facts?.max_characters ?? Infinity);
+    the("format").value = isHtml ? "html" : "text";
+    put(text);
+  } catch (error) {
+    problem.show(error.message);
+  }
+}
+
+function listen() {
+  source.addEventListener("input", () => translate());
+  source.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate({ atOnce: true });
+  });
+  document.addEventListener("selectionchange", pointAtCaret);
+  the("swap").addEventListener("click", () => {
+    const text = shown?.answer.text ?? "";
+    if (languages.swap()) put(text || source.value);
+  });
+  the("clear").addEventListener("click", () => {
+    put("");
+    source.focus();
+  });
+  the("example").addEventListener("click", () => {
+    put(EXAMPLE);
+    source.focus();
+  });
+  the("copy").addEventListener("click", copy);
+  for (const id of ["beam", "format"]) the(id).addEventListener("change", () => translate({ atOnce: true }));
+  the("beam").addEventListener("change", explainBeam);
+  the("previous").addEventListener("click", () => showSentence(shown.sentence - 1));
+  the("next").addEventListener("click", () => showSentence(shown.sentence + 1));
+  the("key-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    keepKey(the("key").value.trim());
+    problem.hide();
+    begin();
+  });
+  takeFiles({ veil: the("veil"), input: the("file"), button: the("open-file") }, takeFile);
+  the("theme").value = document.documentElement.dataset.theme;
+  the("theme").addEventListener("change", ({ target: { value } }) => {
+    document.documentElement.dataset.theme = value;
+    try {
+      localStorage.setItem("theme", value);
+    } catch {
+      // Storage is forbidden: the choice lasts as long as the page.
+    }
+  });
+}
+
+async function copy() {
+  const { text } = shown.answer;
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else {
+    // Outside of HTTPS and this machine there is only the old way.
+    document.getSelection().selectAllChildren(the("target"));
+    document.execCommand("copy");
+    document.getSelection().removeAllRanges();
+  }
+  the("copy").textContent = "Copied";
+  setTimeout(() => (the("copy").textContent = "Copy"), 1500);
+}
+
+listen();
+begin();

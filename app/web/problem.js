@@ -1,0 +1,53 @@
+// What went wrong, in words, and the next try where one makes sense.
+
+const MAX_WAIT_S = 60;
+
+export class Problem {
+  constructor({ box, text, button }) {
+    this.box = box;
+    this.text = text;
+    this.button = button;
+    this.timer = 0;
+    this.numFailures = 0;
+    this.again = () => {};
+    button.addEventListener("click", () => this.#tryAgain());
+  }
+
+  /** again(): tried after retryAfterS seconds, and twice as long after each further failure; null: not by itself. */
+  show(message, retryAfterS = null, again = () => {}) {
+    this.hide();
+    this.box.hidden = false;
+    this.again = again;
+    this.button.hidden = retryAfterS === null;
+    if (retryAfterS === null) {
+      this.text.textContent = message;
+      return;
+    }
+    const waitS = Math.min(MAX_WAIT_S, Math.max(1, retryAfterS) * 2 ** this.numFailures++);
+    this.text.textContent = `${message} Trying again in ${Math.ceil(waitS)} s.`;
+    const due = performance.now() + waitS * 1000;
+    this.timer = setInterval(() => {
+      const leftS = (due - performance.now()) / 1000;
+      this.button.textContent = `Try now (${Math.max(0, Math.ceil(leftS))})`;
+      if (leftS <= 0) this.#tryAgain();
+    }, 200);
+    this.button.textContent = "Try now";
+  }
+
+  hide() {
+    clearInterval(this.timer);
+    this.box.hidden = true;
+    this.text.textContent = "";
+  }
+
+  /** It went well: nothing to say, and the next failure is the first. */
+  reset() {
+    this.numFailures = 0;
+    this.hide();
+  }
+
+  #tryAgain() {
+    this.hide();
+    this.again();
+  }
+}

@@ -1,0 +1,109 @@
+// The translation's box: text while it comes, then words that can be reached, marked and exchanged.
+
+import { segmentAt, wordsOf } from "./spans.js";
+
+export class Target {
+  /**
+   * onPoint(start | null): the word that is pointed at or focused, by its place. onChoose(start, element): a word
+   * was clicked or entered.
+   */
+  constructor(box, { onPoint, onChoose }) {
+    this.box = box;
+    this.words = new Map(); // place -> element
+    box.addEventListener("pointerover", (event) => onPoint(placeOf(event.target)));
+    box.addEventListener("pointerleave", () => onPoint(placeOf(document.activeElement)));
+    box.addEventListener("focusin", (event) => onPoint(placeOf(event.target)));
+    box.addEventListener("focusout", () => onPoint(null));
+    box.addEventListener("click", (event) => {
+      const start = placeOf(event.target);
+      if (start !== null && document.getSelection().isCollapsed) onChoose(start, event.target);
+    });
+    box.addEventListener("keydown", (event) => this.#key(event, onChoose));
+  }
+
+  /** Text that is not whole yet. */
+  showDraft(text) {
+    this.words.clear();
+    this.box.textContent = text;
+  }
+
+  /** A whole translation. isPlain: its words are not reached one by one. */
+  show(answer, language, { isPlain = false } = {}) {
+    this.words.clear();
+    const pieces = document.createDocumentFragment();
+    let at = 0;
+    for (const { target } of isPlain ? [] : answer.segments) {
+      for (const word of wordsOf(answer.text, target, language).filter(({ isWord }) => isWord)) {
+        pieces.append(answer.text.slice(at, word.start), this.#word(answer.text, word));
+        at = word.end;
+      }
+    }
+    pieces.append(answer.text.slice(at));
+    this.box.replaceChildren(pieces);
+    const first = this.words.values().next().value;
+    if (first) first.tabIndex = 0;
+  }
+
+  /** Focus the word at a place, if there is one. */
+  focus(start) {
+    const word = this.words.get(start);
+    if (word) this.#enter(word);
+  }
+
+  /** Mark the words at these places, and no others. */
+  mark(starts) {
+    const wanted = new Set(starts);
+    for (const [start, element] of this.words) element.classList.toggle("marked", wanted.has(start));
+  }
+
+  #word(text, { start, end }) {
+    const element = document.createElement("span");
+    element.className = "word";
+    element.textContent = text.slice(start, end);
+    element.dataset.start = start;
+    element.tabIndex = -1;
+    element.setAttribute("role", "button");
+    element.setAttribute("aria-haspopup", "listbox");
+    this.words.set(start, element);
+    return element;
+  }
+
+  #key(event, onChoose) {
+    const start = placeOf(event.target);
+    if (start === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === "Enter" || event.key === " ") onChoose(start, event.target);
+    else if (!this.#move(event.target, event.key)) return;
+    event.preventDefault();
+  }
+
+  #move(from, key) {
+    const words = [...this.words.values()];
+    const isRightToLeft = getComputedStyle(this.box).direction === "rtl";
+    const forward = isRightToLeft ? "ArrowLeft" : "ArrowRight";
+    const backward = isRightToLeft ? "ArrowRight" : "ArrowLeft";
+    const at = words.indexOf(from);
+    const goals = { [forward]: at + 1, [backward]: at - 1, Home: 0, End: words.length - 1 };
+    const to = words[goals[key]] ?? (key in goals ? from : null);
+    if (!to) return false;
+    this.#enter(to);
+    return true;
+  }
+
+  /** One word at a time is on the way of the Tab key. */
+  #enter(word) {
+    for (const other of this.words.values()) other.tabIndex = other === word ? 0 : -1;
+    word.focus();
+  }
+}
+
+function placeOf(element) {
+  const start = element?.dataset?.start;
+  return element?.classList?.contains("word") && start !== undefined ? Number(start) : null;
+}
+
+/** The text's segment and row of the map that a place of the translation belongs to; null where there is none. */
+export function rowAt(answer, alignments, start) {
+  const segment = segmentAt(answer, start);
+  const row = alignments[segment]?.rows.findIndex((word) => word.start === start) ?? -1;
+  return row < 0 ? null : { segment, row };
+}
