@@ -72,11 +72,15 @@ class Unauthorized(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """The queue is full. `retry_after_s`: seconds until it is worth trying again."""
+    """The queue is full, or its wait would pass the request's deadline (`is_foreseen`).
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    `retry_after_s`: seconds until it is worth trying again.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_foreseen = is_foreseen
 
 
 class NotReady(ServiceError):

@@ -55,6 +55,7 @@ ANSWERS: dict[type[ServiceError], Answer] = {
     NotReady: Answer(503, "not_ready", "not_ready"),
     DeadlineExceeded: Answer(504, "deadline_exceeded", "deadline"),
 }
+WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
 # What the router itself refuses, and what fails before there is a request.
@@ -75,6 +76,8 @@ def answer_to(error: ServiceError) -> Answer:
     """The row of the table for an error."""
     if isinstance(error, Unauthorized) and not error.is_missing:
         return WRONG_KEY
+    if isinstance(error, Overloaded) and error.is_foreseen:
+        return WOULD_BE_LATE
     return ANSWERS[type(error)]
 
 

@@ -128,4 +128,5 @@ def _sampling(value: object, vocab_size: int) -> Sampling:
     for name, high in (("top_k", vocab_size), ("seed", MAX_SEED)):
         if name in fields:
             given[name] = whole_number(fields[name], f"sampling.{name}", 0, high)
-    return Sampling(**{"seed": secrets.randbelow(NUM_RANDOM_SEEDS), **given})
+    drawn = {"seed": secrets.randbelow(NUM_RANDOM_SEEDS), "is_seeded": "seed" in given}
+    return Sampling(**{**drawn, **given})

@@ -66,6 +66,10 @@ class GuidedSearch:
         """The same search, not begun; what it draws is drawn again."""
         return GuidedSearch(self._plain.fresh())
 
+    def prefixes(self) -> list[tuple[int, ...]]:
+        """What each live hypothesis has said."""
+        return self._plain.prefixes()
+
     def hypotheses(self) -> list[Hypothesis]:
         """The plain search's, with what was noted of them."""
         found, notes = self._plain.hypotheses(), self._plain.notes

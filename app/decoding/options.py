@@ -62,12 +62,14 @@ class Sampling:
     top_k: only the k most probable are drawn from (Fan et al. 2018); off: 0.
     top_p: only the fewest most probable whose probabilities reach p (Holtzman et al. 2020); off: 1. After top_k.
     seed: of the sentence's own generator, 0 or more: the same seed draws the same in any company.
+    is_seeded: whether the caller chose the seed, and so asks for the same again; else nobody else is given its draws.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    is_seeded: bool = True
 
 
 @dataclass(frozen=True)

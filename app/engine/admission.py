@@ -1,7 +1,19 @@
-"""The bound on accepted work, and how long to stay away when it is reached."""
+"""The bound on accepted work, how long work would wait behind it, and how long to stay away when it is too long.
+
+Source tokens a second come of two measurements, each of which is right by itself whatever the load was: how many steps
+of how many rows a source token takes, told by every sentence that ends; and how many rows are stepped a second, told by
+steps after which somebody still waits, for only then are the rows full.
+
+Ahead of a request of n sentences are at most n sentences of each other request of its caller, and as many of each other
+caller's as its own caller has until then: so takes turns `FairQueue`. All that stands in the engine counts as not
+begun, which makes up for the time that the request's own sentences take once they run (Little's law).
+"""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 from app.engine.core import Report
@@ -11,70 +23,167 @@ from app.errors import Overloaded
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# Share of the measured speed that is forgotten with every report of finished sentences.
-FORGETTING = 0.05
+# What is measured fades with this time constant, of stepping with full rows and of sentences' decoding.
+MEMORY_S = 10.0
+MEMORY_ROW_STEPS = 50_000
+# Steps with full rows before which nothing is foreseen.
+MIN_FULL_STEPS = 16
+# A request is refused where its foreseen wait, so many times as long, would pass its deadline.
+DEADLINE_MARGIN = 1.25
+
+
+class Speed:
+    """Source tokens a second of the engine with all rows busy."""
+
+    def __init__(self) -> None:
+        self._row_steps = 0.0  # of sentences that ended, and their source tokens
+        self._tokens = 0.0
+        self._full_rows = 0.0  # stepped while somebody waited, and in how much time
+        self._full_time_s = 0.0
+        self._num_full_steps = 0
+
+    def measure(self, report: Report) -> None:
+        """Learn from what the engine thread reports."""
+        for sequence in report.ended:
+            if isinstance(sequence.outcome, SequenceResult):
+                row_steps = sequence.outcome.num_steps * sequence.num_reserved_rows
+                kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
+                self._row_steps = self._row_steps * kept + row_steps
+                self._tokens = self._tokens * kept + len(sequence.source_ids)
+        for step in report.steps:
+            if step.num_waiting and step.num_rows:
+                kept = math.exp(-step.step_time_s / MEMORY_S)
+                self._full_rows = self._full_rows * kept + step.num_rows + step.num_idle_rows
+                self._full_time_s = self._full_time_s * kept + step.step_time_s
+                self._num_full_steps += 1
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """None while too little was measured."""
+        if self._num_full_steps < MIN_FULL_STEPS or not self._row_steps or not self._full_time_s:
+            return None
+        return (self._full_rows / self._full_time_s) * (self._tokens / self._row_steps)
 
 
 class Admission:
     """Counts sentences and source tokens that were accepted and not yet answered."""
 
-    def __init__(self, settings: EngineLimits) -> None:
+    def __init__(self, settings: EngineLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: of the requests' deadlines, in seconds."""
         self._settings = settings
+        self._clock = clock
+        self._held: dict[str, set[Reservation]] = {}
+        self.speed = Speed()
         self.num_sentences = 0
         self.num_tokens = 0
-        self._finished_tokens = 0.0
-        self._busy_time_s = 0.0
 
-    def enter(self, num_sentences: int, num_tokens: int) -> None:
-        """Count them in. Raises Overloaded, unless nothing else is there: who is alone always enters."""
-        sentences, tokens = self.num_sentences + num_sentences, self.num_tokens + num_tokens
-        is_full = (
-            sentences > self._settings.max_pending_sentences or tokens > self._settings.max_pending_tokens
-        )
-        if is_full and self.num_sentences > 0:
-            raise Overloaded("too much work is waiting; come back later", retry_after_s=self.retry_after_s())
-        self.add(num_sentences, num_tokens)
+    def enter(self, reservation: Reservation) -> None:
+        """Count it in.
+
+        Raises Overloaded where the bounds would be passed, or its wait is foreseen to pass its deadline; unless nothing
+        else is there: who is alone always enters.
+        """
+        if self.num_sentences > 0:
+            self._check_bounds(reservation)
+            self._check_deadline(reservation)
+        self._held.setdefault(reservation.caller, set()).add(reservation)
+        self.add(reservation.num_sentences, reservation.num_tokens)
+
+    def leave(self, reservation: Reservation) -> None:
+        """Count it out."""
+        held = self._held[reservation.caller]
+        held.remove(reservation)
+        if not held:
+            del self._held[reservation.caller]
+        self.add(-reservation.num_sentences, -reservation.num_tokens)
 
     def add(self, num_sentences: int, num_tokens: int) -> None:
         """Count in or, where negative, out."""
         self.num_sentences += num_sentences
         self.num_tokens += num_tokens
 
-    def retry_after_s(self) -> float:
-        """Seconds until what was accepted is done: its source tokens at the speed measured so far."""
-        if self._finished_tokens == 0.0:
-            return MIN_RETRY_AFTER_S
-        seconds = self.num_tokens * self._busy_time_s / self._finished_tokens
-        return min(max(seconds, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
+    def expected_wait_s(self, num_sentences: int, num_tokens: int, caller: str) -> float | None:
+        """Seconds until a request of this size would be answered if it came now; None while that is not known."""
+        speed = self.speed.tokens_per_s
+        if speed is None:
+            return None
+        own_sentences, ahead = num_sentences, float(num_tokens)
+        for other in self._held.get(caller, ()):
+            own_sentences += min(other.num_sentences, num_sentences)
+            ahead += _tokens_of(other.num_sentences, other.num_tokens, until=num_sentences)
+        for name, held in self._held.items():
+            if name != caller:
+                sentences = sum(other.num_sentences for other in held)
+                tokens = sum(other.num_tokens for other in held)
+                ahead += _tokens_of(sentences, tokens, until=own_sentences)
+        return ahead / speed
 
-    def measure(self, report: Report) -> None:
-        """Learn the speed, in source tokens of finished sentences a second of stepping; the past fades."""
-        finished = sum(len(s.source_ids) for s in report.ended if isinstance(s.outcome, SequenceResult))
-        kept = 1.0 - FORGETTING if finished else 1.0
-        self._finished_tokens = self._finished_tokens * kept + finished
-        self._busy_time_s = self._busy_time_s * kept + sum(step.step_time_s for step in report.steps)
+    def drain_time_s(self) -> float | None:
+        """Seconds until all that was accepted is done; None while that is not known."""
+        speed = self.speed.tokens_per_s
+        return None if speed is None else self.num_tokens / speed
+
+    def _check_bounds(self, reservation: Reservation) -> None:
+        sentences = self.num_sentences + reservation.num_sentences
+        tokens = self.num_tokens + reservation.num_tokens
+        if sentences > self._settings.max_pending_sentences or tokens > self._settings.max_pending_tokens:
+            retry_after_s = _bounded(self.drain_time_s() or 0.0)
+            raise Overloaded("too much work is waiting; come back later", retry_after_s=retry_after_s)
+
+    def _check_deadline(self, reservation: Reservation) -> None:
+        if reservation.deadline is None:
+            return
+        wait_s = self.expected_wait_s(reservation.num_sentences, reservation.num_tokens, reservation.caller)
+        left_s = reservation.deadline - self._clock()
+        if wait_s is not None and wait_s * DEADLINE_MARGIN > left_s:
+            raise Overloaded(
+                "the answer would come after the request's deadline; come back later, or allow it more time",
+                retry_after_s=_bounded(wait_s * DEADLINE_MARGIN - left_s),
+                is_foreseen=True,
+            )
 
 
 class Reservation:
-    """A scope that holds a place in the queue: entered with `with`, given back however the scope ends."""
+    """A scope that holds a place in the queue: entered with `with`, given back however the scope ends.
 
-    def __init__(self, admission: Admission, num_sentences: int, num_tokens: int) -> None:
+    deadline: seconds of time.monotonic; None: however late.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        num_sentences: int,
+        num_tokens: int,
+        *,
+        caller: str = "",
+        deadline: float | None = None,
+    ) -> None:
         self._admission = admission
-        self._held = (num_sentences, num_tokens)
+        self.num_sentences = num_sentences
+        self.num_tokens = num_tokens
+        self.caller = caller
+        self.deadline = deadline
 
     def __enter__(self) -> Reservation:
         """Raises Overloaded."""
-        self._admission.enter(*self._held)
+        self._admission.enter(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        num_sentences, num_tokens = self._held
-        self._admission.add(-num_sentences, -num_tokens)
+        self._admission.leave(self)
 
     def resize(self, num_sentences: int, num_tokens: int) -> None:
         """Put an estimate right, once the text is split and tokenised. Never refused: the work is half done."""
-        old_sentences, old_tokens = self._held
-        self._admission.add(num_sentences - old_sentences, num_tokens - old_tokens)
-        self._held = (num_sentences, num_tokens)
+        self._admission.add(num_sentences - self.num_sentences, num_tokens - self.num_tokens)
+        self.num_sentences, self.num_tokens = num_sentences, num_tokens
+
+
+def _tokens_of(num_sentences: int, num_tokens: int, *, until: int) -> float:
+    """Of the first `until` of so many sentences, the tokens."""
+    return num_tokens * min(1.0, until / num_sentences) if num_sentences else 0.0
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import numpy as np
@@ -22,6 +22,7 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
+from app.engine.token_news import TokenLog, TokenNews
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import Floats, Runner, StepInput, StepOutput
 
@@ -33,9 +34,21 @@ MAX_UNREPORTED_STEPS = 32
 
 @dataclass(frozen=True)
 class Submit:
-    """Translate this sentence."""
+    """Translate this sentence. listens: its tokens are wanted as they come; only of greedy searches."""
 
     sequence: Sequence
+    listens: bool = False
+
+
+@dataclass(frozen=True)
+class Join:
+    """Another request waits for this sentence too. listens: as of Submit, and from its first token."""
+
+    sequence: Sequence
+    caller: str
+    request_id: str
+    deadline: float
+    listens: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,15 +63,16 @@ class Stop:
     """Leave the loop, whatever is still running."""
 
 
-Message = Submit | Cancel | Stop
+Message = Submit | Join | Cancel | Stop
 
 
 @dataclass(frozen=True)
 class Report:
-    """What crosses back: sentences that ended, each with its outcome, and the steps since the last report."""
+    """What crosses back: sentences that ended, each with its outcome, the steps since the last report, new tokens."""
 
     ended: list[Sequence]
     steps: list[StepStats]
+    news: list[TokenNews] = field(default_factory=list)
 
 
 class EngineCore:
@@ -87,6 +101,7 @@ class EngineCore:
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
+        self._tokens = TokenLog()
 
     def run(self) -> None:
         """Step until a Stop arrives. Raises EngineFailure after too many useless forwards in a row."""
@@ -121,10 +136,14 @@ class EngineCore:
     def _receive(self, message: Message) -> None:
         if isinstance(message, Submit):
             self.scheduler.add(message.sequence)
+        elif isinstance(message, Join):
+            self.scheduler.join(message.sequence, message.caller, message.request_id, message.deadline)
         elif isinstance(message, Cancel):
             self.scheduler.end(message.sequence)
         else:
             self._is_stopped = True
+        if isinstance(message, Submit | Join) and message.listens:
+            self._tokens.listen(message.sequence)
 
     def _expire(self, sequences: list[Sequence], stats: StepStats) -> None:
         for sequence in sequences:
@@ -319,7 +338,8 @@ class EngineCore:
         stats.num_waiting = self.scheduler.num_waiting
         stats.step_time_s = self._clock() - self.step_started_at
         self._steps.append(stats)
-        if self._ended or len(self._steps) >= MAX_UNREPORTED_STEPS or not self.scheduler.has_work:
-            report = Report(self._ended, self._steps)
+        news = self._tokens.news()
+        if self._ended or news or len(self._steps) >= MAX_UNREPORTED_STEPS or not self.scheduler.has_work:
+            report = Report(self._ended, self._steps, news)
             self._ended, self._steps = [], []
             self._report(report)

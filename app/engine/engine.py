@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
+from dataclasses import dataclass
 
 import numpy as np
 
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.core import Cancel, EngineCore, Report, Stop, Submit
+from app.engine.core import Cancel, EngineCore, Join, Report, Stop, Submit
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
@@ -30,6 +31,18 @@ logger = logging.getLogger(__name__)
 
 # A step that is under way when the engine closes gets this long to end before its thread is left behind.
 LAST_STEP_TIMEOUT_S = 1.0
+# Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenNews`.
+OnTokens = Callable[[int, tuple[int, ...]], None]
+
+
+@dataclass
+class _Pending:
+    """What the event loop holds of a sentence that is not answered yet."""
+
+    future: asyncio.Future[SequenceResult]
+    deadline: float  # seconds of time.monotonic
+    timer: asyncio.TimerHandle
+    on_tokens: OnTokens | None
 
 
 class Engine:
@@ -55,7 +68,8 @@ class Engine:
         self._on_death = on_death
         self._admission = Admission(settings)
         self._core = EngineCore(runner, settings, report=self._cross_back)
-        self._pending: dict[Sequence, asyncio.Future[SequenceResult]] = {}
+        self._pending: dict[Sequence, _Pending] = {}
+        self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._exited = asyncio.Event()
@@ -92,24 +106,38 @@ class Engine:
                 await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
                 self._thread.join()  # its last act was to say so
 
-    def reserve(self, num_sentences: int, num_tokens: int) -> Reservation:
+    def reserve(
+        self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float | None = None
+    ) -> Reservation:
         """A place in the queue, to be held with `with` around the whole of a request's work.
 
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
         `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens
-        accepted and not yet answered would pass their bounds; a request that finds the engine empty always enters.
+        accepted and not yet answered would pass their bounds, or where its answer is foreseen to come after
+        `deadline` (seconds of time.monotonic); a request that finds the engine empty always enters.
         """
         self._check_accepting()
-        return Reservation(self._admission, num_sentences, num_tokens)
+        return Reservation(self._admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
+
+    def expected_wait_s(self, num_sentences: int, num_tokens: int, *, caller: str = "") -> float | None:
+        """Seconds until a request of this size would be answered if it came now; None while that is not known."""
+        return self._admission.expected_wait_s(num_sentences, num_tokens, caller)
 
     def submit(
-        self, source_ids: Ids[int], options: DecodingOptions, *, request_id: str, caller: str, deadline: float
+        self,
+        source_ids: Ids[int],
+        options: DecodingOptions,
+        *,
+        request_id: str,
+        caller: str,
+        deadline: float,
+        on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
         """Have one sentence translated, in any company.
 
         source_ids: with the end token last. request_id: sentences of one request are served in the order
         of their submission, requests of a caller in turn, and callers in turn. deadline: seconds of
-        time.monotonic.
+        time.monotonic. on_tokens: called on the event loop where the search is greedy, before the future is done.
         The future fails with DeadlineExceeded, EngineFailure or NotReady; cancelling it frees its rows at the
         next step. Raises InvalidRequest where the sentence does not fit the model, and NotReady.
         """
@@ -125,11 +153,40 @@ class Engine:
         limits = self._limits
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
-        self._pending[sequence] = future
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        future.add_done_callback(lambda done: self._on_done(sequence, done, timer))
-        self._core.inbox.put(Submit(sequence))
+        self._pending[sequence] = _Pending(future, deadline, timer, on_tokens)
+        self._sequences[future] = sequence
+        future.add_done_callback(lambda done: self._on_done(sequence, done))
+        self._core.inbox.put(Submit(sequence, listens=_listens(options, on_tokens)))
         return future
+
+    def join(
+        self,
+        future: asyncio.Future[SequenceResult],
+        *,
+        request_id: str,
+        caller: str,
+        deadline: float,
+        on_tokens: OnTokens | None = None,
+    ) -> None:
+        """Another request waits for a sentence that was submitted, with its future.
+
+        It is served in the turn of whichever comes first, and fails at the later of the deadlines. on_tokens: takes
+        the place of what was given before, and is told from the first token on. Without effect where it is answered.
+        """
+        sequence = self._sequences.get(future)
+        if sequence is None or future.done():
+            return
+        assert self._loop is not None
+        pending = self._pending[sequence]
+        if deadline > pending.deadline:
+            pending.deadline = deadline
+            pending.timer.cancel()
+            pending.timer = self._loop.call_later(deadline - time.monotonic(), self._expire, sequence)
+        if on_tokens is not None:
+            pending.on_tokens = on_tokens
+        listens = _listens(sequence.options, on_tokens)
+        self._core.inbox.put(Join(sequence, caller, request_id, deadline, listens=listens))
 
     def health(self) -> Health:
         """The truth about the engine thread, from another one: nothing waits for a step that hangs."""
@@ -141,6 +198,7 @@ class Engine:
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,
             num_pending_tokens=self._admission.num_tokens,
+            drain_time_s=self._admission.drain_time_s(),
         )
 
     # ---- the event loop's side of the crossing
@@ -151,18 +209,16 @@ class Engine:
 
     def _expire(self, sequence: Sequence) -> None:
         """The deadline holds even while a step hangs: its timer is the event loop's."""
-        future = self._pending.get(sequence)
-        if future is not None and not future.done():
-            future.set_exception(DeadlineExceeded("the request's time ran out"))
+        pending = self._pending.get(sequence)
+        if pending is not None and not pending.future.done():
+            pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
-    def _on_done(
-        self, sequence: Sequence, future: asyncio.Future[SequenceResult], timer: asyncio.TimerHandle
-    ) -> None:
+    def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
         """Tell the engine thread where a future ended for another reason than its report."""
-        timer.cancel()
         if not future.cancelled():
             future.exception()  # marks it as seen: a caller that left does not read it
-        del self._pending[sequence]
+        self._pending.pop(sequence).timer.cancel()
+        del self._sequences[future]
         if sequence.outcome is None:
             self._core.inbox.put(Cancel(sequence))
         if not self._pending:
@@ -170,21 +226,25 @@ class Engine:
 
     def _on_report(self, report: Report) -> None:
         """Hand out what the engine thread reports."""
+        for news in report.news:
+            pending = self._pending.get(news.sequence)
+            if pending is not None and pending.on_tokens is not None and not pending.future.done():
+                pending.on_tokens(news.position, news.ids)
         for sequence in report.ended:
-            future = self._pending.get(sequence)
-            if future is None or future.done():
+            pending = self._pending.get(sequence)
+            if pending is None or pending.future.done():
                 continue
             if isinstance(sequence.outcome, SequenceResult):
-                future.set_result(sequence.outcome)
+                pending.future.set_result(sequence.outcome)
             elif sequence.outcome is not None:
-                future.set_exception(sequence.outcome)
-        self._admission.measure(report)
+                pending.future.set_exception(sequence.outcome)
+        self._admission.speed.measure(report)
         self._on_steps(report.steps)
 
     def _fail_all(self, reason: str) -> None:
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(NotReady(reason))
+        for pending in self._pending.values():
+            if not pending.future.done():
+                pending.future.set_exception(NotReady(reason))
 
     def _on_exit(self, has_died: bool) -> None:
         self._is_accepting = False
@@ -214,3 +274,8 @@ class Engine:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
+
+
+def _listens(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
+    """Whether the engine thread is to tell tokens: a beam's best hypothesis is known only at its end."""
+    return on_tokens is not None and options.beam_size == 1

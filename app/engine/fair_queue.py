@@ -17,6 +17,7 @@ class FairQueue:
     So a request of 128 sentences never blocks one of a single line, whoever sent either. While a sentence
     waits as the i-th of its request, with at most c callers waiting and at most r requests of its own caller, at
     most i * r * c - 1 sentences are taken before it: who comes back, or comes new, goes to the end of the line.
+    A sentence that several requests wait for stands in the line of each, and is taken once.
     """
 
     def __init__(self) -> None:
@@ -28,9 +29,14 @@ class FairQueue:
 
     def push(self, sequence: Sequence) -> None:
         """To the end of its request; a new request goes to the end of its caller's, a new caller to the end."""
-        caller = self._callers.setdefault(sequence.caller, OrderedDict())
-        caller.setdefault(sequence.request_id, OrderedDict())[sequence] = None
+        self._stand(sequence, sequence.caller, sequence.request_id)
         self._num_sequences += 1
+
+    def push_again(self, sequence: Sequence, caller: str, request_id: str) -> None:
+        """Another request waits for it too, at the end of its own line. Without effect where it does not wait here."""
+        if self._stands(sequence, sequence.caller, sequence.request_id):
+            sequence.more_places.append((caller, request_id))
+            self._stand(sequence, caller, request_id)
 
     def peek(self) -> Sequence | None:
         """Whose turn it is; None when nobody waits."""
@@ -51,13 +57,24 @@ class FairQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Take one out of turn: it has no wish to be served any more. Does nothing where it does not wait here."""
-        caller = self._callers.get(sequence.caller, OrderedDict())
-        request = caller.get(sequence.request_id, OrderedDict())
-        if sequence not in request:
+        if not self._stands(sequence, sequence.caller, sequence.request_id):
             return
-        del request[sequence]
         self._num_sequences -= 1
-        if not request:
-            del caller[sequence.request_id]
-        if not caller:
-            del self._callers[sequence.caller]
+        for caller, request_id in {(sequence.caller, sequence.request_id), *sequence.more_places}:
+            self._leave(sequence, caller, request_id)
+        sequence.more_places.clear()
+
+    def _stands(self, sequence: Sequence, caller: str, request_id: str) -> bool:
+        return sequence in self._callers.get(caller, {}).get(request_id, {})
+
+    def _stand(self, sequence: Sequence, caller: str, request_id: str) -> None:
+        requests = self._callers.setdefault(caller, OrderedDict())
+        requests.setdefault(request_id, OrderedDict())[sequence] = None
+
+    def _leave(self, sequence: Sequence, caller: str, request_id: str) -> None:
+        requests = self._callers[caller]
+        del requests[request_id][sequence]
+        if not requests[request_id]:
+            del requests[request_id]
+        if not requests:
+            del self._callers[caller]

@@ -54,6 +54,11 @@ class Scheduler:
         """Let a sentence wait for its turn."""
         self._queue.push(sequence)
 
+    def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
+        """Another request waits for a sentence: it is served in whose turn comes first, and has the later deadline."""
+        sequence.deadline = max(sequence.deadline, deadline)
+        self._queue.push_again(sequence, caller, request_id)
+
     def end(self, sequence: Sequence) -> None:
         """Answered, failed, cancelled or expired: its rows are free at once, and it waits no more."""
         if sequence.status is Status.RUNNING:

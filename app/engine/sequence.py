@@ -19,6 +19,7 @@ class SequenceResult:
     queue_time_s: from submission to the first encoding; encode_time_s: the encoder's run that it shared;
     decode_time_s: from there to its end. num_steps: decoder steps that it took part in.
     has_looped: whether the loop guard ended a first attempt, so that this is the second (`DecodingOptions.loop_guard`).
+    is_cached: it was decoded for an earlier request; its times and steps are 0.
     """
 
     hypotheses: list[Hypothesis]
@@ -27,6 +28,7 @@ class SequenceResult:
     decode_time_s: float
     num_steps: int
     has_looped: bool = False
+    is_cached: bool = False
 
 
 class Status(Enum):
@@ -41,7 +43,8 @@ class Status(Enum):
 class Sequence:
     """One sentence being decoded. Above the line: written once by whoever submits it. Below: the engine thread's own.
 
-    deadline, submitted_at: seconds of time.monotonic.
+    request_id, caller: in whose turn it is served; more_places: other requests' turns in which it is, caller first.
+    deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     length: columns that each of its rows' self-attention cache holds.
     shared_columns: (live, live) the first columns that two live hypotheses' rows hold alike.
@@ -58,6 +61,7 @@ class Sequence:
     submitted_at: float
     # ----
     search: Search
+    more_places: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     length: int = 0

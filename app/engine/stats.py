@@ -44,6 +44,7 @@ class Health:
     is_stalled: the step under way takes longer than the limit. An idle engine is never stalled.
     step_age_s: for how long the step under way has run; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
+    drain_time_s: until these would be done if no more came; None while the speed is not known.
     """
 
     is_alive: bool
@@ -51,6 +52,7 @@ class Health:
     step_age_s: float
     num_pending_sentences: int
     num_pending_tokens: int
+    drain_time_s: float | None = None
 
     @property
     def is_healthy(self) -> bool:

@@ -10,16 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.decoding.search import new_search
-from app.engine.admission import Admission
-from app.engine.core import Report
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
-from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 from app.errors import (
@@ -261,34 +256,6 @@ def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
             assert engine.health().num_pending_tokens == 0
 
     asyncio.run(scenario())
-
-
-def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() -> None:
-    admission = Admission(EngineLimits(max_pending_tokens=1000))
-
-    def retry_after_s() -> float:
-        with pytest.raises(Overloaded) as caught:
-            admission.enter(1, 1000)
-        return caught.value.retry_after_s
-
-    def work(num_tokens: int, seconds: float) -> None:
-        source = np.full(num_tokens, 5, np.int32)
-        search = new_search(NARROW, bos_id=LIMITS.bos_id, eos_id=EOS)
-        sequence = Sentence(source, NARROW, "request", "caller", 1e9, 0.0, search)
-        sequence.outcome = SequenceResult([], 0.0, 0.0, 0.0, 1)
-        admission.measure(Report([sequence], [StepStats(step_time_s=seconds)]))
-
-    admission.enter(10, 800)
-    assert retry_after_s() == 1.0  # nothing is known yet
-    work(num_tokens=200, seconds=2.0)
-    assert retry_after_s() == pytest.approx(800 / 100)
-    for _ in range(200):
-        work(num_tokens=200, seconds=4.0)
-    assert retry_after_s() == pytest.approx(800 / 50, rel=0.01)  # the past has faded
-    admission.add(-9, -780)
-    assert retry_after_s() == 1.0  # 0.4 s: less than is worth a second call
-    admission.add(1, 100_000)
-    assert retry_after_s() == 60.0
 
 
 def test_the_facts_of_every_step_are_handed_over() -> None:

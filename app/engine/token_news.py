@@ -1,0 +1,43 @@
+"""New tokens of the sentences that somebody watches while they are decoded. The others pay nothing for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.engine.sequence import Sequence, Status
+
+
+class TokenNews(NamedTuple):
+    """From `position` on a sentence's translation says `ids` now; what was told from there on before is void.
+
+    position is the number of ids told so far, or 0 where the sentence has begun again.
+    """
+
+    sequence: Sequence
+    position: int
+    ids: tuple[int, ...]
+
+
+class TokenLog:
+    """The engine thread's own. Sentences have greedy searches: of a beam nobody knows which hypothesis will win."""
+
+    def __init__(self) -> None:
+        self._num_told: dict[Sequence, int] = {}
+
+    def listen(self, sequence: Sequence) -> None:
+        """Tell of a sentence from its first token on, also where it was listened to before."""
+        self._num_told[sequence] = 0
+
+    def news(self) -> list[TokenNews]:
+        """What is new since the last call. Who has ended is forgotten: its result tells all."""
+        found: list[TokenNews] = []
+        for sequence, told in list(self._num_told.items()):
+            if sequence.status is Status.ENDED:
+                del self._num_told[sequence]
+            elif sequence.status is Status.RUNNING:
+                (said,) = sequence.search.prefixes()
+                position = told if len(said) >= told else 0  # fewer than before: begun again
+                if len(said) != told:
+                    found.append(TokenNews(sequence, position, said[position:]))
+                    self._num_told[sequence] = len(said)
+        return found

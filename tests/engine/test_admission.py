@@ -1,0 +1,163 @@
+"""What is let in: bounds, and waits that are foreseen to be too long. Time is what the test says it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.decoding.search import new_search
+from app.engine.admission import DEADLINE_MARGIN, MIN_FULL_STEPS, Admission, Reservation
+from app.engine.core import Report
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, SequenceResult
+from app.engine.stats import StepStats
+from app.errors import Overloaded
+from tests.engine.fake_runner import EOS, LIMITS
+
+NARROW = DecodingOptions(beam_size=1, max_target_length=12)
+STEP_S = 0.01
+
+
+class Gate:
+    """An admission whose clock stands at 0."""
+
+    def __init__(self, limits: EngineLimits | None = None) -> None:
+        self.admission = Admission(limits or EngineLimits(max_pending_tokens=10**9), clock=lambda: 0.0)
+
+    def place(
+        self, num_sentences: int, num_tokens: int, *, caller: str = "a", deadline: float | None = None
+    ) -> Reservation:
+        return Reservation(self.admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
+
+    def hold(self, num_sentences: int, num_tokens: int, *, caller: str = "a") -> Reservation:
+        return self.place(num_sentences, num_tokens, caller=caller).__enter__()
+
+    def work(self, *, num_steps: int, num_rows: int, num_waiting: int = 1, step_s: float = STEP_S) -> None:
+        """Steps of so many rows, at the end of which as many sentences of 10 tokens end after 10 steps each."""
+        steps = [
+            StepStats(num_rows=num_rows, num_waiting=num_waiting, step_time_s=step_s)
+            for _ in range(num_steps)
+        ]
+        self.admission.speed.measure(Report([ended(10, num_steps=10)], steps))
+
+    def refusal(self, place: Reservation) -> Overloaded:
+        with pytest.raises(Overloaded) as caught:
+            place.__enter__()
+        return caught.value
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return self.admission.speed.tokens_per_s
+
+
+def ended(num_tokens: int, *, num_steps: int, options: DecodingOptions = NARROW) -> Sequence:
+    source = np.full(num_tokens, 5, np.int32)
+    search = new_search(options, bos_id=LIMITS.bos_id, eos_id=EOS)
+    sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, search)
+    sequence.outcome = SequenceResult([], 0.0, 0.0, 0.0, num_steps)
+    return sequence
+
+
+def test_speed_is_that_of_full_rows_whatever_was_measured_before() -> None:
+    """64 rows at 10 ms a step are 6,400 row-steps a second; a token takes one of them."""
+    gate = Gate()
+    for _ in range(100):
+        gate.work(num_steps=10, num_rows=1, num_waiting=0)  # a quiet hour: 100 tokens a second
+    assert gate.tokens_per_s is None, "nothing is known of full rows"
+    gate.work(num_steps=MIN_FULL_STEPS - 1, num_rows=64)
+    assert gate.tokens_per_s is None, "too little is known of full rows"
+    gate.work(num_steps=1, num_rows=64)
+    assert gate.tokens_per_s == pytest.approx(6400)
+    for _ in range(100):
+        gate.work(num_steps=10, num_rows=1, num_waiting=0)
+    assert gate.tokens_per_s == pytest.approx(6400)
+
+
+def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    for _ in range(60):
+        gate.work(num_steps=100, num_rows=64, step_s=2 * STEP_S)  # another process takes half of the machine
+    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01)
+    beam = DecodingOptions(beam_size=4, max_target_length=12)
+    gate.admission.speed.measure(Report([ended(10, num_steps=10, options=beam)] * 20_000, []))
+    assert gate.tokens_per_s == pytest.approx(800, rel=0.01)
+
+
+def test_idle_rows_of_beams_are_taken_too() -> None:
+    gate = Gate()
+    full = StepStats(num_rows=16, num_idle_rows=48, num_waiting=1, step_time_s=STEP_S)
+    gate.admission.speed.measure(Report([ended(10, num_steps=10)], [full] * MIN_FULL_STEPS))
+    assert gate.tokens_per_s == pytest.approx(6400)
+
+
+def test_nothing_is_refused_while_nothing_is_known() -> None:
+    gate = Gate()
+    gate.hold(1000, 1_000_000)
+    gate.place(1, 10, deadline=0.001).__enter__()
+    assert gate.admission.expected_wait_s(1, 10, "a") is None
+    assert gate.admission.drain_time_s() is None
+
+
+def test_who_would_be_late_is_refused_at_once_and_told_when_to_come_back() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    held = [gate.hold(1, 64) for _ in range(500)]  # 5 s of work
+    assert gate.admission.drain_time_s() == pytest.approx(5.0)
+    wait_s = gate.admission.expected_wait_s(1, 64, "a")
+    assert wait_s == pytest.approx(5.01)
+    assert wait_s is not None
+    refusal = gate.refusal(gate.place(1, 64, deadline=2.0))
+    assert refusal.is_foreseen
+    assert refusal.retry_after_s == pytest.approx(wait_s * DEADLINE_MARGIN - 2.0)
+    gate.refusal(gate.place(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01))
+    gate.place(1, 64, deadline=wait_s * DEADLINE_MARGIN + 0.01).__enter__()
+    gate.place(1, 64).__enter__()  # who has no deadline is in no hurry
+    for place in held[:400]:
+        place.__exit__(None, None, None)
+    gate.place(1, 64, deadline=2.0).__enter__()
+    assert gate.admission.num_tokens == 103 * 64
+
+
+def test_who_finds_the_engine_empty_always_enters() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    with gate.place(1, 10**6, deadline=0.001):
+        gate.refusal(gate.place(1, 1, deadline=0.001))
+    gate.place(1, 10**6, deadline=0.001).__enter__()
+
+
+def test_a_line_does_not_wait_for_a_book_and_a_caller_not_for_anothers_flood() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    book = gate.hold(1000, 64_000)  # 10 s
+    assert gate.admission.expected_wait_s(1, 64, "a") == pytest.approx(0.02)
+    assert gate.admission.expected_wait_s(10, 640, "a") == pytest.approx(0.2)
+    book.__exit__(None, None, None)
+    for _ in range(1000):
+        gate.hold(1, 64, caller="flood")  # 10 s
+    assert gate.admission.expected_wait_s(1, 64, "flood") == pytest.approx(10.01)
+    assert gate.admission.expected_wait_s(1, 64, "quiet") == pytest.approx(0.02)
+    gate.place(1, 64, caller="quiet", deadline=0.1).__enter__()
+    assert gate.refusal(gate.place(1, 64, caller="flood", deadline=5.0)).is_foreseen
+
+
+def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() -> None:
+    gate = Gate(EngineLimits(max_pending_tokens=64_000))
+
+    def retry_after_s() -> float:
+        refusal = gate.refusal(gate.place(1, 64_000))
+        assert not refusal.is_foreseen
+        return refusal.retry_after_s
+
+    held = gate.hold(10, 51_200)
+    assert retry_after_s() == 1.0  # nothing is known yet
+    gate.work(num_steps=100, num_rows=64)
+    assert retry_after_s() == pytest.approx(51_200 / 6400)
+    held.resize(1, 640)
+    assert retry_after_s() == 1.0  # 0.1 s: less than is worth a second call
+    held.resize(1, 10**6)
+    assert retry_after_s() == 60.0
+    held.__exit__(None, None, None)
+    assert (gate.admission.num_sentences, gate.admission.num_tokens) == (0, 0)

@@ -1,0 +1,216 @@
+"""A sentence that several wait for, and its tokens while they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.core import Join, Submit
+from app.engine.sequence import Sequence
+from app.errors import EngineFailure
+from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.core_driver import CoreDriver, expected, hypotheses_of
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+from tests.engine.test_engine import NARROW, GatedRunner, running, submit
+
+GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
+WHOLE = DecodingOptions(beam_size=16, max_target_length=4)  # two thirds of the fake runner's rows
+
+
+class Looping(FakeRunner):
+    """Says 9 for ever, unless it is kept from it."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        scores[9] = 5.0
+        return scores
+
+
+class Hiccup(FakeRunner):
+    """Fails its fourth forward."""
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        if self.calls["decode"] == 4:
+            raise EngineFailure("out of memory")
+        return output
+
+
+def heard(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[int, ...]]]:
+    return [(n.position, n.ids) for r in driver.reports for n in r.news if n.sequence is sequence]
+
+
+def listen(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
+    sequence = driver.submit(source, options)
+    message = driver.core.inbox.get()
+    assert isinstance(message, Submit)
+    driver.core.inbox.put(Submit(sequence, listens=True))
+    return sequence
+
+
+def said(news: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+    ids: list[int] = []
+    for position, new in news:
+        assert position <= len(ids)
+        ids[position:] = new
+    return ids
+
+
+@pytest.mark.parametrize("prefix", [(), (7, 8)])
+def test_tokens_are_told_one_a_step_to_who_listens(prefix: tuple[int, ...]) -> None:
+    runner = FakeRunner(eos_bonus=-2.0)
+    driver = CoreDriver(runner)
+    options = DecodingOptions(beam_size=1, max_target_length=12, target_prefix=prefix)
+    listened = listen(driver, [5, 9, EOS], options)
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    (wanted,) = expected([5, 9, EOS], options, runner)
+    news = heard(driver, listened)
+    assert said(news) == list(wanted.ids[: len(said(news))])
+    assert len(said(news)) >= len(wanted.ids) - 1, "all but what came with the end"
+    assert [position for position, _ in news] == list(range(len(news)))
+    assert {id(n.sequence) for r in driver.reports for n in r.news} == {id(listened)}
+
+
+def test_nothing_is_reported_before_its_time_where_nobody_listens() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    driver.submit([5, 9, EOS], GREEDY)
+    steps = driver.run()
+    assert steps > 10
+    assert len(driver.reports) == 1
+
+
+def test_a_second_attempt_voids_what_was_told() -> None:
+    driver = CoreDriver(Looping(replace(LIMITS, max_target_length=60), eos_bonus=-30.0))
+    options = DecodingOptions(beam_size=1, max_target_length=50, loop_guard=True)
+    listened = listen(driver, [5, EOS], options)
+    driver.run()
+    news = heard(driver, listened)
+    begun_again = [index for index, (position, _) in enumerate(news) if position == 0]
+    assert len(begun_again) >= 2
+    assert news[begun_again[1]] == (0, ()), "void at once, not only with the next token"
+    final = hypotheses_of(listened)[0].ids
+    assert said(news) == list(final[: len(said(news))])
+    assert len(said(news)) >= len(final) - 1
+
+
+def test_a_failed_forward_tells_the_same_again() -> None:
+    runner = Hiccup(eos_bonus=-30.0)
+    driver = CoreDriver(runner)
+    listened = listen(driver, [5, 9, EOS])
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    final = hypotheses_of(listened)[0].ids
+    news = heard(driver, listened)
+    assert said(news) == list(final[: len(said(news))])
+    assert [position for position, _ in news].count(0) == 2
+
+
+def test_who_joins_has_a_turn_of_its_own() -> None:
+    """A long request's last sentence, which a short one wants too, is served in the short one's turn."""
+    driver = CoreDriver(FakeRunner())
+    long = [driver.submit([10 + number, EOS], WHOLE, request_id="long") for number in range(8)]
+    wanted = long[-1]
+    driver.core.inbox.put(Join(wanted, "caller", "short", 1e9))
+    driver.run()
+    served = driver.ended
+    assert served.index(wanted) == 1
+    assert len(served) == 8
+    assert driver.core.scheduler.num_waiting == 0
+
+
+@pytest.mark.parametrize("end", ["cancel", "serve"])
+def test_a_sentence_of_two_requests_leaves_both_lines(end: str) -> None:
+    driver = CoreDriver(FakeRunner())
+    driver.submit([9, EOS], WHOLE, request_id="first")
+    wanted = driver.submit([10, EOS], WHOLE, request_id="first")
+    for request_id in ("second", "third", "second"):
+        driver.core.inbox.put(Join(wanted, "other", request_id, 1e9))
+    driver.step()
+    assert driver.core.scheduler.num_waiting == 1
+    if end == "cancel":
+        driver.cancel(wanted)
+    driver.run()
+    assert len(driver.ended) == (1 if end == "cancel" else 2)
+    assert driver.core.scheduler._queue._callers == {}
+
+
+def test_a_later_deadline_holds_while_it_waits_and_while_it_runs() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    runs = driver.submit([5, EOS], WHOLE, deadline=1.0)
+    waits = driver.submit([6, EOS], WHOLE, deadline=1.0)
+    driver.step()
+    for sequence in (runs, waits):
+        driver.core.inbox.put(Join(sequence, "caller", "later", 5.0))
+    driver.now = 2.0
+    driver.run()
+    assert len(hypotheses_of(runs)) == len(hypotheses_of(waits)) == 1
+    late = driver.submit([7, EOS], WHOLE, deadline=3.0)
+    driver.core.inbox.put(Join(late, "caller", "earlier", 1.0))  # an earlier one changes nothing
+    driver.run()
+    assert len(hypotheses_of(late)) == 1
+
+
+def test_the_event_loops_own_timer_follows_the_later_deadline() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner) as engine:
+            future = submit(engine, [5, EOS], timeout_s=0.05)
+            await runner.arrival()
+            engine.join(future, request_id="b", caller="", deadline=time.monotonic() + 20.0)
+            await asyncio.sleep(0.1)
+            runner.gate.set()
+            assert (await future).hypotheses
+            engine.join(future, request_id="c", caller="", deadline=time.monotonic() + 20.0)  # no effect
+            late = submit(engine, [6, EOS], timeout_s=20.0)
+            engine.join(late, request_id="b", caller="", deadline=time.monotonic() + 0.01)
+            assert (await late).hypotheses
+
+    asyncio.run(scenario())
+
+
+def test_a_late_listener_is_told_from_the_first_token_on() -> None:
+    async def scenario() -> None:
+        runner = GatedRunner()
+        told: list[tuple[int, tuple[int, ...]]] = []
+        async with running(runner) as engine:
+            future = submit(engine, [5, EOS])
+            await runner.arrival()
+            deadline = time.monotonic() + 20.0
+            engine.join(
+                future,
+                request_id="b",
+                caller="",
+                deadline=deadline,
+                on_tokens=lambda *news: told.append(news),
+            )
+            runner.gate.set()
+            result = await future
+        ids = result.hypotheses[0].ids
+        assert said(told) == list(ids)[: len(said(told))]
+        assert len(said(told)) >= len(ids) - 1
+
+    asyncio.run(scenario())
+
+
+def test_a_beam_tells_no_tokens() -> None:
+    async def scenario() -> None:
+        told: list[object] = []
+        async with running(FakeRunner()) as engine:
+            for options in (DecodingOptions(beam_size=2, max_target_length=12), NARROW):
+                await engine.submit(
+                    [5, EOS],
+                    options,
+                    request_id="a",
+                    caller="",
+                    deadline=time.monotonic() + 20.0,
+                    on_tokens=lambda *news, beam=options.beam_size: told.append(beam),
+                )
+        assert told
+        assert set(told) == {1}
+
+    asyncio.run(scenario())
