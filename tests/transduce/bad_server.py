@@ -1,0 +1,118 @@
+"""A server over bare sockets that does what a good one does not: cuts off, dawdles, refuses, falls silent."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# What is done with one connection, once its request has been read.
+Act = Callable[[socket.socket], None]
+
+
+class BadServer:
+    """Treats the k-th connection as the k-th act says, and the rest as the last one."""
+
+    def __init__(self, acts: list[Act]) -> None:
+        self._acts = acts
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.num_requests = 0
+        self.has_begun = threading.Event()
+        self.has_seen_end = threading.Event()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            act = self._acts[min(self.num_requests, len(self._acts) - 1)]
+            self.num_requests += 1
+            try:
+                read_request(connection)
+                self.has_begun.set()
+                act(connection)
+            except OSError:
+                self.has_seen_end.set()
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._connections:
+            connection.close()
+
+    def until_left(self, connection: socket.socket) -> None:
+        """Wait for the caller to close."""
+        connection.settimeout(10)
+        if connection.recv(1) == b"":
+            self.has_seen_end.set()
+
+
+@contextmanager
+def bad_server(*acts: Act) -> Iterator[BadServer]:
+    server = BadServer(list(acts))
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join(timeout=15)
+    assert not thread.is_alive()
+
+
+def read_request(connection: socket.socket) -> bytes:
+    connection.settimeout(10)
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    while lengths and len(body) < int(lengths[0].partition(b":")[2]):
+        body += connection.recv(65536)
+    return body
+
+
+def answer(status: int, body: object, headers: str = "") -> Act:
+    content = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\nConnection: close\r\n{headers}\r\n"
+    return lambda connection: connection.sendall(head.encode() + content)
+
+
+def cut(sent: bytes = b"") -> Act:
+    """Close in the middle of the answer, or before it."""
+    return lambda connection: connection.sendall(sent)
+
+
+def stream(*events: tuple[str, Any]) -> bytes:
+    """A stream that has not ended."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: keep-alive\n\n"
+    return head + b"".join(
+        f"event: {name}\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n".encode()
+        for name, data in events
+    )
+
+
+TRANSLATED = {"translations": [{"text": "ja", "source": "en", "segments": []}]}
+START = {
+    "model": {"name": "m", "version": "1"},
+    "num_segments": 1,
+    "texts": [{"segments": [{"start": 0, "end": 3}]}],
+}
+DELTA = {"text_index": 0, "segment": 0, "text": " a\u2028\x85b"}
+SEGMENT = {
+    "text_index": 0,
+    "segment": 0,
+    "text": "ja",
+    "finish_reason": "stop",
+    "num_done": 1,
+    "num_segments": 1,
+}

@@ -1,0 +1,302 @@
+"""The client against a server that misbehaves, over real sockets: what is asked again, and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import transduce
+from tests.house_rules.project import ROOT
+from tests.transduce.bad_server import (
+    DELTA,
+    SEGMENT,
+    START,
+    TRANSLATED,
+    Act,
+    BadServer,
+    answer,
+    bad_server,
+    cut,
+    stream,
+)
+from transduce.client.events import EventReader
+
+ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
+LATER = "Retry-After: 0.01\r\n"
+LANGUAGES = {"source": "en", "target": "de"}
+
+
+def translated(server: BadServer, **options: float) -> str:
+    with transduce.Client(server.url, timeout_s=5, **options) as client:  # type: ignore[arg-type]
+        return client.translate("yes", **LANGUAGES).text
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_to_come_back_is_asked_again(status: int) -> None:
+    with bad_server(
+        answer(status, ERROR, LATER), answer(status, ERROR, LATER), answer(200, TRANSLATED)
+    ) as server:
+        assert translated(server) == "ja"
+        assert server.num_requests == 3
+
+
+@pytest.mark.parametrize("act", [cut(), cut(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")])
+def test_a_broken_connection_is_tried_again(act: Act) -> None:
+    with bad_server(act, answer(200, TRANSLATED)) as server:
+        assert translated(server) == "ja"
+        assert server.num_requests == 2
+
+
+def test_a_server_that_always_breaks_is_left_alone_after_three() -> None:
+    with bad_server(cut()) as server:
+        with pytest.raises(transduce.ConnectionFailed):
+            translated(server)
+        assert server.num_requests == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "num_requests"), [({"max_retries": 2}, 3), ({"max_retries": 0}, 1), ({"max_wait_s": 0.05}, 5)]
+)
+def test_retries_end(options: dict[str, float], num_requests: int) -> None:
+    with bad_server(answer(429, ERROR, LATER)) as server:
+        with pytest.raises(transduce.Overloaded) as raised:
+            translated(server, **options)
+        if "max_retries" in options:
+            assert server.num_requests == num_requests
+        assert server.num_requests <= num_requests
+    assert (raised.value.status, raised.value.retry_after_s, raised.value.request_id) == (429, 0.01, "r1")
+    assert str(raised.value) == "the server answered 429: the queue is full"
+
+
+def test_a_wait_beyond_the_budget_is_not_begun() -> None:
+    with bad_server(answer(503, ERROR, "Retry-After: 3600\r\n")) as server:
+        started = time.monotonic()
+        with pytest.raises(transduce.NotReady) as raised:
+            translated(server)
+        assert time.monotonic() - started < 5
+        assert server.num_requests == 1
+        assert raised.value.retry_after_s == 3600
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 500, 504])
+def test_what_asking_again_cannot_mend_is_told_at_once(status: int) -> None:
+    told = {"error": {"code": "bad", "message": "text[3] is\n blank", "request_id": "r", "field": "text[3]"}}
+    with bad_server(answer(status, told)) as server:
+        with pytest.raises(transduce.TransduceError) as raised:
+            translated(server)
+        assert server.num_requests == 1
+    error = raised.value
+    assert error.status == status
+    assert error.message == "text[3] is blank"
+    kinds = {500: transduce.ServerFailed, 504: transduce.TimedOut}
+    assert type(error) is kinds.get(status, transduce.RequestRefused)
+    if isinstance(error, transduce.RequestRefused):
+        assert (error.code, error.field) == ("bad", "text[3]")
+
+
+def test_a_silent_server_is_not_asked_twice() -> None:
+    with bad_server(lambda connection: connection.recv(1) and None) as server:
+        with (
+            transduce.Client(server.url, timeout_s=0.3) as client,
+            pytest.raises(transduce.TimedOut) as raised,
+        ):
+            client.translate("yes", **LANGUAGES)
+        assert server.num_requests == 1
+        assert raised.value.status is None
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with (
+        transduce.Client(url) as client,
+        pytest.raises(transduce.ConnectionFailed, match="no server answers"),
+    ):
+        client.models()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], "ja", {}, {"translations": 5}, {"translations": [{"text": None}]}, {"translations": [{"text": "a"}] * 2},
+     {"translations": [{"text": "a", "segments": [{"source": 1}]}]}],
+)  # fmt: skip
+def test_an_answer_that_is_none(body: object) -> None:
+    with bad_server(answer(200, body)) as server, pytest.raises(transduce.InvalidAnswer):
+        translated(server)
+
+
+def test_an_unknown_option_and_a_url_that_is_none() -> None:
+    with pytest.raises(ValueError, match="http://host:port"):
+        transduce.Client("localhost:8000")
+    with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):
+        client.translate("yes", **LANGUAGES, beamsize=4)  # type: ignore[call-arg]
+
+
+def events_of(server: BadServer) -> list[transduce.Event]:
+    with transduce.Client(server.url) as client, client.stream("yes", **LANGUAGES) as events:
+        return list(events)
+
+
+WHOLE = stream(("start", START), ("delta", DELTA), ("new kind", {}), ("replace", DELTA), ("segment", SEGMENT))
+DONE = stream(("done", TRANSLATED)).partition(b"\r\n\r\n")[2]
+
+
+def test_a_stream_of_typed_events() -> None:
+    """In pieces of one byte: events may arrive torn, also within a character."""
+
+    def slowly(connection: socket.socket) -> None:
+        for place in range(len(WHOLE + DONE)):
+            connection.sendall((WHOLE + DONE)[place : place + 1])
+
+    with bad_server(slowly) as server:
+        found = events_of(server)
+    assert found[0] == transduce.Started(transduce.ModelName("m", "1"), 1, ((transduce.Span(0, 3),),))
+    assert found[1:3] == [transduce.Delta(0, 0, DELTA["text"]), transduce.Replaced(0, 0, DELTA["text"])]  # type: ignore[arg-type]
+    assert found[3] == transduce.SegmentDone(0, 0, "ja", "stop", 1, 1)
+    assert isinstance(found[4], transduce.Done)
+    assert found[4].result.text == "ja"
+    assert len(found) == 5
+
+
+def test_a_stream_is_asked_for_again_only_while_nothing_of_it_was_handed_out() -> None:
+    nothing = stream()
+    with bad_server(answer(429, ERROR, LATER), cut(), cut(nothing), cut(WHOLE + DONE)) as server:
+        assert len(events_of(server)) == 5
+        assert server.num_requests == 4
+    with bad_server(cut(stream(("start", START))), cut(WHOLE + DONE)) as server:
+        with transduce.Client(server.url) as client, client.stream("yes", **LANGUAGES) as events:
+            assert isinstance(next(events), transduce.Started)
+            with pytest.raises(transduce.ConnectionFailed, match="ended before"):
+                next(events)
+        assert server.num_requests == 1
+
+
+def test_an_error_within_a_stream() -> None:
+    refused = {"error": {"code": "deadline_exceeded", "message": "too late", "request_id": "r"}}
+    with bad_server(cut(stream(("start", START), ("error", refused)))) as server:
+        with pytest.raises(transduce.TimedOut, match="too late"):
+            events_of(server)
+        assert server.num_requests == 1
+
+
+def test_closing_a_stream_closes_its_connection() -> None:
+    servers: list[BadServer] = []
+
+    def begins(connection: socket.socket) -> None:
+        connection.sendall(stream(("start", START)))
+        servers[0].until_left(connection)
+
+    with bad_server(begins) as server, transduce.Client(server.url) as client:
+        servers.append(server)
+        with client.stream("yes", **LANGUAGES) as events:
+            next(events)
+            assert not server.has_seen_end.is_set()
+        assert server.has_seen_end.wait(5)
+
+
+def test_cancelling_a_call_closes_its_connection() -> None:
+    servers: list[BadServer] = []
+
+    async def cancelled(server: BadServer, *, is_stream: bool) -> None:
+        async with transduce.AsyncClient(server.url) as client:
+
+            async def call() -> None:
+                if is_stream:
+                    async with client.stream("yes", **LANGUAGES) as events:
+                        async for _ in events:
+                            pass
+                else:
+                    await client.translate("yes", **LANGUAGES)
+
+            task = asyncio.create_task(call())
+            assert await asyncio.to_thread(server.has_begun.wait, 5)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(server.has_seen_end.wait, 5)
+
+    for is_stream in (False, True):
+        begun = stream(("start", START)) if is_stream else b"HTTP/1.1 200 OK\r\n"
+
+        def begins(connection: socket.socket, begun: bytes = begun) -> None:
+            connection.sendall(begun)
+            servers[-1].until_left(connection)
+
+        with bad_server(begins) as server:
+            servers.append(server)
+            asyncio.run(cancelled(server, is_stream=is_stream))
+            assert server.num_requests == 1
+
+
+def test_the_asynchronous_client_does_the_same() -> None:
+    async def run(url: str) -> None:
+        async with transduce.AsyncClient(url) as client:
+            result = await client.translate("yes", **LANGUAGES)
+            assert result.text == "ja"
+            async with client.stream("yes", **LANGUAGES) as events:
+                found = [event async for event in events]
+            assert isinstance(found[-1], transduce.Done)
+            with pytest.raises(transduce.RequestRefused):
+                await client.detect("yes")
+
+    acts = [
+        answer(429, ERROR, LATER),
+        cut(),
+        answer(200, TRANSLATED),
+        cut(),
+        cut(WHOLE + DONE),
+        answer(422, ERROR),
+    ]
+    with bad_server(*acts) as server:
+        asyncio.run(run(server.url))
+        assert server.num_requests == 6
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.text(max_size=9)), max_size=5), st.data())
+def test_events_however_they_are_cut(events: list[tuple[str, str]], data: st.DataObject) -> None:
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    raw = "".join(
+        f"event: {name}{end}data: {json.dumps({'t': text}, ensure_ascii=False)}{end}{end}"
+        for name, text in events
+    ).encode()
+    reader = EventReader()
+    found = []
+    while raw:
+        size = data.draw(st.integers(1, len(raw)))
+        found += list(reader.feed(raw[:size]))
+        raw = raw[size:]
+    found += list(reader.feed(b"x: \n"))
+    expected = [(name, {"t": text}) for name, text in events]
+    assert [(name, dict(value)) for name, value in found] == expected
+
+
+@pytest.mark.parametrize("module", ["transduce", "transduce.client", "transduce.translate"])
+def test_the_client_pulls_in_nothing_of_the_server(module: str) -> None:
+    program = (
+        f"import {module}, transduce, json, sys; transduce.Client; print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, timeout=60
+    )
+    modules = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert "httpx" in modules
+    assert (
+        modules & {"app", "model", "export", "numpy", "fastapi", "starlette", "onnxruntime", "pydantic"}
+        == set()
+    )
+
+
+def test_importing_the_package_alone_needs_no_http() -> None:
+    program = "import transduce, sys; assert 'httpx' not in sys.modules; from transduce import *"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = transduce.nothing

@@ -1,0 +1,183 @@
+"""The client for asyncio: the same as `sync_client`, awaited. Cancelling a call closes its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+
+from transduce.client import wire
+from transduce.client.errors import ConnectionFailed, TransduceError
+from transduce.client.events import Done, Event, EventReader, read_event
+from transduce.client.options import ScoreOptions, TranslateOptions
+from transduce.client.results import (
+    Detection,
+    Model,
+    ScoreResult,
+    TranslationResult,
+    parsed,
+    read_detections,
+    read_models,
+    read_scores,
+)
+from transduce.client.retries import Attempts, RetryPolicy
+
+
+class AsyncClient:
+    """A connection to one server, kept open between calls; tasks may share it. An async context manager.
+
+    Every method raises TransduceError. A call is made again after 429, 503 and a failed connection, as the server's
+    Retry-After asks, at most `max_retries` times and waiting at most `max_wait_s` seconds altogether.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        max_retries: int = 5,
+        max_wait_s: float = 60.0,
+    ) -> None:
+        """Open nothing yet. timeout_s: seconds to wait for an answer, or for the next piece of a stream.
+
+        Raises:
+            ValueError: the URL is not of the form http://host:port.
+        """
+        self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
+        self._policy = RetryPolicy(max_retries, max_wait_s)
+        self._http = httpx.AsyncClient(**self._endpoint.http_options())
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; streams that are still open end."""
+        await self._http.aclose()
+
+    async def translate(
+        self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
+    ) -> TranslationResult:
+        """One translation a text, in order, also of a single string. source: a language, or `auto`."""
+        body = wire.translate_body(text, source, target, options)
+        return wire.translations_of(await self._ask("POST", wire.TRANSLATE, body), wire.num_texts(text))
+
+    def stream(
+        self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
+    ) -> AsyncTranslationStream:
+        """The translation as it comes into being. Nothing is sent before the first event is asked for."""
+        body = wire.translate_body(text, source, target, options)
+        return AsyncTranslationStream(self._events(body))
+
+    async def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
+        """The language of each text."""
+        answer = await self._ask("POST", wire.DETECT, {"text": wire.listed(text)})
+        return parsed(read_detections, answer, "a detection")
+
+    async def score(
+        self,
+        text: wire.Texts,
+        translation: wire.Texts,
+        *,
+        source: str,
+        target: str,
+        **options: Unpack[ScoreOptions],
+    ) -> ScoreResult:
+        """How probable each translation is, in the model's eyes."""
+        body = wire.score_body(text, translation, (source, target), options)
+        return parsed(read_scores, await self._ask("POST", wire.SCORE, body), "a score")
+
+    async def models(self) -> tuple[Model, ...]:
+        """The models that are served."""
+        return parsed(read_models, await self._ask("GET", wire.MODELS, None), "a list of models")
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        attempts = Attempts(self._policy)
+        while True:
+            try:
+                response = await self._http.request(method, path, json=body)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                failure = self._endpoint.failure(error)
+                failure.__cause__ = error
+            else:
+                if response.status_code == httpx.codes.OK:
+                    return wire.answer_of(response)
+                failure = wire.refusal(response)
+            await asyncio.sleep(attempts.wait_after(failure))
+
+    async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
+        attempts = Attempts(self._policy)
+        has_begun = False
+        while True:
+            try:
+                async with aclosing(self._one_stream(body)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+            except TransduceError as error:
+                if has_begun:
+                    raise
+                await asyncio.sleep(attempts.wait_after(error))
+            else:
+                return
+
+    async def _one_stream(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        reader = EventReader()
+        try:
+            async with self._http.stream("POST", wire.STREAM, json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    await response.aread()
+                    raise wire.refusal(response)
+                async for chunk in response.aiter_bytes():
+                    for name, data in reader.feed(chunk):
+                        if name == "error":
+                            raise wire.streamed_error(data)
+                        event = read_event(name, data)
+                        if event is not None:
+                            yield event
+                        if isinstance(event, Done):
+                            return
+        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
+            raise self._endpoint.failure(error) from error
+        raise ConnectionFailed("the stream ended before the translation was done")
+
+
+class AsyncTranslationStream:
+    """The events of one translation, to be iterated once. Closing it, or leaving its scope, cancels the work."""
+
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Raises TransduceError."""
+        return await anext(self._events)
+
+    async def __aenter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; the server stops at its next step. May be called more than once."""
+        await self._events.aclose()

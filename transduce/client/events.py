@@ -1,0 +1,150 @@
+"""The events of a streamed translation, and the reader of `text/event-stream` that they come through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transduce.client.errors import InvalidAnswer
+from transduce.client.results import (
+    Json,
+    ModelName,
+    Span,
+    TranslationResult,
+    parsed,
+    read_span,
+    read_translations,
+)
+
+MAX_EVENT_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class Started:
+    """First of all. segments: of each text, the source spans of what is translated at once."""
+
+    model: ModelName
+    num_segments: int
+    segments: tuple[tuple[Span, ...], ...]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """`text` was appended to the segment's translation."""
+
+    text_index: int
+    segment: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What was streamed for the segment is void: `text` stands there now."""
+
+    text_index: int
+    segment: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SegmentDone:
+    """The segment's translation is whole."""
+
+    text_index: int
+    segment: int
+    text: str
+    finish_reason: str
+    num_done: int
+    num_segments: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """Last of all: what `translate` would have returned."""
+
+    result: TranslationResult
+
+
+Event = Started | Delta | Replaced | SegmentDone | Done
+
+
+def read_event(name: str, data: Json) -> Event | None:
+    """One event; None for a kind that this client does not know. Raises InvalidAnswer."""
+    return parsed(lambda answer: _read(name, answer), data, f"an event of kind {name[:20]!r}")
+
+
+def _read(name: str, data: Json) -> Event | None:
+    match name:
+        case "start":
+            return Started(
+                model=ModelName(data["model"]["name"], data["model"]["version"]),
+                num_segments=data["num_segments"],
+                segments=tuple(
+                    tuple(read_span(segment) for segment in text["segments"]) for text in data["texts"]
+                ),
+            )
+        case "delta":
+            return Delta(data["text_index"], data["segment"], data["text"])
+        case "replace":
+            return Replaced(data["text_index"], data["segment"], data["text"])
+        case "segment":
+            return SegmentDone(
+                data["text_index"],
+                data["segment"],
+                data["text"],
+                data["finish_reason"],
+                data["num_done"],
+                data["num_segments"],
+            )
+        case "done":
+            return Done(read_translations(data))
+    return None
+
+
+class EventReader:
+    r"""Bytes in, (name, data) out.
+
+    A line ends at \n, \r\n or \r and nowhere else (HTML standard, 9.2.6): other line separators of Unicode may
+    stand in the data, so no `splitlines` and none of the libraries that use it.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = "message"
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, Json]]:
+        """The events that are whole now. Raises InvalidAnswer for data that are no JSON."""
+        self._rest += chunk
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise InvalidAnswer(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+        # A \r at the end may be the first half of \r\n.
+        whole = self._rest.removesuffix(b"\r")
+        lines = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop() + self._rest[len(whole) :]
+        for line in lines:
+            if line:
+                self._take(line)
+            elif self._data:
+                name, data = self._name, b"\n".join(self._data)
+                self._name, self._data = "message", []
+                yield name, _object(data)
+
+    def _take(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif name == b"data":
+            self._data.append(value)
+
+
+def _object(data: bytes) -> Json:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise InvalidAnswer("an event's data is not JSON") from error
+    if not isinstance(found, dict):
+        raise InvalidAnswer("an event's data is not an object")
+    return found

@@ -1,0 +1,92 @@
+"""What may be asked of the server beside texts and languages, as keyword arguments. docs/http-api.md has the meanings.
+
+An argument that is not given is left to the server. Values are checked there, names here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class LengthPenalty(TypedDict):
+    """Formula and exponent."""
+
+    formula: Literal["wu", "power"]
+    alpha: float
+
+
+class Sampling(TypedDict, total=False):
+    """How subwords are drawn."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+class GlossaryById(TypedDict):
+    """A glossary that the server keeps."""
+
+    id: str
+
+
+class GlossaryOfTerms(TypedDict):
+    """Terms of this request alone: source term -> target term."""
+
+    terms: Mapping[str, str]
+
+
+class TellOptions(TypedDict, total=False):
+    """What is told of translations, and how long it may take."""
+
+    timeout_ms: int
+    length_penalty: float | LengthPenalty
+    coverage_penalty: float
+    token_scores: bool
+    alignment: bool
+    num_alternatives: int
+
+
+class TranslateOptions(TellOptions, total=False):
+    """Everything that POST /v1/translate takes."""
+
+    beam_size: int
+    num_hypotheses: int
+    patience: float
+    early_stop: Literal["first", "bound"]
+    sampling: Sampling
+    min_target_length: int
+    max_target_length: int
+    min_target_ratio: float
+    max_target_ratio: float
+    no_repeat_ngram_size: int
+    repetition_penalty: float
+    loop_guard: bool
+    suppress: str | Sequence[str]
+    target_prefix: str | Sequence[str]
+    format: Literal["text", "html", "xml"]
+    splitting: Literal["sentences", "no_newlines", "lines"]
+    ignore_tags: Sequence[str]
+    splitting_tags: Sequence[str]
+    non_splitting_tags: Sequence[str]
+    glossary: GlossaryById | GlossaryOfTerms
+
+
+class ScoreOptions(TellOptions, total=False):
+    """Everything that POST /v1/score takes."""
+
+
+def checked(options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]) -> dict[str, Any]:
+    """The options as fields of a body. Raises TypeError for a name that is none."""
+    unknown = sorted(options.keys() - known.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    return {name: _json(value) for name, value in options.items() if value is not None}
+
+
+def _json(value: object) -> object:
+    """JSON knows lists and objects only."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value if isinstance(value, str) or not isinstance(value, Sequence) else list(value)

@@ -1,0 +1,302 @@
+"""The server's answers as frozen values. Spans count Unicode code points, `end` is exclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from transduce.client.errors import InvalidAnswer
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Span(NamedTuple):
+    """Characters start..end-1 of a text."""
+
+    start: int
+    end: int
+
+
+class Alternative(NamedTuple):
+    """A subword that could have stood in a token's place; `text` None: the end of the sentence."""
+
+    text: str | None
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One subword. text: None for the end. source, attention: with `alignment` only."""
+
+    text: str | None
+    target: Span
+    log_probability: float
+    source: Span | None = None
+    attention: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of a segment."""
+
+    text: str
+    score: float
+    finish_reason: str
+    log_probability: float | None = None
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A sentence, or a part of an over-long one. What was not asked for is None or empty.
+
+    fallbacks: what its markup and placeholders needed beyond the model's own doing.
+    """
+
+    source: Span
+    target: Span
+    score: float
+    finish_reason: str
+    is_part: bool = False
+    has_looped: bool | None = None
+    log_probability: float | None = None
+    tokens: tuple[Token, ...] = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One text's translation.
+
+    source: its language, given or detected; confidence: 0 to 1, where it was detected. hypotheses: whole texts, best
+    first, where several were asked for. raw: all that the server told of it.
+    """
+
+    text: str
+    source: str
+    segments: tuple[Segment, ...] = ()
+    hypotheses: tuple[str, ...] = ()
+    confidence: float | None = None
+    raw: Json = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Subwords, end tokens counted, and sentences."""
+
+    source_tokens: int = 0
+    target_tokens: int = 0
+    sentences: int = 0
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """Which model answered."""
+
+    name: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class TranslationResult:
+    """One translation a text, in order. seed: what was drawn with, where `sampling` was asked for."""
+
+    translations: tuple[Translation, ...]
+    model: ModelName = ModelName()
+    usage: Usage = Usage()
+    seed: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The translation of the only text. Raises ValueError where there were several."""
+        (only,) = self.translations
+        return only.text
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The translations' texts."""
+        return tuple(each.text for each in self.translations)
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a translation is. score: log_probability over the length penalty, and the coverage penalty."""
+
+    log_probability: float
+    score: float
+    num_tokens: int
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """One score a pair, in order."""
+
+    scores: tuple[PairScore, ...]
+    model: ModelName = ModelName()
+    usage: Usage = Usage()
+
+
+class Candidate(NamedTuple):
+    """A language and how probable it is, 0 to 1."""
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The language of a text; None where it has no words. candidates: the likeliest first."""
+
+    language: str | None
+    confidence: float
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """What is translated into what."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is served. raw: all that the server told of it."""
+
+    name: str
+    version: str
+    language_pairs: tuple[LanguagePair, ...]
+    max_source_length: int
+    max_target_length: int
+    raw: Json = field(default_factory=dict, repr=False, compare=False)
+
+
+def parsed(read: Callable[[Json], T], answer: object, what: str) -> T:
+    """`read(answer)`. Raises InvalidAnswer where the answer lacks what is promised, or holds it in another form."""
+    try:
+        if not isinstance(answer, Mapping):
+            raise TypeError(f"{type(answer).__name__} instead of an object")
+        return read(answer)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidAnswer(f"the answer is not {what} ({type(error).__name__})") from error
+
+
+def read_translations(answer: Json) -> TranslationResult:
+    """Of POST /v1/translate."""
+    return TranslationResult(
+        translations=tuple(_translation(each) for each in answer["translations"]),
+        model=ModelName(**_chosen(answer.get("model", {}), "name", "version")),
+        usage=Usage(**_chosen(answer.get("usage", {}), "source_tokens", "target_tokens", "sentences")),
+        seed=answer.get("seed"),
+    )
+
+
+def read_scores(answer: Json) -> ScoreResult:
+    """Of POST /v1/score."""
+    return ScoreResult(
+        scores=tuple(
+            PairScore(each["log_probability"], each["score"], each["num_tokens"], _tokens(each))
+            for each in answer["scores"]
+        ),
+        model=ModelName(**_chosen(answer.get("model", {}), "name", "version")),
+        usage=Usage(**_chosen(answer.get("usage", {}), "source_tokens", "target_tokens", "sentences")),
+    )
+
+
+def read_detections(answer: Json) -> tuple[Detection, ...]:
+    """Of POST /v1/detect."""
+    return tuple(
+        Detection(
+            each["language"],
+            each["confidence"],
+            tuple(Candidate(other["language"], other["confidence"]) for other in each.get("candidates", ())),
+        )
+        for each in answer["detections"]
+    )
+
+
+def read_models(answer: Json) -> tuple[Model, ...]:
+    """Of GET /v1/models."""
+    return tuple(
+        Model(
+            name=each["name"],
+            version=each["version"],
+            language_pairs=tuple(
+                LanguagePair(pair["source"], pair["target"]) for pair in each["language_pairs"]
+            ),
+            max_source_length=each["max_source_length"],
+            max_target_length=each["max_target_length"],
+            raw=each,
+        )
+        for each in answer["models"]
+    )
+
+
+def read_span(value: Json) -> Span:
+    """Start and end."""
+    return Span(value["start"], value["end"])
+
+
+def _translation(each: Json) -> Translation:
+    text = each["text"]
+    if not isinstance(text, str):
+        raise TypeError("text is no string")
+    return Translation(
+        text=text,
+        source=each.get("source", ""),
+        segments=tuple(_segment(segment) for segment in each.get("segments", ())),
+        hypotheses=tuple(other["text"] for other in each.get("hypotheses", ())),
+        confidence=each.get("confidence"),
+        raw=each,
+    )
+
+
+def _segment(each: Json) -> Segment:
+    return Segment(
+        source=read_span(each["source"]),
+        target=read_span(each["target"]),
+        score=each["score"],
+        finish_reason=each["finish_reason"],
+        is_part=each.get("is_part", False),
+        has_looped=each.get("has_looped"),
+        log_probability=each.get("log_probability"),
+        tokens=_tokens(each),
+        hypotheses=tuple(
+            Hypothesis(
+                text=other["text"],
+                score=other["score"],
+                finish_reason=other["finish_reason"],
+                log_probability=other.get("log_probability"),
+                tokens=_tokens(other),
+            )
+            for other in each.get("hypotheses", ())
+        ),
+        fallbacks=tuple(each.get("fallbacks", ())),
+    )
+
+
+def _tokens(owner: Json) -> tuple[Token, ...]:
+    return tuple(
+        Token(
+            text=each["text"],
+            target=read_span(each["target"]),
+            log_probability=each["log_probability"],
+            source=read_span(each["source"]) if "source" in each else None,
+            attention=each.get("attention"),
+            alternatives=tuple(
+                Alternative(other["text"], other["log_probability"]) for other in each.get("alternatives", ())
+            ),
+        )
+        for each in owner.get("tokens", ())
+    )
+
+
+def _chosen(value: Json, *names: str) -> dict[str, Any]:
+    """Fields that a later server may add are left out."""
+    return {name: value[name] for name in names if name in value}

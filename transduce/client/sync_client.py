@@ -1,0 +1,183 @@
+"""The client for threads: every method waits for its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+
+from transduce.client import wire
+from transduce.client.errors import ConnectionFailed, TransduceError
+from transduce.client.events import Done, Event, EventReader, read_event
+from transduce.client.options import ScoreOptions, TranslateOptions
+from transduce.client.results import (
+    Detection,
+    Model,
+    ScoreResult,
+    TranslationResult,
+    parsed,
+    read_detections,
+    read_models,
+    read_scores,
+)
+from transduce.client.retries import Attempts, RetryPolicy
+
+
+class Client:
+    """A connection to one server, kept open between calls; threads may share it. Use it as a context manager.
+
+    Every method raises TransduceError. A call is made again after 429, 503 and a failed connection, as the server's
+    Retry-After asks, at most `max_retries` times and waiting at most `max_wait_s` seconds altogether.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        max_retries: int = 5,
+        max_wait_s: float = 60.0,
+    ) -> None:
+        """Open nothing yet. timeout_s: seconds to wait for an answer, or for the next piece of a stream.
+
+        Raises:
+            ValueError: the URL is not of the form http://host:port.
+        """
+        self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
+        self._policy = RetryPolicy(max_retries, max_wait_s)
+        self._http = httpx.Client(**self._endpoint.http_options())
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; streams that are still open end."""
+        self._http.close()
+
+    def translate(
+        self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
+    ) -> TranslationResult:
+        """One translation a text, in order, also of a single string. source: a language, or `auto`."""
+        body = wire.translate_body(text, source, target, options)
+        return wire.translations_of(self._ask("POST", wire.TRANSLATE, body), wire.num_texts(text))
+
+    def stream(
+        self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
+    ) -> TranslationStream:
+        """The translation as it comes into being. Nothing is sent before the first event is asked for."""
+        body = wire.translate_body(text, source, target, options)
+        return TranslationStream(self._events(body))
+
+    def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
+        """The language of each text."""
+        answer = self._ask("POST", wire.DETECT, {"text": wire.listed(text)})
+        return parsed(read_detections, answer, "a detection")
+
+    def score(
+        self,
+        text: wire.Texts,
+        translation: wire.Texts,
+        *,
+        source: str,
+        target: str,
+        **options: Unpack[ScoreOptions],
+    ) -> ScoreResult:
+        """How probable each translation is, in the model's eyes."""
+        body = wire.score_body(text, translation, (source, target), options)
+        return parsed(read_scores, self._ask("POST", wire.SCORE, body), "a score")
+
+    def models(self) -> tuple[Model, ...]:
+        """The models that are served."""
+        return parsed(read_models, self._ask("GET", wire.MODELS, None), "a list of models")
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        attempts = Attempts(self._policy)
+        while True:
+            try:
+                response = self._http.request(method, path, json=body)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                failure = self._endpoint.failure(error)
+                failure.__cause__ = error
+            else:
+                if response.status_code == httpx.codes.OK:
+                    return wire.answer_of(response)
+                failure = wire.refusal(response)
+            time.sleep(attempts.wait_after(failure))
+
+    def _events(self, body: dict[str, Any]) -> Generator[Event, None, None]:
+        """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
+        attempts = Attempts(self._policy)
+        has_begun = False
+        while True:
+            try:
+                with closing(self._one_stream(body)) as events:
+                    for event in events:
+                        has_begun = True
+                        yield event
+            except TransduceError as error:
+                if has_begun:
+                    raise
+                time.sleep(attempts.wait_after(error))
+            else:
+                return
+
+    def _one_stream(self, body: dict[str, Any]) -> Generator[Event, None, None]:
+        reader = EventReader()
+        try:
+            with self._http.stream("POST", wire.STREAM, json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    raise wire.refusal(response)
+                for chunk in response.iter_bytes():
+                    for name, data in reader.feed(chunk):
+                        if name == "error":
+                            raise wire.streamed_error(data)
+                        event = read_event(name, data)
+                        if event is not None:
+                            yield event
+                        if isinstance(event, Done):
+                            return
+        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
+            raise self._endpoint.failure(error) from error
+        raise ConnectionFailed("the stream ended before the translation was done")
+
+
+class TranslationStream:
+    """The events of one translation, to be iterated once. Closing it, or leaving its scope, cancels the work."""
+
+    def __init__(self, events: Generator[Event, None, None]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __next__(self) -> Event:
+        """The next event. Raises TransduceError."""
+        return next(self._events)
+
+    def __enter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the server stops at its next step. May be called more than once."""
+        self._events.close()

@@ -1,0 +1,200 @@
+"""What both clients send and how they read what comes back: everything of HTTP that needs no connection."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from transduce.client.errors import (
+    ConnectionFailed,
+    InvalidAnswer,
+    NotReady,
+    Overloaded,
+    RequestRefused,
+    ServerFailed,
+    TimedOut,
+    TransduceError,
+)
+from transduce.client.options import ScoreOptions, TranslateOptions, checked
+from transduce.client.results import (
+    Json,
+    TranslationResult,
+    parsed,
+    read_translations,
+)
+
+TRANSLATE, STREAM, SCORE = "/v1/translate", "/v1/translate/stream", "/v1/score"
+DETECT, MODELS = "/v1/detect", "/v1/models"
+CONNECT_TIMEOUT_S = 5.0
+MAX_ERROR_CHARACTERS = 300
+Texts = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server. url: its root, such as http://127.0.0.1:8000, without a final slash. timeout_s: of one answer."""
+
+    url: str
+    api_key: str | None
+    timeout_s: float
+
+    @classmethod
+    def of(cls, url: str, api_key: str | None, timeout_s: float) -> Endpoint:
+        """Raises ValueError for what is no such URL."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is not of the form http://host:port")
+        return cls(url.rstrip("/"), api_key, timeout_s)
+
+    def http_options(self) -> dict[str, Any]:
+        """Arguments of httpx.Client and httpx.AsyncClient."""
+        is_near = is_loopback(urlsplit(self.url).hostname or "")
+        options: dict[str, Any] = {
+            "base_url": self.url,
+            "headers": {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
+            "timeout": httpx.Timeout(self.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.timeout_s)),
+            # A proxy of the environment cannot reach this machine's own loopback.
+            "trust_env": not is_near,
+        }
+        if is_near and self.url.startswith("http:"):
+            # Reading the machine's certificates takes longer than a translation.
+            options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return options
+
+    def failure(self, error: httpx.HTTPError | httpx.InvalidURL | httpx.StreamError) -> TransduceError:
+        """What httpx says, in our words."""
+        if isinstance(error, httpx.ConnectError):
+            return ConnectionFailed(f"no server answers at {self.url} ({error})")
+        if isinstance(error, httpx.TimeoutException):
+            return TimedOut(
+                f"no answer from {self.url} in {self.timeout_s:g} s ({type(error).__name__})",
+            )
+        return ConnectionFailed(f"{self.url}: {str(error) or type(error).__name__}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine's loopback."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def translate_body(text: Texts, source: str, target: str, options: TranslateOptions) -> dict[str, Any]:
+    """The body of a request to translate. Raises TypeError for an unknown option."""
+    fields = checked(options, TranslateOptions)
+    prefix = fields.get("target_prefix")
+    if isinstance(prefix, str) and not isinstance(text, str):
+        fields["target_prefix"] = [prefix] * len(text)
+    return {"text": listed(text), "source": source, "target": target, **fields}
+
+
+def score_body(
+    text: Texts, translation: Texts, languages: tuple[str, str], options: ScoreOptions
+) -> dict[str, Any]:
+    """The body of a request to score; languages: source and target. Raises TypeError for an unknown option."""
+    fields = checked(options, ScoreOptions)
+    return {
+        "text": listed(text),
+        "translation": listed(translation),
+        "source": languages[0],
+        "target": languages[1],
+        **fields,
+    }
+
+
+def listed(text: Texts) -> str | list[str]:
+    """As JSON knows it."""
+    return text if isinstance(text, str) else list(text)
+
+
+def num_texts(text: Texts) -> int:
+    """How many texts there are."""
+    return 1 if isinstance(text, str) else len(text)
+
+
+def answer_of(response: httpx.Response) -> Any:
+    """The JSON of a good answer. Raises InvalidAnswer."""
+    try:
+        return response.json()
+    except ValueError as error:
+        raise InvalidAnswer(f"the answer is not JSON ({type(error).__name__})") from error
+
+
+def translations_of(answer: object, wanted: int) -> TranslationResult:
+    """Raises InvalidAnswer where there are not as many translations as texts."""
+    result = parsed(read_translations, answer, "a translation")
+    if len(result.translations) != wanted:
+        raise InvalidAnswer(f"the answer holds {len(result.translations)} translations of {wanted} texts")
+    return result
+
+
+def refusal(response: httpx.Response) -> TransduceError:
+    """The error that an answer tells; its body must have been read."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    error = body.get("error", body) if isinstance(body, dict) else None
+    told: Json = error if isinstance(error, dict) else {"message": error}
+    if not isinstance(told.get("message"), str):
+        told = {**told, "message": response.text or response.reason_phrase}
+    return told_error(told, response.status_code, retry_after_s(response.headers))
+
+
+CODES = {
+    "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
+    "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
+    "deadline_exceeded": HTTPStatus.GATEWAY_TIMEOUT,
+    "engine_failure": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "internal_error": HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def streamed_error(data: Json) -> TransduceError:
+    """The error that an event of a stream tells. Its status is the one that an answer would have had."""
+    told = data.get("error", data)
+    fields = told if isinstance(told, dict) else {}
+    code = fields.get("code")
+    status = CODES.get(code, HTTPStatus.UNPROCESSABLE_ENTITY) if isinstance(code, str) else None
+    return told_error(fields, status or HTTPStatus.INTERNAL_SERVER_ERROR, None)
+
+
+def told_error(told: Json, status: int, retry_s: float | None) -> TransduceError:
+    """The error of an error object and a status."""
+    message = " ".join(str(told.get("message", "")).split())[:MAX_ERROR_CHARACTERS]
+    request_id = _text(told.get("request_id"))
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Overloaded(message, status=status, request_id=request_id, retry_after_s=retry_s)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return NotReady(message, status=status, request_id=request_id, retry_after_s=retry_s)
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return TimedOut(message, status=status, request_id=request_id)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ServerFailed(message, status=status, request_id=request_id)
+    if status >= HTTPStatus.BAD_REQUEST:
+        code = _text(told.get("code")) or ""
+        field = _text(told.get("field"))
+        return RequestRefused(message, status=status, request_id=request_id, code=code, field=field)
+    return InvalidAnswer(f"status {status} is no answer of this API; is {message[:40]!r} the right server?")
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait (RFC 9110, 10.2.3); the header's other form, a date, counts as none."""
+    try:
+        seconds = float(headers.get("Retry-After", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,120 @@
+"""Text, line by line, as a stream: what `transduce translate` does with stdin and plain text.
+
+Line structure is kept exactly: every input line gives one output line with the line ending that it had, blank
+lines and spaces at either end stay as they are, and a last line without an ending keeps none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+from transduce.client import Translation
+from transduce.errors import CommandError
+
+# The server's default limits for one request.
+MAX_ITEMS = 128
+MAX_REQUEST_CHARACTERS = 50_000
+MAX_ITEM_CHARACTERS = 5_000
+
+BYTE_ORDER_MARK = "\ufeff"
+# The end of a sentence with the space behind it, and any space: where a line that is too long may be cut.
+SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
+SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the input: `before` + text + `after` is the line as it stood.
+
+    Attributes:
+        before: a byte order mark, white space.
+        pieces: the text, in pieces of at most MAX_ITEM_CHARACTERS that join to it; empty for a blank line.
+        after: white space and the line ending.
+        num_bytes: length of the whole line in UTF-8.
+    """
+
+    before: str
+    pieces: tuple[str, ...]
+    after: str
+    num_bytes: int
+
+
+def read_lines(source: BinaryIO) -> Iterator[Line]:
+    r"""The lines of `source`; only \n ends one, a \r before it belongs to the ending.
+
+    Raises:
+        CommandError: a line is not UTF-8.
+    """
+    for number, raw in enumerate(source, start=1):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CommandError(f"line {number} is not UTF-8 (byte {error.start + 1} of the line)") from error
+        mark = BYTE_ORDER_MARK if number == 1 and text.startswith(BYTE_ORDER_MARK) else ""
+        text = text.removeprefix(mark)
+        body = text.strip()
+        start = text.index(body)
+        yield Line(
+            before=mark + text[:start],
+            pieces=tuple(split_text(body, max_characters=MAX_ITEM_CHARACTERS)),
+            after=text[start + len(body) :],
+            num_bytes=len(raw),
+        )
+
+
+def split_text(text: str, *, max_characters: int) -> Iterator[str]:
+    """Pieces of at most `max_characters` code points that join to `text`.
+
+    Each is cut behind the last end of a sentence that fits, else behind the last space, else where it is full.
+    """
+    start = 0
+    while len(text) - start > max_characters:
+        window = text[start : start + max_characters]
+        cut = last_end(SENTENCE_END, window) or last_end(SPACE, window) or max_characters
+        yield window[:cut]
+        start += cut
+    if start < len(text):
+        yield text[start:]
+
+
+def last_end(pattern: re.Pattern[str], text: str) -> int:
+    """Where the last match of `pattern` in `text` ends; 0 when there is none."""
+    return max((match.end() for match in pattern.finditer(text)), default=0)
+
+
+def batches(lines: Iterable[Line], *, max_lines: int) -> Iterator[list[Line]]:
+    """Groups of `max_lines` lines, the last one shorter."""
+    remaining = iter(lines)
+    while batch := list(islice(remaining, max_lines)):
+        yield batch
+
+
+def requests(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Groups of `texts` that keep to the server's limits of items and characters for one request."""
+    request: list[str] = []
+    num_characters = 0
+    for text in texts:
+        is_full = len(request) == MAX_ITEMS or num_characters + len(text) > MAX_REQUEST_CHARACTERS
+        if request and is_full:
+            yield request
+            request, num_characters = [], 0
+        request.append(text)
+        num_characters += len(text)
+    if request:
+        yield request
+
+
+def translated_line(line: Line, answers: Iterator[Translation]) -> str:
+    """`line` with its pieces replaced by the texts of the next of `answers`, still one line."""
+    translated = "".join(next(answers).text for _ in line.pieces)
+    return line.before + translated.replace("\n", " ") + line.after
+
+
+def json_line(line: Line, answers: Iterator[Translation]) -> str:
+    """What the server tells of the line's pieces, as one line of JSON: an array, empty for a blank line."""
+    return json.dumps([dict(next(answers).raw) for _ in line.pieces], ensure_ascii=False) + "\n"
