@@ -8,8 +8,8 @@ from app.engine.sequence import SequenceResult
 # Bytes in CPython on 64 bits, as measured; an object of the collector counts its header, all are rounded up to 16.
 NUMBER_BYTES = 32 + 8  # an int or a float, and the reference to it
 TUPLE_BYTES = 64 + 8
-RESULT_BYTES = 400
-HYPOTHESIS_BYTES = 400
+RESULT_BYTES = 240
+HYPOTHESIS_BYTES = 240
 
 
 def size_of(result: SequenceResult) -> int:
@@ -19,7 +19,7 @@ def size_of(result: SequenceResult) -> int:
 
 def _size_of_hypothesis(hypothesis: Hypothesis) -> int:
     num_numbers = len(hypothesis.ids) + len(hypothesis.token_log_probabilities)
-    num_tuples = 4
+    num_tuples = 3
     for alternatives in hypothesis.alternatives:
         num_tuples += 1 + len(alternatives)
         num_numbers += 2 * len(alternatives) + len(alternatives) // 2  # the references of a pair's own tuple

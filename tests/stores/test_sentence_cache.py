@@ -1,0 +1,68 @@
+"""The cache's bound, its order, and its facts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from app.stores.sentence_cache import ENTRY_BYTES, KEY_BYTES, SentenceCache
+
+WEIGHT = 100 + 1 + KEY_BYTES + ENTRY_BYTES  # of a value of 100 bytes whose key has one
+
+
+def key(number: int) -> bytes:
+    return bytes([number])
+
+
+def filled(count: int, *, room: int) -> SentenceCache[int]:
+    cache: SentenceCache[int] = SentenceCache(room * WEIGHT)
+    for number in range(count):
+        cache.put(key(number), number, 100)
+    return cache
+
+
+def test_the_longest_unused_goes_first() -> None:
+    cache = filled(3, room=3)
+    assert cache.get(key(0)) == 0
+    assert key(1) in cache  # looking is no use of it
+    cache.put(key(3), 3, 100)
+    assert [number for number in range(4) if key(number) in cache] == [0, 2, 3]
+    assert cache.get(key(1)) is None
+    facts = cache.facts()
+    assert (facts.num_hits, facts.num_misses, facts.num_evicted) == (1, 1, 1)
+    assert (facts.num_entries, facts.num_bytes) == (3, 3 * WEIGHT)
+
+
+def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> None:
+    cache = filled(4, room=4)
+    cache.put(b"x", 9, 2 * WEIGHT)
+    assert [number for number in range(4) if key(number) in cache] == [3]
+    cache.put(b"y", 9, 10 * WEIGHT)
+    assert b"y" not in cache
+    assert cache.get(b"x") == 9
+
+
+def test_a_key_that_comes_again_is_kept_once() -> None:
+    cache = filled(2, room=4)
+    cache.put(key(0), 7, 200)
+    assert cache.get(key(0)) == 7
+    assert cache.facts().num_bytes == 2 * WEIGHT + 100
+    assert cache.facts().num_evicted == 0
+
+
+def test_nothing_is_kept_where_there_is_no_room() -> None:
+    cache = filled(2, room=0)
+    assert cache.get(key(0)) is None
+    assert cache.facts().num_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_holds_at_any_time(seed: int) -> None:
+    rng = random.Random(seed)
+    cache: SentenceCache[int] = SentenceCache(rng.randrange(10_000))
+    for _ in range(300):
+        cache.put(bytes([rng.randrange(40)]), 0, rng.randrange(3000))
+        facts = cache.facts()
+        assert facts.num_bytes <= cache._max_bytes
+        assert facts.num_bytes == sum(weight for _, weight in cache._entries.values())
