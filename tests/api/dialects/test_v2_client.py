@@ -1,0 +1,216 @@
+"""The Python client of the dialect at /v2, unmodified, over a socket: on the bundled model, and what it is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import deepl
+import httpx
+import pytest
+
+from tests.api.dialects.conftest import KEY
+from tests.api.server_process import ServerProcess
+
+SENTENCE = "The house is small."
+ANNA = "Anna sees the river."
+_GERMAN = {"source_lang": "EN", "target_lang": "DE"}
+Client = deepl.DeepLClient
+
+
+@pytest.fixture
+def client(bundled: httpx.Client) -> Client:
+    return connected(str(bundled.base_url))
+
+
+@pytest.fixture(autouse=True)
+def _first_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends a request once, unless a test says otherwise."""
+    retries(monkeypatch, 0)
+
+
+def retries(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(deepl.http_client, "max_network_retries", number)
+
+
+def connected(url: str, key: str = "any") -> Client:
+    return Client(key, server_url=url, send_platform_info=False)
+
+
+def test_a_text_and_several(client: Client) -> None:
+    found = client.translate_text(SENTENCE, target_lang="DE")
+    assert isinstance(found, deepl.TextResult)
+    assert "Haus" in found.text
+    assert (found.detected_source_lang, found.billed_characters) == ("EN", len(SENTENCE))
+    assert found.model_type_used is None
+    several = client.translate_text((text for text in (SENTENCE, "Good night!")), target_lang="de")
+    assert isinstance(several, list)
+    assert ["Haus" in several[0].text, "Nacht" in several[1].text] == [True, True]
+
+
+def test_its_own_languages_are_taken(client: Client) -> None:
+    (source,), (target,) = client.get_source_languages(), client.get_target_languages()
+    assert (source.code, source.name, source.supports_formality) == ("EN", "English", None)
+    assert (target.code, target.name, target.supports_formality) == ("DE", "German", False)
+    found = client.translate_text(SENTENCE, source_lang=source, target_lang=target)
+    again = client.translate_text(
+        SENTENCE, source_lang=deepl.Language.ENGLISH, target_lang=deepl.Language.GERMAN
+    )
+    assert str(found) == str(again)
+
+
+@pytest.mark.parametrize("model_type", list(deepl.ModelType))
+def test_model_types(client: Client, model_type: deepl.ModelType) -> None:
+    found = client.translate_text(SENTENCE, target_lang="DE", model_type=model_type)
+    assert isinstance(found, deepl.TextResult)
+    assert found.model_type_used is not None
+
+
+def test_every_option_that_it_has(client: Client) -> None:
+    found = client.translate_text(
+        SENTENCE,
+        source_lang="En",
+        target_lang="De",
+        context="It stands by the sea.",
+        split_sentences=deepl.SplitSentences.NO_NEWLINES,
+        preserve_formatting=True,
+        formality=deepl.Formality.PREFER_MORE,
+        tag_handling="xml",
+        tag_handling_version="v2",
+        outline_detection=False,
+        non_splitting_tags="span",
+        splitting_tags=["title", "par"],
+        ignore_tags="raw,x",
+        extra_body_parameters={"debug": "1"},
+    )
+    assert "Haus" in str(found)
+
+
+@pytest.mark.parametrize("splitting", list(deepl.SplitSentences))
+def test_splitting(client: Client, splitting: deepl.SplitSentences) -> None:
+    text = "The house is\nsmall. The garden is large."
+    found = str(client.translate_text(text, target_lang="DE", split_sentences=splitting))
+    assert ("\n" in found) is (splitting is not deepl.SplitSentences.NO_NEWLINES)
+
+
+def test_usage(client: Client) -> None:
+    before = client.get_usage().character
+    client.translate_text(SENTENCE, target_lang="DE")
+    after = client.get_usage()
+    assert before.count is not None
+    assert after.character.count == before.count + len(SENTENCE)
+    assert not after.any_limit_reached
+    assert "Characters" in str(after)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.translate_text("Test", target_lang="XX"), r"Bad request.*target_lang.*not supported"),
+        (
+            lambda c: c.translate_text("Test", source_lang="XX", target_lang="DE"),
+            "source_lang.*not supported",
+        ),
+        (
+            lambda c: c.translate_text("Test", target_lang="DE", formality="more"),
+            "Target language.*formality",
+        ),
+        (lambda c: c.translate_text("Test", target_lang="DE", formality="invalid"), "formality"),
+        (lambda c: c.translate_text("Test", target_lang="DE", split_sentences="invalid"), "split_sentences"),
+        (lambda c: c.translate_text("x" * 5001, target_lang="DE"), "413.*limit is 5000"),
+        (
+            lambda c: c.translate_text("Test", target_lang="DE", source_lang="EN", glossary="none"),
+            "Not found",
+        ),
+        (lambda c: c.translate_text(SENTENCE, target_lang="DE", tag_handling="pdf"), "tag_handling"),
+        (lambda c: c.rephrase_text(SENTENCE), "Not found"),
+        (lambda c: c.get_all_style_rules(), "Not found"),
+    ],
+)
+def test_errors_it_can_read(client: Client, call: Callable[[Client], object], message: str) -> None:
+    with pytest.raises(deepl.DeepLException, match=message):
+        call(client)
+
+
+def test_documents_are_refused(client: Client, tmp_path: Path) -> None:
+    source = tmp_path / "text.txt"
+    source.write_text(SENTENCE)
+    with pytest.raises(deepl.DeepLException, match="Not found"):
+        client.translate_document_from_filepath(source, tmp_path / "out.txt", target_lang="DE")
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_keys(locked: ServerProcess) -> None:
+    assert str(connected(locked.url, KEY).translate_text(ANNA, target_lang="DE")) == ANNA
+    stranger = connected(locked.url, "wrong")
+    calls: list[Callable[[], object]] = [
+        lambda: stranger.translate_text(ANNA, target_lang="DE"),
+        stranger.get_usage,
+        stranger.get_source_languages,
+        stranger.get_glossary_languages,
+        stranger.list_glossaries,
+    ]
+    for call in calls:
+        with pytest.raises(deepl.AuthorizationException, match="Authorization failure"):
+            call()
+
+
+def test_the_quota(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"quota_characters": len(ANNA)}) as server:
+        client = connected(server.ready().url)
+        client.translate_text(ANNA, target_lang="DE")
+        assert client.get_usage().character.limit_reached
+        with pytest.raises(deepl.QuotaExceededException, match="quota of this API key"):
+            client.translate_text(ANNA, target_lang="DE")
+
+
+FULL: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
+
+
+def test_a_full_queue_is_told_at_once_and_repeating_helps(
+    echo_command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServerProcess([*echo_command, "step_s=0.15"], FULL) as server:
+        client = connected(server.ready().url)
+        first = threading.Thread(target=connected(server.url).translate_text, args=(ANNA,), kwargs=_GERMAN)
+        first.start()
+        server.wait_until("transduce_inflight_requests", 1)
+        started = time.monotonic()
+        with pytest.raises(deepl.TooManyRequestsException):
+            client.translate_text("No, 8 cats.", **_GERMAN)
+        assert first.is_alive()
+        assert time.monotonic() - started < 1
+        retries(monkeypatch, 5)
+        assert str(client.translate_text("No, 8 cats.", **_GERMAN)) == "No, 8 cats."
+        first.join()
+
+
+def test_a_server_that_is_loading_is_waited_for(
+    echo_command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServerProcess([*echo_command, "load_s=2"]) as server:
+        client = connected(server.listening().url)
+        with pytest.raises(deepl.DeepLException, match=r"Service unavailable.*loading") as caught:
+            client.translate_text(ANNA, **_GERMAN)
+        assert caught.value.should_retry
+        retries(monkeypatch, 5)
+        assert str(client.translate_text(ANNA, **_GERMAN)) == ANNA
+
+
+def test_what_it_gives_up_is_given_up_here(echo_command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepl.http_client, "min_connection_timeout", 0.3)
+    with ServerProcess([*echo_command, "step_s=0.3"]) as server:
+        client = connected(server.ready().url)
+        with pytest.raises(deepl.ConnectionException, match="timed out"):
+            client.translate_text(ANNA, **_GERMAN)
+        server.wait_until("transduce_inflight_requests", 0, timeout_s=1.5)
+        assert server.metric('transduce_rejected_total{reason="cancelled"}') == 1
+
+
+def test_what_takes_too_long(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "step_s=0.1"], {"compat_timeout_s": 0.2}) as server:
+        client = connected(server.ready().url)
+        with pytest.raises(deepl.DeepLException, match="504"):
+            client.translate_text(ANNA, **_GERMAN)
