@@ -6,7 +6,7 @@ import { answerOf, unitsOf, wordsOf } from "./spans.js";
 const NUM_ALTERNATIVES = 9;
 
 /**
- * Alternatives to the word that begins at `start` of a segment's own translation, best first:
+ * Alternatives to the word that begins at `start` of a segment's own translation:
  * {part, start, end, probability}: the segment's answer with the other word, where that stands, 0 to 1.
  *
  * asked: {source, target, tells}: languages and the options of the translation itself. Throws as `post`.
@@ -34,17 +34,22 @@ export async function alternativesTo(segment, start, asked, signal) {
       part: answerOf(translation, sourceText),
       at: Math.min(before.trimEnd().length, translation.text.length),
       probability: Math.exp(others[index].log_probability),
+      score: translation.segments.reduce((sum, each) => sum + each.score, 0),
     })),
     text,
     asked.target,
   );
 }
 
-/** Those that say something else than `text` and than one another, with the span of the first word that does. */
+/**
+ * Those that say something else than `text` and than one another, with the span of the first word that does; the most
+ * probable sentence first.
+ */
 function distinct(found, text, language) {
   const seen = new Set([text]);
   const kept = [];
-  for (const { part, at, probability } of found) {
+  const inOrder = found.toSorted((one, other) => other.score - one.score);
+  for (const { part, at, probability } of inOrder) {
     if (seen.has(part.text)) continue;
     seen.add(part.text);
     const words = wordsOf(part.text, { start: at, end: part.text.length }, language);
@@ -160,7 +165,8 @@ function optionOf({ part, start, end, probability }, index, language) {
   word.textContent = part.text.slice(start, end);
   const share = document.createElement("span");
   share.className = "share";
-  share.textContent = probability < 0.01 ? "<1 %" : `${Math.round(probability * 100)} %`;
+  const percent = probability * 100;
+  share.textContent = percent < 0.1 ? "<0.1 %" : `${percent < 10 ? percent.toFixed(1) : Math.round(percent)} %`;
   const sentence = document.createElement("span");
   sentence.className = "sentence";
   sentence.textContent = part.text;
