@@ -14,7 +14,7 @@ from packaging.version import Version
 from tests.house_rules.project import ROOT
 
 SERVING = ("cpu", "gpu")
-OTHERS = ("train", "export", "bench", "dev")
+OTHERS = ("train", "export", "bench", "loadtest", "dev")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
@@ -114,7 +114,7 @@ def test_a_lock_satisfies_pyproject(name: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench"])
+@pytest.mark.parametrize("name", [*SERVING, "train", "export", "bench", "loadtest"])
 def test_the_locks_agree_with_one_another(name: str, python: str) -> None:
     reference = pins("dev", python)
     found = pins(name, python)

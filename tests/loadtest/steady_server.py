@@ -1,0 +1,139 @@
+"""A server in a process of its own whose every answer is known beforehand: how long it takes, and what it is.
+
+Requests are served one after another, each in exactly the service time: so its capacity is known. It may stall once,
+and answer by turns with whatever it is told: `200`, another status, `cut` (the connection ends in mid-answer), `never`,
+`garbage` (200 without an answer).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvloop
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class SteadyServer:
+    """Started on entry on a free port, killed on exit."""
+
+    def __init__(
+        self, *, service_ms: float = 0.0, stall: tuple[float, float] | None = None, answers: str = "200"
+    ) -> None:
+        stalls = [] if stall is None else ["--stall", *map(str, stall)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "tests.loadtest.steady_server",
+            f"--service-ms={service_ms}",
+            f"--answers={answers}",
+            *stalls,
+        ]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+
+class Handler:
+    """All connections share one queue. stall: (from, to) in seconds from the first request on."""
+
+    def __init__(self, service_s: float, stall: tuple[float, float] | None, answers: list[str]) -> None:
+        self.service_s = service_s
+        self.stall = stall
+        self.answers = answers
+        self.num_requests = 0
+        self.first_at: float | None = None
+        self.free_at = 0.0
+
+    def ready_at(self, at: float) -> float:
+        """When the request that comes in at `at` is served."""
+        if self.first_at is None:
+            self.first_at = at
+        start = max(at, self.free_at)
+        if self.stall is not None:
+            from_, to = self.first_at + self.stall[0], self.first_at + self.stall[1]
+            if from_ <= start < to:
+                start = to
+        self.free_at = start + self.service_s
+        return self.free_at
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self.answer(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        writer.close()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request. Returns whether the connection goes on."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+        asked = json.loads(await reader.readexactly(length))
+        kind = self.answers[self.num_requests % len(self.answers)]
+        self.num_requests += 1
+        at = time.perf_counter()
+        await asyncio.sleep(max(0.0, self.ready_at(at) - at))
+        if kind == "never":
+            await reader.read()
+            return False
+        body = b"{}" if kind == "garbage" else answer_to(asked)
+        status = kind if kind.isdigit() else "200"
+        writer.write(
+            f"HTTP/1.1 {status} X\r\nServer-Timing: queue;dur=1.5, decode;dur=2.5\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+        )
+        if kind == "cut":
+            writer.write(body[:5])
+            return False
+        writer.write(body)
+        return True
+
+
+def answer_to(asked: dict[str, object]) -> bytes:
+    """As the native dialect has it: each text in capitals; one sentence and two tokens a text."""
+    texts = asked["text"] if isinstance(asked["text"], list) else [asked["text"]]
+    usage = {"source_tokens": 2 * len(texts), "target_tokens": 2 * len(texts), "sentences": len(texts)}
+    return json.dumps({"translations": [{"text": str(t).upper()} for t in texts], "usage": usage}).encode()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--service-ms", type=float)
+    parser.add_argument("--stall", type=float, nargs=2)
+    parser.add_argument("--answers")
+    args = parser.parse_args()
+    stall = None if args.stall is None else (args.stall[0], args.stall[1])
+    handler = Handler(args.service_ms / 1e3, stall, args.answers.split(","))
+    server = await asyncio.start_server(handler.serve, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,245 @@
+"""HTTP/1.1 over bare connections: one request at a time on each, and the time of every byte that matters.
+
+httptools parses, as it does for the server. Measured against httpx, which takes over a millisecond of processor time
+for a request, and more with every open connection (docs/load-testing.md): too much for a tester that shares a
+small machine and has to keep its schedule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+import httptools
+
+from transduce.loadtest.plan import Target
+
+# A server closes connections that are idle; uvicorn after 5 s. Older ones are not used again.
+MAX_IDLE_S = 4.0
+now = time.perf_counter
+
+
+class ConnectFailedError(Exception):
+    """No connection came about."""
+
+
+class ConnectionLostError(Exception):
+    """The connection ended, or spoke something else than HTTP, before the answer was whole."""
+
+
+@dataclass(slots=True)
+class Received:
+    """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text."""
+
+    status: int = 0
+    server_timing: str = ""
+    body: bytearray = field(default_factory=bytearray)
+    first_byte_at: float = 0.0
+    first_text_at: float = 0.0
+    ended_at: float = 0.0
+
+
+class Connection(asyncio.Protocol):
+    """One connection. Its methods from `data_received` on are called by the loop and by the parser."""
+
+    def __init__(self, first_text: tuple[bytes, ...]) -> None:
+        self._first_text = first_text
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._received: Received | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._ends_with_connection = True
+        self._may_go_on = False
+        self.idle_since = 0.0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another request may go over it."""
+        transport = self._transport
+        return (
+            self._may_go_on
+            and transport is not None
+            and not transport.is_closing()
+            and now() - self.idle_since < MAX_IDLE_S
+        )
+
+    async def exchange(self, content: bytes) -> tuple[float, Received]:
+        """Send and receive. Returns when the first byte was handed over, and the answer.
+
+        Raises:
+            ConnectionLostError: it ended before.
+        """
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionLostError
+        self._parser = httptools.HttpResponseParser(self)
+        received = self._received = Received()
+        self._ends_with_connection = True
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        sent_at = now()
+        self._transport.write(content)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+        self.idle_since = received.ended_at
+        return sent_at, received
+
+    def close(self) -> None:
+        """At once; what is under way is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember it, without Nagle's delay."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """An answer without a length ends here; any other is lost."""
+        received = self._received
+        if exc is None and received is not None and received.status and self._ends_with_connection:
+            self.on_message_complete()
+        self._may_go_on = False
+        self._end(ConnectionLostError())
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of an answer."""
+        received = self._received
+        if received is None:
+            self.close()
+            return
+        if not received.first_byte_at:
+            received.first_byte_at = now()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._may_go_on = False
+            self.close()
+            self._end(ConnectionLostError())
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """What is needed of the head."""
+        lowered = name.lower()
+        received = self._received
+        if received is None:
+            return
+        if lowered == b"server-timing":
+            received.server_timing = value.decode("latin-1")
+        elif lowered in {b"content-length", b"transfer-encoding"}:
+            self._ends_with_connection = False
+
+    def on_headers_complete(self) -> None:
+        """The status is known."""
+        if self._received is not None:
+            self._received.status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        """Some of the body; for a stream, whether it has text in it by now."""
+        received = self._received
+        if received is None:
+            return
+        received.body += data
+        if not received.first_text_at and any(mark in received.body for mark in self._first_text):
+            received.first_text_at = now()
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        received = self._received
+        if received is None:
+            return
+        received.ended_at = now()
+        self._received = None
+        self._may_go_on = self._parser.should_keep_alive()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self, error: Exception) -> None:
+        self._received = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+
+class Pool:
+    """Connections to one server: the one that was idle last is taken first, a new one is opened where none is.
+
+    max_connections: where given, no more are open, and whoever finds none waits its turn.
+    """
+
+    def __init__(self, target: Target, max_connections: int | None = None) -> None:
+        self._target = target
+        self._idle: list[Connection] = []
+        self._places = asyncio.Semaphore(max_connections) if max_connections else None
+        self._tls = ssl.create_default_context() if target.has_tls else None
+        self.num_opened = 0
+
+    async def exchange(self, content: bytes) -> tuple[float, Received]:
+        """Send over some connection, and receive.
+
+        Raises:
+            ConnectFailedError, ConnectionLostError.
+        """
+        if self._places is None:
+            return await self._exchange(content)
+        async with self._places:
+            return await self._exchange(content)
+
+    async def _exchange(self, content: bytes) -> tuple[float, Received]:
+        connection = self._take_idle() or await self._open()
+        try:
+            answered = await connection.exchange(content)
+        except BaseException:  # a time limit's cancellation too: nobody reads what still comes
+            connection.close()
+            raise
+        if connection.is_usable:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return answered
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+            connection.close()
+        return None
+
+    async def _open(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        self.num_opened += 1
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._target.dialect.first_text),
+                self._target.host,
+                self._target.port,
+                ssl=self._tls,
+            )
+        except OSError as error:
+            raise ConnectFailedError(str(error)) from error
+        return connection
+
+    def close(self) -> None:
+        """All idle connections."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+
+def head(target: Target, content_length: int) -> bytes:
+    """Request line and headers."""
+    default = target.port == {True: 443, False: 80}[target.has_tls]
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    fields = {
+        "Host": host if default else f"{host}:{target.port}",
+        "User-Agent": "transduce-loadtest",
+        "Content-Length": str(content_length),
+        **target.dialect.headers(target.api_key),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"POST {target.path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")

@@ -1,0 +1,57 @@
+"""Several runs of one plan with different seeds: the median, and how far the runs lie apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+from transduce.loadtest.figures import PERCENTILES, merged
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import OnProgress, run
+
+RATES = (
+    "offered_rate",
+    "achieved_rate",
+    "goodput",
+    "tester_cpu_share",
+)
+DISTRIBUTIONS = ("latency", "uncorrected_latency", "first_text", "lag")
+
+
+def repeat(plan: Plan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
+    """Carry out a plan several times, each with a seed of its own."""
+    return [
+        run(dataclasses.replace(plan, seed=plan.seed + 1000 * number), on_progress)
+        for number in range(num_runs)
+    ]
+
+
+def summary(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:
+    """Median, least and most of each figure over the runs; rates per second, latencies in ms."""
+    values: dict[str, list[float]] = {}
+    for run_ in runs:
+        for name in RATES:
+            _add(values, name, getattr(run_, name))
+        for name, value in run_.per_s.items():
+            _add(values, f"{name}_per_s", value)
+        for name in DISTRIBUTIONS:
+            found = getattr(run_, name)
+            for percentile in PERCENTILES:
+                _add(values, f"{name}_{percentile}_ms", found and found.percentiles[percentile])
+    return {
+        name: {"median": statistics.median(each), "min": min(each), "max": max(each)}
+        for name, each in values.items()
+    }
+
+
+def _add(values: dict[str, list[float]], name: str, value: float | None) -> None:
+    if value is not None:
+        values.setdefault(name, []).append(value)
+
+
+def latency_of_all(runs: Sequence[RunResult]) -> dict[str, float]:
+    """Percentiles, in ms, of the answers of all runs together; empty where there is none."""
+    encoded = [run_.latency.hdr for run_ in runs if run_.latency is not None]
+    return merged(encoded) if encoded else {}

@@ -1,0 +1,42 @@
+"""The answers of a server at rest, to hold those under load against."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import uvloop
+
+from transduce.loadtest.arrivals import ClosedLoop
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.quality import Expectation, Texts
+from transduce.loadtest.runner import observe
+
+LIMIT_S = 300.0
+
+
+class NoAnswersError(ValueError):
+    """The answers at rest did not come, or could never come again."""
+
+
+def answers_at_rest(plan: Plan, num_requests: int) -> Expectation:
+    """Ask the first requests of the plan's workload one after another, by one client.
+
+    Raises:
+        NoAnswersError: the workload makes every text distinct, or a request failed.
+    """
+    if plan.workload.is_distinct:
+        raise NoAnswersError("texts that are all distinct cannot be compared with answers at rest")
+    first = plan.workload.requests[:num_requests]
+    alone = dataclasses.replace(
+        plan,
+        workload=dataclasses.replace(plan.workload, requests=first, disconnect_share=0.0, references=None),
+        load=ClosedLoop(1, LIMIT_S, num_requests=len(first)),
+        warm_up_s=0.0,
+        keeps_texts=True,
+    )
+    found: dict[int, Texts] = {}
+    for sample in uvloop.run(observe(alone)).samples:
+        if sample.told is None:
+            raise NoAnswersError(f"at rest a request ended as {sample.outcome}")
+        found[sample.number] = sample.told.texts
+    return Expectation("answers at rest", found)

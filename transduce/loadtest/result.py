@@ -1,0 +1,291 @@
+"""What came of a run, in figures that go into JSON as they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.figures import Distribution, distribution, percentile_of
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.sample import Sample, count_outcomes, read_server_timing
+from transduce.loadtest.slo import Attainment, Slo
+
+# A tester that is later than this has measured itself.
+MAX_LAG_MS = 2.0
+MAX_LAG_SHARE = 0.01
+MAX_TIMELINE = 120
+
+
+@dataclass(slots=True)
+class Observed:
+    """What a run saw. cpu_share: of one core, that the tester used."""
+
+    started_at: str
+    samples: list[Sample] = field(default_factory=list)
+    num_sent: int = 0
+    max_open: int = 0
+    num_connections: int = 0
+    loop_late_s: list[float] = field(default_factory=list)
+    cpu_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One stretch of the timeline. from_s: where it begins; latencies in ms, of requests due in it."""
+
+    from_s: float
+    num_sent: int
+    num_ok: int
+    num_failed: int
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """One phase of the arrivals.
+
+    recovery_s: from the phase's begin to the last request due in it that missed the objective; None where the last
+    tenth of its requests still missed it, or there is no objective.
+    """
+
+    rate: float
+    from_s: float
+    duration_s: float
+    num_sent: int
+    num_ok: int
+    attained_share: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    recovery_s: float | None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run. Rates are per second of the run's own time, the warm-up left out.
+
+    Attributes:
+        offered_rate: requests that were due.
+        achieved_rate: answers that came within the run's time.
+        goodput: answers that met the objective; None without one.
+        outcomes: what became of each request: `ok`, `http_429`, `timeout`, ...; they add up to num_sent.
+        warm_up_outcomes: the same of the warm-up.
+        latency: of answers, from when their requests were due.
+        uncorrected_latency: of the same answers, from when their requests were sent.
+        first_text: to the first text of a stream.
+        refusals: how long an answer took that was none (429, 503, ...).
+        lag: by how much the tester began requests late; None in a closed loop.
+        loop_lag: by how much its event loop was late with a timer.
+        problems: why the run is not valid; empty where it is.
+        per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the answers within the run's time;
+            0 where the dialect tells none.
+        phases_ms: of the server's own, from Server-Timing: mean, p50, p99.
+        quality: filled in by `quality.py`.
+        server: filled in by `server_side.py`.
+    """
+
+    mode: str
+    started_at: str
+    seed: int
+    duration_s: float
+    warm_up_s: float
+    num_sent: int
+    offered_rate: float
+    achieved_rate: float
+    goodput: float | None
+    attained: list[Attainment]
+    outcomes: dict[str, int]
+    warm_up_outcomes: dict[str, int]
+    latency: Distribution | None
+    uncorrected_latency: Distribution | None
+    first_text: Distribution | None
+    refusals: Distribution | None
+    lag: Distribution | None
+    loop_lag: Distribution | None
+    problems: list[str]
+    per_s: dict[str, float]
+    phases_ms: dict[str, dict[str, float]]
+    timeline: list[Moment]
+    phases: list[PhaseResult]
+    tester_cpu_share: float
+    num_connections: int
+    max_open: int
+    quality: dict[str, Any] | None = None
+    server: dict[str, Any] | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the figures are the server's, not the tester's."""
+        return not self.problems
+
+    @property
+    def meets_slos(self) -> bool:
+        """Whether every objective was met."""
+        return all(attainment.is_met for attainment in self.attained)
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields and `is_valid`."""
+        return {"is_valid": self.is_valid, **asdict(self)}
+
+
+def make_result(plan: Plan, observed: Observed) -> RunResult:
+    """The figures of what was seen.
+
+    Raises:
+        ConservationError: a bug of the tester.
+    """
+    warm_up = [sample for sample in observed.samples if sample.scheduled_s < 0]
+    samples = [sample for sample in observed.samples if sample.scheduled_s >= 0]
+    count_outcomes(observed.samples, observed.num_sent)
+    answered = [sample for sample in samples if sample.is_ok]
+    # Also of requests from the warm-up, as those that the run itself leaves open come later.
+    in_time = [
+        sample for sample in observed.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s
+    ]
+    is_open = isinstance(plan.load, Arrivals)
+    latency = distribution(sample.latency_s for sample in answered)
+    lag = distribution(max(0.0, sample.lag_s) for sample in samples) if is_open else None
+    goal = plan.slos[-1] if plan.slos else None
+    return RunResult(
+        mode="open" if is_open else "closed",
+        started_at=observed.started_at,
+        seed=plan.seed,
+        duration_s=plan.duration_s,
+        warm_up_s=plan.warm_up_s,
+        num_sent=len(samples),
+        offered_rate=len(samples) / plan.duration_s,
+        achieved_rate=len(in_time) / plan.duration_s,
+        goodput=None if goal is None else _num_within(samples, goal) / plan.duration_s,
+        attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
+        outcomes=count_outcomes(samples, observed.num_sent - len(warm_up)),
+        warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
+        latency=latency,
+        uncorrected_latency=distribution(sample.uncorrected_latency_s for sample in answered),
+        first_text=distribution(
+            sample.first_text_s - sample.scheduled_s for sample in answered if sample.first_text_s is not None
+        ),
+        refusals=distribution(sample.latency_s for sample in samples if sample.is_refusal),
+        lag=lag,
+        loop_lag=distribution(observed.loop_late_s),
+        problems=_problems(latency, lag, len(samples)),
+        per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
+        phases_ms=_server_phases(answered),
+        timeline=_timeline(samples, plan.duration_s),
+        phases=_phases(plan.load, samples, goal) if isinstance(plan.load, Arrivals) else [],
+        tester_cpu_share=observed.cpu_share,
+        num_connections=observed.num_connections,
+        max_open=observed.max_open,
+    )
+
+
+def _problems(latency: Distribution | None, lag: Distribution | None, num_sent: int) -> list[str]:
+    problems = []
+    if num_sent == 0:
+        problems.append("no request was sent")
+    if lag is not None:
+        limit_ms = max(MAX_LAG_MS, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
+        if lag.p99_ms > limit_ms:
+            problems.append(
+                f"the tester began requests up to {lag.p99_ms:.2f} ms late (p99), more than {limit_ms:.2f} ms: "
+                "the figures are its own"
+            )
+    return problems
+
+
+def _num_judged(samples: Sequence[Sample]) -> int:
+    """Requests that the tester gave up by itself say nothing about the server."""
+    return sum(sample.outcome != "disconnected" for sample in samples)
+
+
+def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
+    return sum(sample.is_within(slo.limit_s, is_first_text=slo.is_first_text) for sample in samples)
+
+
+def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
+    told = [sample.told for sample in answered if sample.told is not None]
+    return {
+        "sentences": sum(each.num_sentences for each in told),
+        "source_words": sum(sample.num_words for sample in answered),
+        "source_tokens": sum(each.num_source_tokens for each in told),
+        "target_tokens": sum(each.num_target_tokens for each in told),
+    }
+
+
+def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for sample in answered:
+        for name, milliseconds in read_server_timing(sample.server_timing).items():
+            values[name].append(milliseconds)
+    return {
+        name: {
+            "mean": sum(found) / len(found),
+            "p50": sorted(found)[len(found) // 2],
+            "p99": sorted(found)[min(len(found) - 1, int(len(found) * 0.99))],
+        }
+        for name, found in values.items()
+    }
+
+
+def _timeline(samples: Sequence[Sample], duration_s: float) -> list[Moment]:
+    """At most MAX_TIMELINE stretches of at least a second, by when requests were due."""
+    step_s = max(1.0, duration_s / MAX_TIMELINE)
+    stretches: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        stretches[int(sample.scheduled_s / step_s)].append(sample)
+    return [_moment(number * step_s, stretches[number]) for number in sorted(stretches)]
+
+
+def _moment(from_s: float, samples: Sequence[Sample]) -> Moment:
+    latencies = [sample.latency_s for sample in samples if sample.is_ok]
+    num_given_up = sum(sample.outcome == "disconnected" for sample in samples)
+    return Moment(
+        from_s=from_s,
+        num_sent=len(samples),
+        num_ok=len(latencies),
+        num_failed=len(samples) - len(latencies) - num_given_up,
+        p50_ms=percentile_of(latencies, 50),
+        p99_ms=percentile_of(latencies, 99),
+    )
+
+
+def _phases(arrivals: Arrivals, samples: Sequence[Sample], goal: Slo | None) -> list[PhaseResult]:
+    found = []
+    for from_s, phase in zip(arrivals.starts_s(), arrivals.phases, strict=True):
+        until_s = from_s + phase.duration_s
+        due = sorted(
+            (sample for sample in samples if from_s <= sample.scheduled_s < until_s),
+            key=lambda sample: sample.scheduled_s,
+        )
+        latencies = [sample.latency_s for sample in due if sample.is_ok]
+        share = _num_within(due, goal) / max(1, _num_judged(due)) if goal is not None else None
+        found.append(
+            PhaseResult(
+                rate=phase.rate,
+                from_s=from_s,
+                duration_s=phase.duration_s,
+                num_sent=len(due),
+                num_ok=len(latencies),
+                attained_share=share,
+                p50_ms=percentile_of(latencies, 50),
+                p99_ms=percentile_of(latencies, 99),
+                recovery_s=None if goal is None else _recovery_s(due, goal, from_s),
+            )
+        )
+    return found
+
+
+def _recovery_s(due: Sequence[Sample], goal: Slo, from_s: float) -> float | None:
+    judged = [sample for sample in due if sample.outcome != "disconnected"]
+    missed = [
+        number
+        for number, sample in enumerate(judged)
+        if not sample.is_within(goal.limit_s, is_first_text=goal.is_first_text)
+    ]
+    if not missed:
+        return 0.0
+    if missed[-1] >= len(judged) * 0.9:
+        return None
+    return judged[missed[-1]].scheduled_s - from_s

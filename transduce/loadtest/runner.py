@@ -1,0 +1,266 @@
+"""One run: requests begun on schedule, each followed to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import uvloop
+
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.connection import ConnectFailedError, ConnectionLostError, Pool, Received, head
+from transduce.loadtest.dialects import BadAnswerError, StreamError, Told
+from transduce.loadtest.pacing import LoopProbe, wait_until
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.quality import Expectation, compare
+from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.sample import (
+    BAD_ANSWER,
+    CONNECT_FAILED,
+    CONNECTION_LOST,
+    DISCONNECTED,
+    OK,
+    OPEN,
+    STATUS_PREFIX,
+    STREAM_ERROR,
+    TIMEOUT,
+    Sample,
+)
+from transduce.loadtest.workload import RequestSequence, Sending
+
+now = time.perf_counter
+PROGRESS_S = 0.5
+# Room between the preparation of a run and its first request.
+HEAD_START_S = 0.05
+# Of what is under way when a run's own time is over, beyond its time limit.
+GRACE_S = 1.0
+# A client of a closed loop that was refused waits so long, or it would do nothing but ask.
+AFTER_FAILURE_S = 0.05
+HTTP_OK = 200
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is. elapsed_s: negative in the warm-up. samples: all that have ended so far, in that order."""
+
+    elapsed_s: float
+    duration_s: float
+    num_sent: int
+    num_open: int
+    samples: list[Sample]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def run(
+    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+) -> RunResult:
+    """Carry out a plan in an event loop of its own.
+
+    expected: what the answers are compared with; its texts are by the entry of the workload.
+
+    Raises:
+        ConservationError: a bug of the tester.
+        ModuleNotFoundError: answers are to be compared, and sacrebleu is not installed.
+    """
+    return uvloop.run(run_async(plan, on_progress, expected=expected))
+
+
+async def run_async(
+    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+) -> RunResult:
+    """As `run`, in the running event loop, which should have nothing else to do."""
+    if expected is None:
+        return make_result(plan, await observe(plan, on_progress))
+    plan = dataclasses.replace(plan, keeps_texts=True)
+    observed = await observe(plan, on_progress)
+    return dataclasses.replace(make_result(plan, observed), quality=compare(observed.samples, expected))
+
+
+async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed:
+    """Carry out a plan; every sample as it came."""
+    one = _Run(plan)
+    cpu_s = time.process_time()
+    wall_at = now()
+    with _no_collections():
+        helpers = [asyncio.create_task(one.probe.run())]
+        if on_progress is not None:
+            helpers.append(asyncio.create_task(one.tell(on_progress)))
+        try:
+            await (
+                one.open_loop(plan.load) if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load)
+            )
+            await one.drain()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            one.pool.close()
+    one.observed.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
+    one.observed.loop_late_s = one.probe.late_s
+    one.observed.num_connections = one.pool.num_opened
+    return one.observed
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """A garbage collection may take longer than the tester may be late; a run makes no cycles worth one."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _Run:
+    """State of one run. Everything happens on the event loop."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.pool = Pool(plan.target, plan.max_connections)
+        self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
+        self.started_at = now() + HEAD_START_S + plan.warm_up_s
+        self.probe = LoopProbe(self.started_at)
+        self.observed = Observed(
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.bugs: list[BaseException] = []
+        self.under_way: dict[int, Sample] = {}
+        self.index = 0
+
+    async def open_loop(self, arrivals: Arrivals) -> None:
+        """Begin each request when it is due."""
+        times = arrivals.times_s(self.plan.seed)
+        warm_up = self.plan.warm_up_arrivals()
+        if warm_up is not None:
+            before = warm_up.times_s(self.plan.seed + 1)
+            times = [moment - self.plan.warm_up_s for moment in before] + times
+        prepared = (self._prepare(index) for index in range(len(times)))
+        for moment, (sending, content) in zip(times, prepared, strict=True):
+            await wait_until(self.started_at + moment)
+            task = asyncio.create_task(self._follow(sending, content, moment))
+            self.tasks.add(task)
+            task.add_done_callback(self._ended)
+            await asyncio.sleep(0)  # the task begins before the next request is prepared
+        await wait_until(self.started_at + arrivals.duration_s)
+
+    async def closed_loop(self, loop: ClosedLoop) -> None:
+        """Clients that ask again as soon as they are answered, until the time is over."""
+        until = self.started_at + loop.duration_s
+
+        async def client() -> None:
+            while now() < until and self.index != loop.num_requests:
+                sending, content = self._prepare(self.index)
+                if not await self._follow(sending, content, now() - self.started_at):
+                    await asyncio.sleep(AFTER_FAILURE_S)
+
+        self.tasks = {asyncio.create_task(client()) for _ in range(loop.num_clients)}
+        await asyncio.wait(self.tasks, timeout=until - now())
+
+    async def drain(self) -> None:
+        """Wait for what is under way; what has no answer then stays open."""
+        if self.tasks:
+            _, pending = await asyncio.wait(self.tasks, timeout=self.plan.timeout_s + GRACE_S)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        for task in list(self.tasks):
+            self._ended(task)
+        if self.bugs:
+            raise self.bugs[0]
+
+    async def tell(self, on_progress: OnProgress) -> None:
+        """Now and then, until it is cancelled."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            on_progress(
+                Progress(
+                    now() - self.started_at,
+                    self.plan.duration_s,
+                    self.observed.num_sent,
+                    len(self.under_way),
+                    self.observed.samples,
+                )
+            )
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.bugs.append(error)
+
+    def _prepare(self, index: int) -> tuple[Sending, bytes]:
+        """All that can be done before the request is due."""
+        self.index = index + 1
+        target = self.plan.target
+        sending = self.sequence(index)
+        body = target.dialect.body(sending.asked, target.source, target.target, target.api_key)
+        return sending, head(target, len(body)) + body
+
+    async def _follow(self, sending: Sending, content: bytes, scheduled_s: float) -> bool:
+        """One request from its beginning to its one outcome. Returns whether it was answered."""
+        begun_s = now() - self.started_at
+        index = self.observed.num_sent
+        self.observed.num_sent += 1
+        sample = Sample(index, sending.number, scheduled_s, sending.num_words, begun_s)
+        self.under_way[index] = sample
+        self.observed.max_open = max(self.observed.max_open, len(self.under_way))
+        try:
+            sample.outcome = await self._outcome(sample, sending, content)
+        except asyncio.CancelledError:
+            sample.outcome = OPEN
+            raise
+        finally:
+            if not sample.ended_s:
+                sample.ended_s = now() - self.started_at
+            del self.under_way[index]
+            self.observed.samples.append(sample)
+        return sample.is_ok
+
+    async def _outcome(self, sample: Sample, sending: Sending, content: bytes) -> str:
+        left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
+        given_up_s = sending.disconnect_after_s
+        gives_up = given_up_s is not None and given_up_s < left_s
+        limit_s = given_up_s if gives_up and given_up_s is not None else left_s
+        try:
+            async with asyncio.timeout(limit_s):
+                sent_at, received = await self.pool.exchange(content)
+        except TimeoutError:
+            return DISCONNECTED if gives_up else TIMEOUT
+        except ConnectFailedError:
+            return CONNECT_FAILED
+        except ConnectionLostError:
+            return CONNECTION_LOST
+        sample.sent_s = sent_at - self.started_at
+        sample.ended_s = received.ended_at - self.started_at
+        return self._read(sample, sending, received)
+
+    def _read(self, sample: Sample, sending: Sending, received: Received) -> str:
+        """The outcome of an answer that is whole; the clock has stopped."""
+        if received.status != HTTP_OK:
+            return f"{STATUS_PREFIX}{received.status}"
+        if received.first_text_at:
+            sample.first_text_s = received.first_text_at - self.started_at
+        sample.server_timing = received.server_timing
+        try:
+            told = self.plan.target.dialect.read(bytes(received.body))
+        except BadAnswerError:
+            return BAD_ANSWER
+        except StreamError:
+            return STREAM_ERROR
+        if len(told.texts) != len(sending.asked.texts):
+            return BAD_ANSWER
+        if not self.plan.keeps_texts:
+            told = Told((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
+        sample.told = told
+        return OK

@@ -1,0 +1,154 @@
+"""What can be learnt of the server beside its answers: what it says it is, its counters, its process, its core."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from transduce.loadtest.plan import Target
+
+TIMEOUT_S = 5.0
+# Prometheus samples of a Transduce server: (name in the report, sum, count), whose ratio is a mean over the run.
+MEANS = (("batch_rows_mean", "transduce_batch_size_sum", "transduce_batch_size_count"),)
+COUNTERS = (
+    "transduce_decode_steps_total",
+    "transduce_sentences_total",
+    "transduce_source_tokens_total",
+    "transduce_target_tokens_total",
+)
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How things stand at one moment. metrics: samples without labels. cpu_s: of the process, None without its id."""
+
+    metrics: dict[str, float]
+    cpu_s: float | None
+    rss_mb: float | None
+
+
+class ServerSide:
+    """Looks at a server before and after a run. pid: of its process, where it runs on this machine."""
+
+    def __init__(self, target: Target, pid: int | None = None) -> None:
+        self._target = target
+        self._pid = pid
+
+    def models(self) -> Any:
+        """What `GET /v1/models` says; None where there is no such thing."""
+        answer = self._get("/v1/models")
+        with contextlib.suppress(ValueError):
+            return answer.json().get("models") if answer is not None else None
+        return None
+
+    def standing(self) -> Standing:
+        """Now."""
+        answer = self._get("/metrics")
+        metrics: dict[str, float] = {}
+        for line in answer.text.splitlines() if answer is not None else ():
+            name, _, value = line.rpartition(" ")
+            if name and "{" not in name and not name.startswith("#"):
+                with contextlib.suppress(ValueError):
+                    metrics[name] = float(value)
+        if self._pid is None:
+            return Standing(metrics, None, None)
+        return Standing(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
+
+    def _get(self, path: str) -> httpx.Response | None:
+        key = self._target.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        verify: ssl.SSLContext | bool = (
+            True if self._target.has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        )
+        try:
+            answer = httpx.get(
+                self._target.url.rstrip("/") + path,
+                headers=headers,
+                timeout=TIMEOUT_S,
+                trust_env=False,
+                verify=verify,
+            )
+        except httpx.HTTPError:
+            return None
+        return answer if answer.status_code == httpx.codes.OK else None
+
+
+def difference(before: Standing, after: Standing, seconds: float) -> dict[str, Any] | None:
+    """What a run did to the server; None where nothing is known. seconds: how long it took."""
+    found: dict[str, Any] = {}
+    for name in COUNTERS:
+        if name in after.metrics:
+            found[name.removeprefix("transduce_")] = after.metrics[name] - before.metrics.get(name, 0.0)
+    for name, total, count in MEANS:
+        num = after.metrics.get(count, 0.0) - before.metrics.get(count, 0.0)
+        if num > 0:
+            found[name] = (after.metrics[total] - before.metrics.get(total, 0.0)) / num
+    if before.cpu_s is not None and after.cpu_s is not None:
+        found["cpu_share"] = (after.cpu_s - before.cpu_s) / seconds
+        found["rss_before_mb"] = before.rss_mb
+        found["rss_after_mb"] = after.rss_mb
+    return found or None
+
+
+def cpu_time_s(pid: int) -> float:
+    """Processor time that a process has used. Linux only; raises OSError."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+def memory_mb(pid: int) -> float:
+    """Physical memory of a process, in 10^6 bytes. Linux only; raises OSError."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:"))
+
+
+@dataclass(frozen=True)
+class Pinning:
+    """Which cores the server and the tester were kept to; empty tuples: none in particular."""
+
+    server: tuple[int, ...] = ()
+    tester: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def pinned(server_pid: int | None) -> Iterator[Pinning]:
+    """The server on the first core and this process on the second, until the end of the `with`.
+
+    Without a server on this machine, or a second core, nothing is done.
+
+    Raises:
+        OSError: the process is not there, or belongs to somebody else.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if server_pid is None or len(cores) < 2:
+        yield Pinning()
+        return
+    before = _threads_of(server_pid)
+    try:
+        for thread in before:
+            _set_cores(thread, {cores[0]})
+        os.sched_setaffinity(0, {cores[1]})
+        yield Pinning((cores[0],), (cores[1],))
+    finally:
+        os.sched_setaffinity(0, set(cores))
+        for thread, allowed in before.items():
+            _set_cores(thread, allowed)
+
+
+def _threads_of(pid: int) -> dict[int, set[int]]:
+    """Each thread and the cores it may use. Raises OSError."""
+    threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    return {thread: set(os.sched_getaffinity(thread)) for thread in threads}
+
+
+def _set_cores(thread: int, cores: set[int]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # a thread may have ended
+        os.sched_setaffinity(thread, cores)

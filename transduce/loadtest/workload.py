@@ -1,0 +1,212 @@
+"""What is sent: mixes of the sentences beside this file, or the lines of a file of the user's.
+
+A server may keep the translations of sentences that it has seen. So the sentences of the built-in mixes are made
+distinct by a number before the full stop, unless told otherwise; a file's lines are sent as they stand, unless asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.loadtest.dialects import Asked
+
+SENTENCES = Path(__file__).with_name("sentences.txt")
+NUM_PREPARED = 500
+ARRAY_LENGTH = 32
+SHORT_WORDS = 7
+# Few words in most requests, very many in some: what stands behind a long sentence waits.
+BIMODAL_LONG_SHARE = 0.2
+BIMODAL_CLAUSES = 14
+BEAMS = (1, 2, 4, 8)
+# Share of news sentences by their number of words, bounds included.
+NEWS_LENGTHS = (((3, 9), 0.15), ((10, 18), 0.35), ((19, 30), 0.38), ((31, 60), 0.12))
+SENTENCE_ENDS = ".!?…"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests to send, again and again, in an order that the seed decides.
+
+    Attributes:
+        name: for the report.
+        requests: at least one.
+        is_distinct: every text is made another one by a number of its own.
+        disconnect_share: of the requests that the tester gives up before the answer, 0 to 1.
+        disconnect_within_s: it does so at a random time up to this.
+        references: where given, a human translation of each request's texts, in the same order.
+    """
+
+    name: str
+    requests: tuple[Asked, ...]
+    is_distinct: bool = False
+    disconnect_share: float = 0.0
+    disconnect_within_s: float = 0.5
+    references: tuple[tuple[str, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: nothing to send, or a share outside 0 to 1, or references that do not fit."""
+        if not self.requests:
+            raise ValueError("a workload needs at least one request")
+        if not 0 <= self.disconnect_share <= 1 or self.disconnect_within_s <= 0:
+            raise ValueError("the share of disconnects is from 0 to 1, and their time above 0")
+        if self.references is not None and [len(texts) for texts in self.references] != [
+            len(asked.texts) for asked in self.requests
+        ]:
+            raise ValueError("every text needs one reference")
+
+    def sequence(self, seed: int) -> RequestSequence:
+        """What is sent n-th, for any n."""
+        return RequestSequence(self, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One request of a run.
+
+    Attributes:
+        number: of the entry of `Workload.requests`.
+        asked: what it asks.
+        disconnect_after_s: when the tester gives it up, from its sending; None: it does not.
+        num_words: of its texts, split at white space.
+    """
+
+    number: int
+    asked: Asked
+    disconnect_after_s: float | None
+    num_words: int
+
+
+class RequestSequence:
+    """The requests of a run by their index: a new shuffle of all requests each time they are through."""
+
+    def __init__(self, workload: Workload, seed: int) -> None:
+        self._workload = workload
+        self._seed = seed
+        self._order = functools.lru_cache(maxsize=2)(self._shuffled)
+
+    def _shuffled(self, turn: int) -> list[int]:
+        order = list(range(len(self._workload.requests)))
+        random.Random(f"order {self._seed} {turn}").shuffle(order)
+        return order
+
+    def __call__(self, index: int) -> Sending:
+        """The index-th. index: from 0."""
+        workload = self._workload
+        turn, place = divmod(index, len(workload.requests))
+        number = self._order(turn)[place]
+        asked = workload.requests[number]
+        if workload.is_distinct:
+            asked = _numbered(asked, self._seed, index)
+        num_words = sum(len(text.split()) for text in asked.texts)
+        return Sending(number, asked, self._disconnect_after_s(index), num_words)
+
+    def _disconnect_after_s(self, index: int) -> float | None:
+        workload = self._workload
+        if not workload.disconnect_share:
+            return None
+        draw = random.Random(f"disconnect {self._seed} {index}")
+        if draw.random() >= workload.disconnect_share:
+            return None
+        return draw.uniform(0, workload.disconnect_within_s)
+
+
+def _numbered(asked: Asked, seed: int, index: int) -> Asked:
+    """Each text with a number of its own before its last punctuation."""
+    first = (seed * 100_003 + index) * len(asked.texts)
+    texts = tuple(_with_number(text, first + place) for place, text in enumerate(asked.texts))
+    return Asked(texts, asked.is_array, asked.options)
+
+
+def _with_number(text: str, number: int) -> str:
+    bare = text.rstrip(SENTENCE_ENDS)
+    return f"{bare} {number}{text[len(bare) :]}"
+
+
+def own_sentences() -> list[str]:
+    """Those beside this file, short to long."""
+    return read_lines(SENTENCES)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file that are not blank. Raises OSError, ValueError."""
+    lines = [line.strip() for line in path.read_text("utf-8").split("\n")]
+    found = [line for line in lines if line]
+    if not found:
+        raise ValueError(f"{path} holds no text")
+    return found
+
+
+def from_texts(
+    texts: Sequence[str], *, name: str = "texts", references: Sequence[str] | None = None
+) -> Workload:
+    """One request for each text."""
+    told = tuple((reference,) for reference in references) if references is not None else None
+    return Workload(name, tuple(Asked((text,)) for text in texts), references=told)
+
+
+def _singles(texts: Sequence[str]) -> tuple[Asked, ...]:
+    return tuple(Asked((text,)) for text in texts)
+
+
+def _short(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+    return _singles([text for text in sentences if len(text.split()) <= SHORT_WORDS])
+
+
+def _news(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+    return _singles([_news_sentence(draw, sentences) for _ in range(NUM_PREPARED)])
+
+
+def _news_sentence(draw: random.Random, sentences: Sequence[str]) -> str:
+    ((low, high),) = draw.choices(
+        [bounds for bounds, _ in NEWS_LENGTHS], [share for _, share in NEWS_LENGTHS]
+    )
+    return draw.choice([text for text in sentences if low <= len(text.split()) <= high])
+
+
+def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+    short = [text for text in sentences if len(text.split()) <= SHORT_WORDS and text.endswith(".")]
+    texts = []
+    for _ in range(NUM_PREPARED):
+        is_long = draw.random() < BIMODAL_LONG_SHARE
+        texts.append(_one_long_sentence(draw, short) if is_long else draw.choice(short))
+    return _singles(texts)
+
+
+def _one_long_sentence(draw: random.Random, short: Sequence[str]) -> str:
+    """Clauses that no sentence splitter takes apart."""
+    clauses = [text.rstrip(SENTENCE_ENDS) for text in draw.sample(short, BIMODAL_CLAUSES)]
+    return ", and ".join(clause[0].lower() + clause[1:] for clause in clauses).capitalize() + "."
+
+
+def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+    return tuple(
+        Asked(tuple(_news_sentence(draw, sentences) for _ in range(ARRAY_LENGTH)), is_array=True)
+        for _ in range(NUM_PREPARED // 10)
+    )
+
+
+def _beams(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+    return tuple(
+        Asked((_news_sentence(draw, sentences),), options={"beam_size": draw.choice(BEAMS)})
+        for _ in range(NUM_PREPARED)
+    )
+
+
+Maker = Callable[[random.Random, Sequence[str]], tuple[Asked, ...]]
+MIXES: dict[str, tuple[str, Maker]] = {
+    "short": (f"sentences of at most {SHORT_WORDS} words", _short),
+    "news": ("one sentence a request, lengths as in newspapers", _news),
+    "bimodal": (f"{1 - BIMODAL_LONG_SHARE:.0%} short sentences, the others very long ones", _bimodal),
+    "arrays": (f"arrays of {ARRAY_LENGTH} sentences", _arrays),
+    "beams": (f"as news, with beams of {', '.join(map(str, BEAMS))} (native dialect)", _beams),
+}
+
+
+def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
+    """One of MIXES. Raises KeyError."""
+    _, make = MIXES[name]
+    return Workload(name, make(random.Random(f"mix {seed}"), own_sentences()), is_distinct=is_distinct)
