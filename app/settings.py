@@ -105,6 +105,18 @@ class Settings(BaseSettings):
     max_pending_tokens: int = Field(
         65_536, ge=1, description="source subwords accepted and not yet answered; beyond it 429"
     )
+    sentence_cache_bytes: int = Field(
+        67_108_864, ge=0, description="bytes of translated sentences kept in memory; 0: none"
+    )
+    coalesce: bool = Field(
+        True, description="whether equal sentences of requests at the same time are decoded once"
+    )
+    stream_keep_alive_s: float = Field(
+        15.0, gt=0, description="seconds without an event after which a stream sends a comment"
+    )
+    stream_stall_s: float = Field(
+        30.0, gt=0, description="seconds in which a stream's reader may take nothing before it is cut off"
+    )
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
     api_keys: Annotated[frozenset[str], NoDecode] = Field(

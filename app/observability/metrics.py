@@ -6,6 +6,7 @@ value that a caller can choose: routes are templates, methods and reasons are fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -21,6 +22,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -65,6 +68,51 @@ class QueueFacts(Protocol):
     def num_pending_sentences(self) -> int: ...  # noqa: D102
     @property
     def num_pending_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def drain_time_s(self) -> float | None: ...  # noqa: D102
+
+
+class DecoderFacts(Protocol):
+    """What is told of sentences that were known or shared; `app.translator.decoder.DecoderFacts`."""
+
+    @property
+    def num_entries(self) -> int: ...  # noqa: D102
+    @property
+    def num_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def num_hits(self) -> int: ...  # noqa: D102
+    @property
+    def num_misses(self) -> int: ...  # noqa: D102
+    @property
+    def num_evicted(self) -> int: ...  # noqa: D102
+    @property
+    def num_coalesced(self) -> int: ...  # noqa: D102
+
+
+class DecoderCollector(Collector):
+    """The decoder's own counts, read whenever the metrics are."""
+
+    def __init__(self, facts: Callable[[], DecoderFacts]) -> None:
+        self._facts = facts
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample each."""
+        facts = self._facts()
+        name = "transduce_sentence_cache"
+        lookups = CounterMetricFamily(
+            f"{name}_lookups", "Sentences looked up in the cache", labels=["result"]
+        )
+        lookups.add_metric(["hit"], facts.num_hits)
+        lookups.add_metric(["miss"], facts.num_misses)
+        yield lookups
+        yield CounterMetricFamily(f"{name}_evictions", "Sentences that made room", value=facts.num_evicted)
+        yield GaugeMetricFamily(f"{name}_bytes", "Memory of the sentences kept", value=facts.num_bytes)
+        yield GaugeMetricFamily(f"{name}_entries", "Sentences kept", value=facts.num_entries)
+        yield CounterMetricFamily(
+            "transduce_coalesced_sentences",
+            "Sentences that waited for an equal one's decoding",
+            value=facts.num_coalesced,
+        )
 
 
 class Metrics:
@@ -78,6 +126,7 @@ class Metrics:
         GCCollector(registry=self.registry)
         self._define_http()
         self._define_translation()
+        self._define_streams()
         self._define_engine()
 
     def _define_http(self) -> None:
@@ -126,6 +175,22 @@ class Metrics:
         )
         self.target_tokens = Counter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
+        )
+
+    def _define_streams(self) -> None:
+        self.stream_events = Counter(
+            "transduce_stream_events", "Events sent on streams", ("event",), registry=self.registry
+        )
+        self.stream_first_seconds = Histogram(
+            "transduce_stream_first_event_seconds",
+            "From a stream's request to its first events",
+            buckets=REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.stalled_streams = Counter(
+            "transduce_stalled_streams",
+            "Streams cut off because their reader took nothing",
+            registry=self.registry,
         )
 
     def _define_engine(self) -> None:
@@ -201,6 +266,16 @@ class Metrics:
         depth.set_function(lambda: health().num_pending_sentences)
         tokens = Gauge("transduce_queue_tokens", "Source subwords of those", registry=self.registry)
         tokens.set_function(lambda: health().num_pending_tokens)
+        wait = Gauge(
+            "transduce_queue_drain_seconds",
+            "Time until those would be done at the measured speed; NaN while that is not known",
+            registry=self.registry,
+        )
+        wait.set_function(lambda: _known(health().drain_time_s))
+
+    def follow_decoder(self, facts: Callable[[], DecoderFacts]) -> None:
+        """Read the cache's and the shared sentences' counts whenever the metrics are read. Call once."""
+        self.registry.register(DecoderCollector(facts))
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the caller left before the answer."""
@@ -211,3 +286,7 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def _known(seconds: float | None) -> float:
+    return math.nan if seconds is None else seconds
