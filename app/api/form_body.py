@@ -25,7 +25,7 @@ async def read_fields(request: Request, *, max_bytes: int) -> Fields:
     soon as a byte too many has come, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])
-    body = await _read(request, max_bytes)
+    body = await read_body(request, max_bytes=max_bytes)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMedia("compressed bodies are not read here")
@@ -73,7 +73,8 @@ def parse_form(body: bytes) -> Fields:
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def read_body(request: Request, *, max_bytes: int) -> bytes:
+    """The bytes. Raises PayloadTooLarge as soon as one too many has come, RequestCancelled."""
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -26,7 +26,7 @@ from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.http")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-PROBES = frozenset({"/livez", "/readyz", "/metrics"})
+PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
 class RequestScope:

@@ -37,7 +37,8 @@ class NoSuchPair(Exception):
 class Wanted:
     """Languages served; source None: detected, text by text. num_alternatives: other translations of each text.
 
-    beam_size: None: the model's own. The rest as in `TranslationRequest`.
+    beam_size: None: the model's own. timeout_s: only ever shortens the server's own. The rest as in
+    `TranslationRequest`.
     """
 
     source: str | None
@@ -48,6 +49,7 @@ class Wanted:
     splitting: Splitting = Splitting.SENTENCES
     xml: XmlRules = field(default_factory=XmlRules)
     glossary: Glossary | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class PlainTranslator:
             target=wanted.target,
             request_id=request_id,
             caller=caller,
-            deadline=received_at + self._timeout_s,
+            deadline=received_at + min(self._timeout_s, wanted.timeout_s or self._timeout_s),
             text_format=wanted.text_format,
             splitting=wanted.splitting,
             xml=wanted.xml,
