@@ -34,6 +34,7 @@ from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
 from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
+from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.errors import BundleError, ServiceError, SettingsError
@@ -80,6 +81,8 @@ class Application:
         app.router.redirect_slashes = False
         limits = _request_limits(settings)
         add_native_routes(app.router, self.service, limits)
+        stream_limits = StreamLimits(settings.stream_keep_alive_s, settings.stream_stall_s)
+        add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         add_dialects(app.router, plain, keys, UsageCounter(settings.quota_characters))
         add_probes(app.router, self.service)

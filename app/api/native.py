@@ -28,10 +28,10 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as translator:
-            asked = _parser(translator, limits).translate(body, Requester(*requester_of(request)))
+            asked = parser_of(translator, limits).translate(body, Requester(*requester_of(request)))
             result = await while_connected(request, translator.translate(asked))
-            model = _model(translator)
-            answer = await _made(translator, asked, lambda: translate_answer(result, asked, model))
+            model = model_of(translator)
+            answer = await made(translator, asked, lambda: translate_answer(result, asked, model))
             return _answered(request, service, result, answer)
 
     @router.post("/v1/score", openapi_extra=SCORE, summary="Score translations that there are")
@@ -39,10 +39,10 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as translator:
-            asked = _parser(translator, limits).score(body, Requester(*requester_of(request)))
+            asked = parser_of(translator, limits).score(body, Requester(*requester_of(request)))
             result = await while_connected(request, translator.score(asked))
-            model = _model(translator)
-            answer = await _made(translator, asked, lambda: score_answer(result, asked, model))
+            model = model_of(translator)
+            answer = await made(translator, asked, lambda: score_answer(result, asked, model))
             return _answered(request, service, result, answer)
 
     @router.get("/v1/models", openapi_extra=MODELS, summary="The models that are served")
@@ -51,7 +51,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
         manifest = translator.manifest
         pairs = [{"source": pair.source, "target": pair.target} for pair in manifest.language_pairs]
         described = {
-            **_model(translator),
+            **model_of(translator),
             "precision": service.precision,
             "language_pairs": pairs,
             "max_source_length": manifest.max_source_length,
@@ -74,18 +74,20 @@ def server_timing(timings: Timings) -> str:
     return ", ".join(f"{phase};dur={value:.2f}" for phase, value in vars(timings).items())
 
 
-def _model(translator: Translator) -> dict[str, str]:
+def model_of(translator: Translator) -> dict[str, str]:
+    """What an answer says of its model."""
     return {"name": translator.manifest.name, "version": translator.manifest.version}
 
 
-async def _made(
+async def made(
     translator: Translator, request: TranslationRequest | ScoreRequest, answer: Callable[[], object]
 ) -> object:
     """The answer. Tokens of many sentences take a tenth of a second to write down: not on the event loop."""
     return await translator.off_loop(answer) if request.tells_tokens else answer()
 
 
-def _parser(translator: Translator, limits: RequestLimits) -> NativeParser:
+def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
+    """Of bodies for the model that is served."""
     bounds = option_bounds(translator.engine.limits)
     return NativeParser(limits, bounds=bounds, defaults=translator.default_options)
 

@@ -105,6 +105,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The header is whole; its trailers still count."""
         self._is_header_open = False
         super().on_headers_complete()
+        # For answers that end because nobody takes them: an orderly close would wait for the reader.
+        self.scope.setdefault("extensions", {})["transduce.abort"] = self.transport.abort
 
     def on_message_complete(self) -> None:
         """The request has arrived whole."""

@@ -1,0 +1,191 @@
+"""POST /v1/translate/stream: the translation while it is made, as server-sent events.
+
+The answer's status is held back until there is a translation to show, so that what goes wrong before has an ordinary
+error's status; where nothing can be shown for long, it begins all the same, so that no proxy gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.error_table import error_response
+from app.api.json_body import read_json
+from app.api.middleware import requester_of
+from app.api.native import count, made, model_of, parser_of
+from app.api.native_answer import translate_answer
+from app.api.native_schema import Requester, RequestLimits
+from app.api.openapi import TRANSLATE
+from app.api.service import Service
+from app.api.stream_events import KEEP_ALIVE, Feed
+from app.errors import RequestCancelled, ServiceError
+from app.translator import TranslationRequest, Translator
+
+EVENT_STREAM = "text/event-stream"
+HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
+# In the scope's extensions: cuts the connection, whatever waits to be sent.
+ABORT = "transduce.abort"
+
+
+@dataclass(frozen=True)
+class StreamLimits:
+    """keep_alive_s: without an event, until a comment is sent. stall_s: in which a reader may take nothing."""
+
+    keep_alive_s: float
+    stall_s: float
+
+
+def add_stream_route(
+    router: APIRouter, service: Service, limits: RequestLimits, stream_limits: StreamLimits
+) -> None:
+    """Add the route, which answers through `service`, within the limits."""
+
+    @router.post("/v1/translate/stream", openapi_extra=_DESCRIPTION, summary="Translate, and watch it done")
+    async def stream(request: Request) -> Response:
+        service.check_open()
+        body = await read_json(request, max_bytes=limits.max_body_bytes)
+        translator = service.check_open()
+        asked = parser_of(translator, limits).translate(body, Requester(*requester_of(request)))
+        return EventStream(service, asked, stream_limits)
+
+
+class EventStream(Response):
+    """The answer to one request: it translates while it is sent."""
+
+    def __init__(self, service: Service, asked: TranslationRequest, limits: StreamLimits) -> None:
+        super().__init__()
+        self._service = service
+        self._asked = asked
+        self._limits = limits
+        self._feed = Feed()
+        self._is_started = False
+        self._began = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises what the translation raises; told as an event first, where the stream has begun."""
+        with self._service.work() as translator:
+            work = asyncio.ensure_future(self._body(translator, scope))
+            watcher = asyncio.ensure_future(_disconnected(receive))
+            for task in (work, watcher):
+                task.add_done_callback(lambda _: self._feed.news.set())
+            line = _Line(scope, send, self._limits.stall_s)
+            try:
+                await self._follow(line, translator, work, watcher)
+            finally:
+                work.cancel()
+                watcher.cancel()
+                await asyncio.gather(work, watcher, return_exceptions=True)
+                self._service.metrics.stalled_streams.inc(line.has_stalled)
+                for name, number in self._feed.num_sent.items():
+                    self._service.metrics.stream_events.labels(name).inc(number)
+
+    async def _body(self, translator: Translator, scope: Scope) -> bytes:
+        """Translate. The body is that of a request without a stream."""
+        asked = self._asked
+        result = await translator.translate(asked, self._feed)
+        model = model_of(translator)
+        answer = await made(translator, asked, lambda: translate_answer(result, asked, model))
+        scope["state"]["num_sentences"] = result.num_sentences
+        count(self._service, result)
+        return orjson.dumps(answer)
+
+    async def _follow(
+        self,
+        line: _Line,
+        translator: Translator,
+        work: asyncio.Task[bytes],
+        watcher: asyncio.Task[None],
+    ) -> None:
+        """Send what happens until the last event."""
+        feed = self._feed
+        while not work.done():
+            is_quiet = not await _set_within(feed.news, self._limits.keep_alive_s)
+            feed.news.clear()
+            if watcher.done():
+                raise RequestCancelled("the caller left before the answer")
+            if work.done():
+                break
+            if feed.has_unsent or (is_quiet and feed.is_planned):
+                await self._begin(line, translator)
+                await line.send(feed.take() if feed.has_unsent else KEEP_ALIVE)
+        await self._end(line, translator, work)
+
+    async def _begin(self, line: _Line, translator: Translator) -> None:
+        if not self._is_started:
+            self._is_started = True
+            self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
+            await line.start()
+            await line.send(self._feed.start(model_of(translator)))
+
+    async def _end(self, line: _Line, translator: Translator, work: asyncio.Task[bytes]) -> None:
+        """The last event; raises what the translation raised."""
+        try:
+            body = work.result()
+        except ServiceError as error:
+            if self._is_started:
+                told = bytes(error_response(error, self._asked.request_id).body)
+                await line.send(self._feed.take() + self._feed.error(told), is_last=True)
+            raise
+        await self._begin(line, translator)
+        await line.send(self._feed.take() + self._feed.done(body), is_last=True)
+
+
+class _Line:
+    """The way to the reader. has_stalled: it took nothing for too long, and was cut off."""
+
+    has_stalled = False
+
+    def __init__(self, scope: Scope, send: Send, stall_s: float) -> None:
+        self._send = send
+        self._stall_s = stall_s
+        self._abort = scope.get("extensions", {}).get(ABORT, lambda: None)
+
+    async def start(self) -> None:
+        """Status and headers."""
+        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+
+    async def send(self, body: bytes, *, is_last: bool = False) -> None:
+        """Returns once there is room for more. Raises RequestCancelled where that takes too long."""
+        message = {"type": "http.response.body", "body": body, "more_body": not is_last}
+        try:
+            await asyncio.wait_for(self._send(message), self._stall_s)
+        except TimeoutError as error:
+            self.has_stalled = True
+            self._abort()
+            raise RequestCancelled("the caller takes nothing of its answer") from error
+
+
+async def _set_within(news: asyncio.Event, seconds: float) -> bool:
+    """Whether an event is set in so much time."""
+    if news.is_set():
+        return True
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(news.wait(), seconds)
+    return news.is_set()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+_DESCRIPTION: dict[str, Any] = {
+    **TRANSLATE,
+    "responses": {
+        **TRANSLATE["responses"],
+        "200": {
+            "description": "events `start`, `delta`, `replace`, `segment`, and at the end `done` or `error`; the data "
+            "of `done` is the answer of /v1/translate",
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+        },
+    },
+}

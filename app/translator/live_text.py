@@ -1,0 +1,62 @@
+"""A segment's translation while it grows, told to an observer so that what was told always adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from app.decoding.options import FinishReason
+from app.text.tokenizer import Tokenizer
+from app.translator.observer import Observer
+
+# What SentencePiece makes of a character whose bytes are not all there yet.
+UNFINISHED_CHARACTER = "\ufffd"
+
+
+class LiveSegment:
+    """One segment of a greedy search. What was told by delta and replaced is, at its end, its translation."""
+
+    def __init__(
+        self, observer: Observer, place: tuple[int, int], tokenizer: Tokenizer, show: Callable[[str], str]
+    ) -> None:
+        """place: index of the text, and of the segment in it. tokenizer: of the target.
+
+        show: how the model's words look in the text: their casing, what stand-ins stand for.
+        """
+        self._observer = observer
+        self._place = place
+        self._tokenizer = tokenizer
+        self._show = show
+        self._ids: list[int] = []
+        self._told = ""
+
+    def take(self, position: int, ids: tuple[int, ...], carried: Sequence[str]) -> None:
+        """Subwords from the engine, as `TokenNews` says. carried: the source's runs."""
+        self._ids[position:] = ids
+        self._tell(self._show(text_so_far(self._tokenizer, self._ids, carried)))
+
+    def begin_again(self) -> None:
+        """It is decoded once more: what was told is void."""
+        self._ids.clear()
+        self._tell("")
+
+    def finish(self, text: str, finish_reason: FinishReason) -> None:
+        """Its translation is there."""
+        self._tell(text)
+        self._observer.finished(*self._place, text, finish_reason)
+
+    def _tell(self, text: str) -> None:
+        told, self._told = self._told, text
+        if not text.startswith(told):
+            self._observer.replaced(*self._place, text)
+        elif len(text) > len(told):
+            self._observer.delta(*self._place, text[len(told) :])
+
+
+def text_so_far(tokenizer: Tokenizer, ids: Sequence[int], carried: Sequence[str]) -> str:
+    """What an unfinished target says: whole characters only, and no run that it has not come to."""
+    decoded = tokenizer.decode(ids, carried)
+    text = decoded.text
+    if decoded.num_mended:
+        # The tokenizer has put them at the end, each behind a space; a run has no space in it.
+        text = " ".join(text.split(" ")[: -decoded.num_mended])
+    return text.rstrip(UNFINISHED_CHARACTER)

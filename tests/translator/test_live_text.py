@@ -1,0 +1,131 @@
+"""What is told of a growing translation adds up to it, whatever the subwords are."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from app.decoding.options import FinishReason
+from app.text.tokenizer import Tokenizer
+from app.translator.live_text import UNFINISHED_CHARACTER, LiveSegment, text_so_far
+from tests.api.server_process import ROOT
+
+SENTENCES = (
+    ("Das Wasser ist kalt.", ()),
+    ("Grüße aus Österreich: 3,5 % mehr als im Jahr 1998 (heute)!", ()),
+    ("Sie sah 🎉 und ging dann nach 東京 weiter.", ("🎉", "東京")),
+    ("Żółw, œuvre und ďábel", ()),
+    ("  zwei   Räume  ", ()),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer(ROOT / "bundles" / "en-de" / "target.spm")
+
+
+class Screen:
+    """Shows what it is told, as a reader of a stream would."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.num_replaced = 0
+        self.final: str | None = None
+
+    def planned(self, texts: object) -> None: ...
+
+    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+        assert (text_index, segment_index) == (2, 5)
+        assert text
+        self.text += text
+
+    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+        self.text = text
+        self.num_replaced += 1
+
+    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+        assert self.final is None
+        self.final = text
+
+
+def live(tokenizer: Tokenizer, show: object = str) -> tuple[Screen, LiveSegment]:
+    screen = Screen()
+    return screen, LiveSegment(screen, (2, 5), tokenizer, show)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("text", "carried"), SENTENCES)
+@pytest.mark.parametrize("seed", range(5))
+def test_deltas_add_up_to_the_text(
+    tokenizer: Tokenizer, text: str, carried: tuple[str, ...], seed: int
+) -> None:
+    rng = random.Random(seed)
+    ids = tokenizer.encode_target(text, carried)[:-1]
+    whole = tokenizer.decode(ids, carried)
+    assert whole.num_mended == 0
+    screen, segment = live(tokenizer)
+    position = 0
+    while position < len(ids):
+        count = rng.randint(1, 3)
+        segment.take(position, ids[position : position + count], carried)
+        position += count
+        assert whole.text.startswith(screen.text)
+        assert UNFINISHED_CHARACTER not in screen.text
+    assert screen.text.rstrip() == whole.text.rstrip()
+    segment.finish(whole.text, FinishReason.STOP)
+    assert screen.text == screen.final == whole.text
+    assert screen.num_replaced == 0
+
+
+def test_a_character_in_bytes_is_told_whole(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode_target("ab 🎉 c", ())[:-1]
+    seen = {text_so_far(tokenizer, ids[:length], ()) for length in range(len(ids) + 1)}
+    assert "ab " in seen
+    assert "ab 🎉" in seen
+    assert not any(UNFINISHED_CHARACTER in text for text in seen)
+
+
+def test_a_run_is_told_where_the_model_says_it_and_not_before(tokenizer: Tokenizer) -> None:
+    carried = ("東京", "🎉")
+    ids = tokenizer.encode_target("Er mag 東京 sehr", carried[:1])[:-1]
+    screen, segment = live(tokenizer)
+    for position, identity in enumerate(ids):
+        segment.take(position, (identity,), carried)
+        assert "🎉" not in screen.text
+    assert screen.text == "Er mag 東京 sehr"
+    final = tokenizer.decode(ids, carried).text
+    segment.finish(final, FinishReason.STOP)
+    assert screen.text == final == "Er mag 東京 sehr 🎉"
+
+
+def test_what_is_decoded_again_voids_what_was_told(tokenizer: Tokenizer) -> None:
+    first, second = (tokenizer.encode_target(text)[:-1] for text in ("Das Haus", "Die Stadt"))
+    screen, segment = live(tokenizer)
+    segment.take(0, first, ())
+    assert screen.text == "Das Haus"
+    segment.take(0, (), ())
+    assert screen.text == ""
+    segment.take(0, second, ())
+    assert screen.text == "Die Stadt"
+    segment.begin_again()
+    assert screen.text == ""
+    segment.begin_again()  # nothing stands there: nothing is told
+    assert screen.num_replaced == 2
+    segment.take(0, first, ())
+    segment.finish("DAS Haus", FinishReason.LENGTH)
+    assert screen.text == screen.final == "DAS Haus"
+    assert screen.num_replaced == 3
+
+
+def test_it_is_told_as_it_will_look(tokenizer: Tokenizer) -> None:
+    screen, segment = live(tokenizer, str.upper)
+    segment.take(0, tokenizer.encode_target("Straße frei")[:-1], ())
+    assert screen.text == "STRASSE FREI"
+    segment.finish("STRASSE FREI", FinishReason.STOP)
+    assert screen.num_replaced == 0
+
+
+def test_without_tokens_the_whole_text_is_told_at_the_end(tokenizer: Tokenizer) -> None:
+    screen, segment = live(tokenizer)
+    segment.finish("Aus dem Vorrat", FinishReason.STOP)
+    assert screen.text == screen.final == "Aus dem Vorrat"
