@@ -147,9 +147,10 @@ def _tags(fields: Mapping[str, object], name: str) -> frozenset[str]:
     """Names of elements: an array, or parted by commas."""
     value = fields.get(name, [])
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, str) for item in items):
+    lists = [item for item in items if isinstance(item, str)]
+    if len(lists) < len(items):
         raise InvalidRequest(f"{name} must be an array of strings", field=name)
-    names = {part.strip() for item in items for part in item.split(",")} - {""}
+    names = {part.strip() for each in lists for part in each.split(",")} - {""}
     if len(names) > MAX_TAGS or any(len(each) > MAX_TAG_CHARACTERS for each in names):
         raise InvalidRequest(
             f"{name} takes at most {MAX_TAGS} names of at most {MAX_TAG_CHARACTERS} characters", field=name

@@ -92,8 +92,9 @@ def test_the_shape_is_kept(http: httpx.Client, shape: list[int], data: list[Any]
 
 
 def test_parameters(http: httpx.Client) -> None:
+    texts = ["Anna sees the river today.", GERMAN]
     body = {
-        "inputs": [tensor(["Anna sees the river today.", GERMAN])],
+        "inputs": [tensor(texts)],
         "parameters": {
             "source": "auto",
             "target": "de",
@@ -103,7 +104,7 @@ def test_parameters(http: httpx.Client) -> None:
         },
     }
     translation, source = inferred(http, body)["outputs"]
-    assert translation["data"] == body["inputs"][0]["data"]
+    assert translation["data"] == texts
     assert source["data"] == ["en", "de"]
 
 

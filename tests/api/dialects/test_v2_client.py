@@ -10,13 +10,13 @@ from pathlib import Path
 import deepl
 import httpx
 import pytest
+from deepl.api_data import ModelType
 
 from tests.api.dialects.conftest import KEY
 from tests.api.server_process import ServerProcess
 
 SENTENCE = "The house is small."
 ANNA = "Anna sees the river."
-_GERMAN = {"source_lang": "EN", "target_lang": "DE"}
 Client = deepl.DeepLClient
 
 
@@ -37,6 +37,10 @@ def retries(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 def connected(url: str, key: str = "any") -> Client:
     return Client(key, server_url=url, send_platform_info=False)
+
+
+def german(client: Client, text: str = ANNA) -> str:
+    return str(client.translate_text(text, source_lang="EN", target_lang="DE"))
 
 
 def test_a_text_and_several(client: Client) -> None:
@@ -61,8 +65,8 @@ def test_its_own_languages_are_taken(client: Client) -> None:
     assert str(found) == str(again)
 
 
-@pytest.mark.parametrize("model_type", list(deepl.ModelType))
-def test_model_types(client: Client, model_type: deepl.ModelType) -> None:
+@pytest.mark.parametrize("model_type", list(ModelType))
+def test_model_types(client: Client, model_type: ModelType) -> None:
     found = client.translate_text(SENTENCE, target_lang="DE", model_type=model_type)
     assert isinstance(found, deepl.TextResult)
     assert found.model_type_used is not None
@@ -174,16 +178,16 @@ def test_a_full_queue_is_told_at_once_and_repeating_helps(
 ) -> None:
     with ServerProcess([*echo_command, "step_s=0.15"], FULL) as server:
         client = connected(server.ready().url)
-        first = threading.Thread(target=connected(server.url).translate_text, args=(ANNA,), kwargs=_GERMAN)
+        first = threading.Thread(target=german, args=(connected(server.url),))
         first.start()
         server.wait_until("transduce_inflight_requests", 1)
         started = time.monotonic()
         with pytest.raises(deepl.TooManyRequestsException):
-            client.translate_text("No, 8 cats.", **_GERMAN)
+            german(client, "No, 8 cats.")
         assert first.is_alive()
         assert time.monotonic() - started < 1
         retries(monkeypatch, 5)
-        assert str(client.translate_text("No, 8 cats.", **_GERMAN)) == "No, 8 cats."
+        assert german(client, "No, 8 cats.") == "No, 8 cats."
         first.join()
 
 
@@ -193,10 +197,10 @@ def test_a_server_that_is_loading_is_waited_for(
     with ServerProcess([*echo_command, "load_s=2"]) as server:
         client = connected(server.listening().url)
         with pytest.raises(deepl.DeepLException, match=r"Service unavailable.*loading") as caught:
-            client.translate_text(ANNA, **_GERMAN)
+            german(client)
         assert caught.value.should_retry
         retries(monkeypatch, 5)
-        assert str(client.translate_text(ANNA, **_GERMAN)) == ANNA
+        assert german(client) == ANNA
 
 
 def test_what_it_gives_up_is_given_up_here(echo_command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +208,7 @@ def test_what_it_gives_up_is_given_up_here(echo_command: list[str], monkeypatch:
     with ServerProcess([*echo_command, "step_s=0.3"]) as server:
         client = connected(server.ready().url)
         with pytest.raises(deepl.ConnectionException, match="timed out"):
-            client.translate_text(ANNA, **_GERMAN)
+            german(client)
         server.wait_until("transduce_inflight_requests", 0, timeout_s=1.5)
         assert server.metric('transduce_rejected_total{reason="cancelled"}') == 1
 
@@ -213,4 +217,4 @@ def test_what_takes_too_long(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "step_s=0.1"], {"compat_timeout_s": 0.2}) as server:
         client = connected(server.ready().url)
         with pytest.raises(deepl.DeepLException, match="504"):
-            client.translate_text(ANNA, **_GERMAN)
+            german(client)
