@@ -46,6 +46,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "translate": Subcommand(
         "translate a text file or stdin on a running server", "transduce.translate", "translate"
     ),
+    "loadtest": Subcommand(
+        "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
+    ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
     "train": Subcommand("train a model on parallel text", "model.cli", "train", "train"),
     "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),

@@ -14,6 +14,9 @@ PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, 
 # Bars of a chart: so many to a factor of ten, from 0.1 ms on.
 BARS_PER_DECADE = 10
 FIRST_BAR_MS = 0.1
+# A curve of percentiles: the share beyond each of its points, over the next.
+CURVE_STEP = 1.15
+MIN_BEYOND = 1e-5
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,18 @@ def percentile_of(seconds: list[float], percentile: float) -> float | None:
     ordered = sorted(seconds)
     rank = min(len(ordered) - 1, int(len(ordered) * percentile / 100))
     return ordered[rank] * 1e3
+
+
+def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
+    """Pairs of percentile and ms of several encoded histograms together, denser towards 100; for a chart."""
+    whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    for text in encoded:
+        whole.decode_and_add(text.encode("ascii"))
+    num = whole.get_total_count()
+    points = []
+    beyond = 1.0
+    while beyond * num >= 1 and beyond > MIN_BEYOND:
+        percentile = 100 * (1 - beyond)
+        points.append((percentile, whole.get_value_at_percentile(percentile) / 1e3))
+        beyond /= CURVE_STEP
+    return points

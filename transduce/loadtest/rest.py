@@ -19,18 +19,23 @@ class NoAnswersError(ValueError):
 
 
 def answers_at_rest(plan: Plan, num_requests: int) -> Expectation:
-    """Ask the first requests of the plan's workload one after another, by one client.
+    """Ask the first requests that the plan's own time begins with, one after another, by one client.
 
     Raises:
         NoAnswersError: the workload makes every text distinct, or a request failed.
     """
     if plan.workload.is_distinct:
         raise NoAnswersError("texts that are all distinct cannot be compared with answers at rest")
-    first = plan.workload.requests[:num_requests]
+    numbers = first_numbers(plan, num_requests)
     alone = dataclasses.replace(
         plan,
-        workload=dataclasses.replace(plan.workload, requests=first, disconnect_share=0.0, references=None),
-        load=ClosedLoop(1, LIMIT_S, num_requests=len(first)),
+        workload=dataclasses.replace(
+            plan.workload,
+            requests=tuple(plan.workload.requests[number] for number in numbers),
+            disconnect_share=0.0,
+            references=None,
+        ),
+        load=ClosedLoop(1, LIMIT_S, num_requests=len(numbers)),
         warm_up_s=0.0,
         keeps_texts=True,
     )
@@ -38,5 +43,14 @@ def answers_at_rest(plan: Plan, num_requests: int) -> Expectation:
     for sample in uvloop.run(observe(alone)).samples:
         if sample.told is None:
             raise NoAnswersError(f"at rest a request ended as {sample.outcome}")
-        found[sample.number] = sample.told.texts
+        found[numbers[sample.number]] = sample.told.texts
     return Expectation("answers at rest", found)
+
+
+def first_numbers(plan: Plan, num_requests: int) -> list[int]:
+    """Which entries of the workload are sent first once the warm-up is over, each once."""
+    warm_up = plan.warm_up_arrivals()
+    begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0
+    sequence = plan.workload.sequence(plan.seed)
+    sent = [sequence(begin + place).number for place in range(num_requests)]
+    return list(dict.fromkeys(sent))

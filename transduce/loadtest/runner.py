@@ -53,6 +53,7 @@ class Progress:
     elapsed_s: float
     duration_s: float
     num_sent: int
+    num_failed: int
     num_open: int
     samples: list[Sample]
 
@@ -138,6 +139,7 @@ class _Run:
         self.bugs: list[BaseException] = []
         self.under_way: dict[int, Sample] = {}
         self.index = 0
+        self.num_failed = 0
 
     async def open_loop(self, arrivals: Arrivals) -> None:
         """Begin each request when it is due."""
@@ -189,6 +191,7 @@ class _Run:
                     now() - self.started_at,
                     self.plan.duration_s,
                     self.observed.num_sent,
+                    self.num_failed,
                     len(self.under_way),
                     self.observed.samples,
                 )
@@ -225,6 +228,7 @@ class _Run:
                 sample.ended_s = now() - self.started_at
             del self.under_way[index]
             self.observed.samples.append(sample)
+            self.num_failed += not sample.is_ok
         return sample.is_ok
 
     async def _outcome(self, sample: Sample, sending: Sending, content: bytes) -> str:

@@ -1,0 +1,166 @@
+"""`transduce loadtest URL`: load on a server, a report, and an exit code that says whether it held.
+
+Exit codes: 0 every threshold was met; 1 one was missed (or the command failed); 3 the run is not valid, because the
+tester itself was late.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from transduce.errors import CommandError, ExitCode
+from transduce.loadtest.arguments import add_arguments, make_plan
+from transduce.loadtest.compare import compare_files
+from transduce.loadtest.document import EXIT_CODES, Circumstances, Document, make_document, write_json
+from transduce.loadtest.figures import percentile_of
+from transduce.loadtest.page import run_page
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.quality import Expectation, references_of
+from transduce.loadtest.rest import answers_at_rest
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import OnProgress, Progress, run
+from transduce.loadtest.server_side import ServerSide, difference, pinned
+from transduce.loadtest.sweep import Point, SweepResult, SweepSettings, sweep
+from transduce.loadtest.words import run_in_words
+
+COMPARE = "compare"
+# Of the latencies that the progress shows.
+LAST_S = 5.0
+
+
+def add_loadtest_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `transduce loadtest`."""
+    add_arguments(parser)
+
+
+def run_loadtest(args: argparse.Namespace) -> int:
+    """Carry out what the arguments ask for. Returns the exit code.
+
+    Raises:
+        CommandError: the arguments contradict one another, or the server does not answer at all.
+        OSError, ValueError: a file cannot be read or written.
+    """
+    if args.url == COMPARE:
+        return compare_files(args.files, args.html)
+    if args.files:
+        raise CommandError("files belong to compare", exit_code=ExitCode.USAGE)
+    plan = make_plan(args)
+    server = ServerSide(plan.target, args.server_pid)
+    with pinned(args.server_pid if args.pin else None) as pinning:
+        expected = answers_at_rest(plan, args.rest) if args.rest else references_of(plan.workload)
+        carry_out = _watched(server, expected)
+        found = _sweep(plan, args, carry_out) if args.sweep else None
+        runs = [] if args.sweep else _runs(plan, args.runs, carry_out)
+    models = server.models()
+    circumstances = Circumstances(
+        label=args.label or f"{plan.workload.name} on {plan.target.url}",
+        command=shlex.join(["transduce", *sys.argv[1:]]),
+        models=models,
+        pinning=pinning,
+    )
+    document = make_document(plan, runs, found, circumstances, min_rate=args.min_rate)
+    _write(document, args.json, args.html)
+    print(run_in_words(document))
+    return EXIT_CODES[document["verdict"]]
+
+
+Run = Callable[[Plan, OnProgress | None], RunResult]
+
+
+def _watched(server: ServerSide, expected: Expectation | None) -> Run:
+    """A run with what it did to the server."""
+
+    def carry_out(plan: Plan, on_progress: OnProgress | None) -> RunResult:
+        before, started_at = server.standing(), time.monotonic()
+        result = run(plan, on_progress, expected=expected)
+        seconds = time.monotonic() - started_at
+        return dataclasses.replace(result, server=difference(before, server.standing(), seconds))
+
+    return carry_out
+
+
+def _runs(plan: Plan, num_runs: int, carry_out: Run) -> list[RunResult]:
+    found = []
+    for number in range(num_runs):
+        name = f"run {number + 1} of {num_runs}"
+        with _Bar(plan, name) as bar:
+            found.append(carry_out(dataclasses.replace(plan, seed=plan.seed + 1000 * number), bar.show))
+    return found
+
+
+def _sweep(plan: Plan, args: argparse.Namespace, carry_out: Run) -> SweepResult:
+    settings = SweepSettings(
+        duration_s=args.duration,
+        kind=args.arrivals,
+        precision=args.precision,
+        first_rate=args.rate,
+    )
+
+    def with_bar(one: Plan, _: OnProgress | None) -> RunResult:
+        with _Bar(one, "sweep") as bar:
+            return carry_out(one, bar.show)
+
+    return sweep(plan, settings, on_point=_tell_point, run_one=with_bar)
+
+
+def _tell_point(point: Point) -> None:
+    latency = point.result.latency
+    p99 = f"p99 {latency.p99_ms:.0f} ms" if latency else "no answers"
+    held = "holds" if point.holds else "not valid" if not point.result.is_valid else "does not hold"
+    tqdm.write(f"{point.rate:8.2f} requests/s: {held}, {p99}", file=sys.stderr)
+
+
+class _Bar:
+    """The progress of one run on stderr, where that is a terminal."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self._total = max(1, round(plan.duration_s + plan.warm_up_s))
+        self._warm_up_s = plan.warm_up_s
+        self._bar = tqdm(
+            total=self._total,
+            desc=name,
+            unit="s",
+            disable=None,
+            leave=False,
+            bar_format="{desc} {bar:20} {n:.0f}/{total} s{postfix}",
+        )
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def show(self, progress: Progress) -> None:
+        """Called twice a second from the run's event loop."""
+        recent = []
+        for sample in reversed(progress.samples):
+            if sample.ended_s < progress.elapsed_s - LAST_S:
+                break
+            if sample.is_ok:
+                recent.append(sample.latency_s)
+        p50, p99 = percentile_of(recent, 50), percentile_of(recent, 99)
+        told = (
+            "" if p50 is None or p99 is None else f", last {LAST_S:g} s: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+        )
+        self._bar.n = min(self._total, progress.elapsed_s + self._warm_up_s)
+        self._bar.set_postfix_str(
+            f"sent {progress.num_sent}, failed {progress.num_failed}, open {progress.num_open}{told}",
+            refresh=True,
+        )
+
+
+def _write(document: Document, json_path: Path | None, html_path: Path | None) -> None:
+    if json_path is not None:
+        write_json(document, json_path)
+    if html_path is not None:
+        html_path.parent.mkdir(parents=True, exist_ok=True)
+        html_path.write_text(run_page(document), "utf-8")

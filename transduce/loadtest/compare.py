@@ -1,0 +1,193 @@
+"""`transduce loadtest compare a.json b.json`: result files side by side, the first as the measure of the others."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import CommandError, ExitCode
+from transduce.loadtest.charts import Axis, Chart, Series, draw
+from transduce.loadtest.document import Document, read_json
+from transduce.loadtest.drawings import limits, percentile_chart
+from transduce.loadtest.page import shown_runs
+from transduce.loadtest.style import PAGE, STYLE
+from transduce.loadtest.tables import page_number, section, table
+
+MIN_FILES = 2
+MAX_FILES = 8
+# Name, distribution or figure of a run, percentile.
+LATENCIES = (
+    ("latency p50, ms", "latency", "p50"),
+    ("latency p90, ms", "latency", "p90"),
+    ("latency p99, ms", "latency", "p99"),
+    ("latency p99.9, ms", "latency", "p99_9"),
+    ("uncorrected p99, ms", "uncorrected_latency", "p99"),
+    ("first text p50, ms", "first_text", "p50"),
+    ("tester's lag p99, ms", "lag", "p99"),
+)
+RATES = (("offered, requests/s", "offered_rate"), ("answers/s", "achieved_rate"), ("goodput/s", "goodput"))
+AMOUNTS = ("sentences", "source_words", "source_tokens", "target_tokens")
+
+Row = tuple[str, list[float | None]]
+
+
+def compare_files(paths: Sequence[Path], html: Path | None) -> int:
+    """Print the table, and write the page where one is wanted. Returns the exit code.
+
+    Raises:
+        CommandError: too few or too many files.
+        OSError, ValueError: one cannot be read.
+    """
+    if not MIN_FILES <= len(paths) <= MAX_FILES:
+        raise CommandError(f"compare takes {MIN_FILES} to {MAX_FILES} result files", exit_code=ExitCode.USAGE)
+    documents = [read_json(path) for path in paths]
+    print(table_in_words(documents))
+    if html is not None:
+        html.write_text(compare_page(documents), "utf-8")
+    return ExitCode.OK
+
+
+def figure_rows(documents: Sequence[Document]) -> list[Row]:
+    """Each figure and its value in each file: the median of the runs; of a sweep, of those at the rate found."""
+    rows: list[Row] = []
+    if any(document["sweep"] for document in documents):
+        found = [document["sweep"]["max_rate"] if document["sweep"] else None for document in documents]
+        rows.append(("highest rate that holds/s", found))
+    runs = [shown_runs(document) for document in documents]
+    rows += [(title, [_median(one, lambda r, n=name: r[n]) for one in runs]) for title, name in RATES]
+    rows += [
+        (
+            title,
+            [_median(one, lambda r, k=kind, p=percentile: r[k] and r[k]["percentiles"][p]) for one in runs],
+        )
+        for title, kind, percentile in LATENCIES
+    ]
+    rows += [
+        (
+            f"{name.replace('_', ' ')}/s",
+            [_median(one, lambda r, n=name: r["per_s"][n] or None) for one in runs],
+        )
+        for name in AMOUNTS
+    ]
+    rows.append(
+        ("not answered", [_median(one, lambda r: r["num_sent"] - r["outcomes"]["ok"]) for one in runs])
+    )
+    rows.append(("chrF", [_median(one, lambda r: r["quality"] and r["quality"]["chrf"]) for one in runs]))
+    return [(title, values) for title, values in rows if any(value is not None for value in values)]
+
+
+def _median(runs: Sequence[dict[str, Any]], figure: Any) -> float | None:
+    values = [value for one in runs if (value := figure(one)) is not None]
+    return statistics.median(values) if values else None
+
+
+def ratio(value: float | None, first: float | None) -> str:
+    """Of a value to the first file's; empty where there is none."""
+    return f"×{value / first:.2f}" if value is not None and first else ""
+
+
+def labels_of(documents: Sequence[Document]) -> list[str]:
+    """The files' labels, made different where they are not."""
+    labels = [document["label"] for document in documents]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({number})"
+        for number, label in enumerate(labels, start=1)
+    ]
+
+
+def table_in_words(documents: Sequence[Document]) -> str:
+    """For a terminal: a column for each file."""
+    labels = labels_of(documents)
+    lines = [f"{chr(ord('A') + number)}: {label}" for number, label in enumerate(labels)]
+    lines += [
+        f"   {chr(ord('A') + number)} is not valid: {problem}"
+        for number, document in enumerate(documents)
+        for problem in document["problems"]
+    ]
+    heads = "".join(f"{chr(ord('A') + number):>20}" for number in range(len(documents)))
+    lines.append(f"{'':28}{heads}")
+    for title, values in figure_rows(documents):
+        cells = "".join(
+            f"{page_number(value):>13}{ratio(value, values[0]) if number else '':>7}"
+            for number, value in enumerate(values)
+        )
+        lines.append(f"{title:28}{cells}")
+    return "\n".join(lines)
+
+
+def compare_page(documents: Sequence[Document]) -> str:
+    """The comparison as one page."""
+    labels = labels_of(documents)
+    rows = [
+        [
+            escape(title),
+            *(
+                f"{page_number(value)} <span class=soft>{ratio(value, values[0]) if number else ''}</span>"
+                for number, value in enumerate(values)
+            ),
+        ]
+        for title, values in figure_rows(documents)
+    ]
+    verdicts = [
+        f"<span class='verdict {document['verdict']}'>{document['verdict']}</span>" for document in documents
+    ]
+    body = [
+        "<h1>Load tests compared</h1>",
+        f"<p class=soft>The first is the measure: {escape(labels[0])}</p>",
+        section("Figures", table(("", *labels), [["verdict", *verdicts], *rows])),
+        section(
+            "Latency over rate, p99", _rates(documents, labels), "Hollow points: the objective was not met."
+        ),
+        section("Latency by percentile", _wide(_percentiles(documents, labels))),
+        *(
+            f"<section class=problem><h2>{escape(label)}: not valid</h2><p>{escape(problem)}</p></section>"
+            for label, document in zip(labels, documents, strict=True)
+            for problem in document["problems"]
+        ),
+        section(
+            "Commands",
+            table(
+                ("", ""),
+                [
+                    [escape(label), f"<code>{escape(document['command'])}</code>"]
+                    for label, document in zip(labels, documents, strict=True)
+                ],
+            ),
+        ),
+    ]
+    return PAGE.format(title="Load tests compared", style=STYLE, body="".join(body))
+
+
+def _rates(documents: Sequence[Document], labels: Sequence[str]) -> str:
+    series = []
+    for number, (label, document) in enumerate(zip(labels, documents, strict=True)):
+        points = document["sweep"]["points"] if document["sweep"] else ()
+        told = sorted(
+            (point["rate"], point["result"]["latency"]["percentiles"]["p99"], point["holds"])
+            for point in points
+            if point["result"]["latency"]
+        )
+        if told:
+            marks = [holds for _, _, holds in told]
+            series.append(
+                Series(label, [(rate, value) for rate, value, _ in told], f"c{number}", marks=marks)
+            )
+    slos = sorted({slo for document in documents for slo in (document["sweep"] or {}).get("slos", ())})
+    axes = Axis("offered rate, requests/s"), Axis("p99, ms", is_log=True)
+    return draw(Chart(*axes, series, guides=limits(slos), height=340)) if series else ""
+
+
+def _percentiles(documents: Sequence[Document], labels: Sequence[str]) -> str:
+    lines = []
+    for label, document in zip(labels, documents, strict=True):
+        encoded = [one["latency"]["hdr"] for one in shown_runs(document) if one["latency"]]
+        if encoded:
+            lines.append((label, encoded))
+    return percentile_chart(lines) if lines else ""
+
+
+def _wide(chart: str) -> str:
+    return f"<div class=sweep>{chart}</div>" if chart else ""

@@ -1,0 +1,183 @@
+"""The result file: one JSON document of everything that a command did, from which every report is drawn."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.repeats import latency_of_all, summary
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.server_side import Pinning
+from transduce.loadtest.slo import Slo, Threshold
+from transduce.loadtest.sweep import SweepResult
+
+FORMAT = "transduce-loadtest-1"
+PASSED = "passed"
+MISSED = "missed"
+INVALID = "invalid"
+# As documented in docs/load-testing.md.
+EXIT_CODES = {PASSED: 0, MISSED: 1, INVALID: 3}
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What belongs into a document beside figures. models: what the server says it serves."""
+
+    label: str
+    command: str
+    models: Any = None
+    pinning: Pinning = field(default_factory=Pinning)
+
+
+def make_document(
+    plan: Plan,
+    runs: Sequence[RunResult],
+    sweep: SweepResult | None,
+    circumstances: Circumstances,
+    *,
+    min_rate: float | None = None,
+) -> Document:
+    """Everything of one command. runs: empty where it was a sweep. min_rate: requests/s that are asked for."""
+    problems = [
+        f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
+    ] + (sweep.problems if sweep else [])
+    thresholds = find_thresholds(plan.slos, runs, sweep, min_rate)
+    verdict = INVALID if problems else PASSED if all(each.is_met for each in thresholds) else MISSED
+    return {
+        "format": FORMAT,
+        "label": circumstances.label,
+        "verdict": verdict,
+        "problems": problems,
+        "thresholds": [asdict(threshold) for threshold in thresholds],
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": circumstances.command,
+        "target": {
+            "url": plan.target.url,
+            "dialect": plan.target.dialect.name,
+            "source": plan.target.source,
+            "target": plan.target.target,
+            "models": circumstances.models,
+        },
+        "plan": describe_plan(plan),
+        "machine": {
+            **describe_machine(),
+            "server_cores": list(circumstances.pinning.server),
+            "tester_cores": list(circumstances.pinning.tester),
+        },
+        "summary": summary(runs),
+        "latency_of_all_runs_ms": latency_of_all(runs),
+        "runs": [one.as_json() for one in runs],
+        "sweep": sweep.as_json() if sweep else None,
+    }
+
+
+def find_thresholds(
+    slos: Sequence[Slo], runs: Sequence[RunResult], sweep: SweepResult | None, min_rate: float | None
+) -> list[Threshold]:
+    """Each objective, by the median share of the runs, and the rate. A sweep is held against the rate alone."""
+    found = []
+    for number, slo in enumerate(slos if runs else ()):
+        share = statistics.median(one.attained[number].share for one in runs)
+        is_met = 2 * sum(one.attained[number].is_met for one in runs) > len(runs)
+        found.append(
+            Threshold(
+                str(slo),
+                f"{slo.percentile:g} % within {slo.limit_s * 1e3:g} ms",
+                f"{share * 100:.2f} %",
+                is_met,
+            )
+        )
+    if sweep is not None:
+        rate = sweep.max_rate
+        needed = f"at least {min_rate:g} requests/s" if min_rate else "some rate"
+        told = "none" if rate is None else f"{rate:.1f} requests/s"
+        found.append(
+            Threshold(
+                f"rate with {', '.join(sweep.slos)}",
+                needed,
+                told,
+                rate is not None and rate >= (min_rate or 0),
+            )
+        )
+    elif min_rate is not None and runs:
+        rate = statistics.median(one.achieved_rate for one in runs)
+        found.append(
+            Threshold(
+                "achieved rate",
+                f"at least {min_rate:g} requests/s",
+                f"{rate:.1f} requests/s",
+                rate >= min_rate,
+            )
+        )
+    return found
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The plan in JSON; no key, no text."""
+    load = asdict(plan.load)
+    return {
+        "load": {"mode": "open" if isinstance(plan.load, Arrivals) else "closed", **load},
+        "workload": {
+            "name": plan.workload.name,
+            "num_requests": len(plan.workload.requests),
+            "is_distinct": plan.workload.is_distinct,
+            "disconnect_share": plan.workload.disconnect_share,
+        },
+        "warm_up_s": plan.warm_up_s,
+        "timeout_s": plan.timeout_s,
+        "seed": plan.seed,
+        "max_connections": plan.max_connections,
+        "slos": [str(slo) for slo in plan.slos],
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """That the tester runs on."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line for line in info.read_text("utf-8", errors="replace").splitlines() if "model name" in line
+        ]
+        cpu = names[0].partition(":")[2].strip() if names else cpu
+    try:
+        own = version("transduce")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {
+        "cpu": cpu,
+        "num_cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "transduce": own,
+    }
+
+
+def write_json(document: Document, path: Path) -> None:
+    """Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def read_json(path: Path) -> Document:
+    """A result file. Raises OSError, ValueError."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{path} is no result of `transduce loadtest` of this version")
+    return found
