@@ -31,12 +31,11 @@ from transduce.client.events import EventReader
 
 ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
 LATER = "Retry-After: 0.01\r\n"
-LANGUAGES = {"source": "en", "target": "de"}
 
 
 def translated(server: BadServer, **options: float) -> str:
     with transduce.Client(server.url, timeout_s=5, **options) as client:  # type: ignore[arg-type]
-        return client.translate("yes", **LANGUAGES).text
+        return client.translate("yes", source="en", target="de").text
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -102,13 +101,17 @@ def test_what_asking_again_cannot_mend_is_told_at_once(status: int) -> None:
         assert (error.code, error.field) == ("bad", "text[3]")
 
 
+def silent(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
 def test_a_silent_server_is_not_asked_twice() -> None:
-    with bad_server(lambda connection: connection.recv(1) and None) as server:
+    with bad_server(silent) as server:
         with (
             transduce.Client(server.url, timeout_s=0.3) as client,
             pytest.raises(transduce.TimedOut) as raised,
         ):
-            client.translate("yes", **LANGUAGES)
+            client.translate("yes", source="en", target="de")
         assert server.num_requests == 1
         assert raised.value.status is None
 
@@ -137,11 +140,11 @@ def test_an_unknown_option_and_a_url_that_is_none() -> None:
     with pytest.raises(ValueError, match="http://host:port"):
         transduce.Client("localhost:8000")
     with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):
-        client.translate("yes", **LANGUAGES, beamsize=4)  # type: ignore[call-arg]
+        client.translate("yes", source="en", target="de", beamsize=4)  # type: ignore[call-arg]
 
 
 def events_of(server: BadServer) -> list[transduce.Event]:
-    with transduce.Client(server.url) as client, client.stream("yes", **LANGUAGES) as events:
+    with transduce.Client(server.url) as client, client.stream("yes", source="en", target="de") as events:
         return list(events)
 
 
@@ -172,7 +175,7 @@ def test_a_stream_is_asked_for_again_only_while_nothing_of_it_was_handed_out() -
         assert len(events_of(server)) == 5
         assert server.num_requests == 4
     with bad_server(cut(stream(("start", START))), cut(WHOLE + DONE)) as server:
-        with transduce.Client(server.url) as client, client.stream("yes", **LANGUAGES) as events:
+        with transduce.Client(server.url) as client, client.stream("yes", source="en", target="de") as events:
             assert isinstance(next(events), transduce.Started)
             with pytest.raises(transduce.ConnectionFailed, match="ended before"):
                 next(events)
@@ -196,7 +199,7 @@ def test_closing_a_stream_closes_its_connection() -> None:
 
     with bad_server(begins) as server, transduce.Client(server.url) as client:
         servers.append(server)
-        with client.stream("yes", **LANGUAGES) as events:
+        with client.stream("yes", source="en", target="de") as events:
             next(events)
             assert not server.has_seen_end.is_set()
         assert server.has_seen_end.wait(5)
@@ -210,11 +213,11 @@ def test_cancelling_a_call_closes_its_connection() -> None:
 
             async def call() -> None:
                 if is_stream:
-                    async with client.stream("yes", **LANGUAGES) as events:
+                    async with client.stream("yes", source="en", target="de") as events:
                         async for _ in events:
                             pass
                 else:
-                    await client.translate("yes", **LANGUAGES)
+                    await client.translate("yes", source="en", target="de")
 
             task = asyncio.create_task(call())
             assert await asyncio.to_thread(server.has_begun.wait, 5)
@@ -240,9 +243,9 @@ def test_cancelling_a_call_closes_its_connection() -> None:
 def test_the_asynchronous_client_does_the_same() -> None:
     async def run(url: str) -> None:
         async with transduce.AsyncClient(url) as client:
-            result = await client.translate("yes", **LANGUAGES)
+            result = await client.translate("yes", source="en", target="de")
             assert result.text == "ja"
-            async with client.stream("yes", **LANGUAGES) as events:
+            async with client.stream("yes", source="en", target="de") as events:
                 found = [event async for event in events]
             assert isinstance(found[-1], transduce.Done)
             with pytest.raises(transduce.RequestRefused):

@@ -1,0 +1,119 @@
+"""Where the inline markup of Markdown stands: markdown-it finds it, and its rules are watched as they do.
+
+The parser's tokens do not say where they come from. So each inline rule is wrapped: what it consumed when it matched,
+and the tokens that it made, are noted. Emphasis is settled after all rules have run, in these very tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from app.files.tagged import MarkKind
+
+_RULES = (
+    "newline", "escape", "backticks", "strikethrough", "emphasis", "link", "image", "autolink", "html_inline", "entity",
+)  # fmt: skip
+_HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^<>]*?(/?)>")
+_VOID = frozenset({"br", "img", "hr", "wbr", "input"})
+
+
+class InlineMark(NamedTuple):
+    """content[start:end] of a block is markup. name: closes what opened with the same."""
+
+    start: int
+    end: int
+    kind: MarkKind
+    name: str = ""
+
+
+class InlineParser:
+    """CommonMark with tables and strikethrough."""
+
+    def __init__(self) -> None:
+        self.markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+        self.markdown.core.ruler.disable("inline")
+        self._content = ""
+        self._marks: list[InlineMark] = []
+        self._delimiters: list[tuple[int, Token]] = []
+        rules: dict[str, Callable[[StateInline, bool], bool]] = {
+            rule.name: rule.fn for rule in self.markdown.inline.ruler.__rules__
+        }
+        for name in _RULES:
+            self.markdown.inline.ruler.at(name, self._watched(name, rules[name]))
+
+    def marks(self, content: str, environment: dict[str, Any]) -> list[InlineMark]:
+        """In order. environment: of the document, with its link definitions."""
+        self._content, self._marks, self._delimiters = content, [], []
+        self.markdown.inline.parse(content, self.markdown, environment, [])
+        for position, token in self._delimiters:
+            self._marks += _settled(position, token)
+        return sorted(self._marks)
+
+    def _watched(
+        self, name: str, rule: Callable[[StateInline, bool], bool]
+    ) -> Callable[[StateInline, bool], bool]:
+        def watched(state: StateInline, silent: bool) -> bool:
+            start = state.pos
+            # The text of an image is parsed apart; it stays as it is.
+            if silent or state.src != self._content:
+                return rule(state, silent)
+            label_end = state.md.helpers.parseLinkLabel(state, start) if name == "link" else -1
+            found = rule(state, silent)
+            if found:
+                self._note(name, state, start, label_end)
+            return found
+
+        return watched
+
+    def _note(self, name: str, state: StateInline, start: int, label_end: int) -> None:
+        end = state.pos
+        raw = state.src[start:end]
+        if name in {"emphasis", "strikethrough"}:
+            tokens = _last_tokens(state, end - start)
+            self._delimiters += ((start + place, token) for place, token in tokens)
+        elif name == "link":
+            self._marks += (
+                InlineMark(start, start + 1, MarkKind.OPEN, "link"),
+                InlineMark(label_end, end, MarkKind.CLOSE, "link"),
+            )
+        elif name == "newline":
+            if state.tokens[-1].type == "hardbreak":
+                spaces = len(state.src[:start]) - len(state.src[:start].rstrip(" "))
+                self._marks.append(InlineMark(start - spaces, start + 1, MarkKind.BREAK))
+        elif name == "escape" and raw[1:] == "\n":
+            self._marks.append(InlineMark(start, end, MarkKind.BREAK))
+        elif name == "html_inline" and (tag := _HTML_TAG.fullmatch(raw)):
+            is_point = tag[3] or tag[2].lower() in _VOID
+            kind = MarkKind.POINT if is_point else MarkKind.CLOSE if tag[1] else MarkKind.OPEN
+            kind = MarkKind.BREAK if tag[2].lower() == "br" else kind
+            self._marks.append(InlineMark(start, end, kind, f"<{tag[2].lower()}>"))
+        else:
+            self._marks.append(InlineMark(start, end, MarkKind.POINT))
+
+
+def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Token]]:
+    """The tokens of a run of delimiters, with their places in it."""
+    found: list[tuple[int, Token]] = []
+    for token in reversed(state.tokens):
+        if num_characters <= 0:
+            break
+        num_characters -= len(token.content)
+        found.append((num_characters, token))
+    return found
+
+
+def _settled(position: int, token: Token) -> list[InlineMark]:
+    """What a delimiter has become; a strong one stands in two tokens, of which the inner one tells."""
+    kind, _, side = token.type.rpartition("_")
+    if kind not in {"em", "strong", "s"}:
+        return []
+    if side == "open":
+        start = position - 1 if kind == "strong" else position
+        return [InlineMark(start, position + len(token.markup) - (kind == "strong"), MarkKind.OPEN, kind)]
+    return [InlineMark(position, position + len(token.markup), MarkKind.CLOSE, kind)]

@@ -1,0 +1,55 @@
+"""JSON: the strings that are values. Keys, numbers, spelling, order and white space stay; nothing is written anew."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from app.files.encoding import decode
+from app.files.unit import FileError, Slot, SlottedText, Unit, UnitFormat, is_translatable
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s"]')
+_COLON = re.compile(r"\s*:")
+_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
+
+
+def read_json(data: bytes) -> SlottedText:
+    """Raises FileError with line and column of what is no JSON."""
+    decoded = decode(data)
+    text = decoded.text
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
+        raise FileError("the JSON is nested too deep, or has a number too long") from error
+    is_ascii = text.isascii() and "\\u" in text
+    slots = []
+    for match in _TOKEN.finditer(text):
+        raw = match.group()
+        if raw[0] != '"' or _COLON.match(text, match.end()):
+            continue
+        value = json.loads(raw)
+        if is_translatable(value):
+            slots.append(
+                Slot(match.start(), match.end(), text_unit(value), _Spelling(is_ascii, "\\/" in raw))
+            )
+    return SlottedText(text, tuple(slots), decoded.encoder())
+
+
+def text_unit(value: str) -> Unit:
+    """A string of a program's: in HTML where it has tags."""
+    return Unit(value, UnitFormat.HTML if _TAG.search(value) else UnitFormat.TEXT)
+
+
+class _Spelling:
+    """How a file spells its strings. is_ascii: other characters as escapes. escapes_slash: `/` with a backslash."""
+
+    def __init__(self, is_ascii: bool, escapes_slash: bool) -> None:
+        self._is_ascii = is_ascii
+        self._escapes_slash = escapes_slash
+
+    def __call__(self, text: str) -> str:
+        """A string as JSON."""
+        written = json.dumps(text, ensure_ascii=self._is_ascii)
+        return written.replace("/", "\\/") if self._escapes_slash else written

@@ -1,0 +1,171 @@
+"""Markdown (CommonMark with tables and strikethrough): one unit a paragraph, heading or cell of a table.
+
+Front matter, code, URLs, the text of images, link definitions, bullets and indentation stay; blocks of HTML are read as
+HTML. A block that cannot be found again in the file as the parser tells it stays, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markdown_it.token import Token
+
+from app.files.encoding import decode
+from app.files.html_file import html_slots
+from app.files.inline_marks import InlineParser
+from app.files.tagged import Mark, Piece, Tagged
+from app.files.unit import Slot, SlottedText, is_translatable
+
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
+_CLOSING_HASHES = re.compile(r"[ \t]+#+[ \t]*$")
+# What would make something else of a line than running text.
+_BLOCK_START = re.compile(
+    r"(\s{0,3})(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|(?:=+|-+)\s*$|```|~~~)"
+)
+
+
+def read_markdown(data: bytes) -> SlottedText:
+    """Raises FileError."""
+    decoded = decode(data)
+    text = decoded.text
+    front = _FRONT_MATTER.match(text)
+    start = front.end() if front else 0
+    slots = sorted(_Reader(text, start).slots(), key=lambda slot: slot.start)
+    return SlottedText(text, tuple(slots), decoded.encoder())
+
+
+class _Reader:
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._start = start
+        self._parser = InlineParser()
+        # The parser counts these lines: it makes \n of \r\n and of \r.
+        lines = list(_LINE.finditer(text, start))
+        self._lines = [match[1] for match in lines]
+        self._starts = [match.start() for match in lines]
+        self._cells: dict[int, int] = {}
+
+    def slots(self) -> Iterator[Slot]:
+        environment: dict[str, Any] = {}
+        tokens = self._parser.markdown.parse(self._text[self._start :], environment)
+        for token, before in zip(tokens, [None, *tokens], strict=False):
+            if token.type == "html_block" and token.map:
+                yield from self._html(token.map[0], token.map[1])
+            elif token.type == "inline" and token.map and before is not None:
+                is_cell = before.type in {"th_open", "td_open"}
+                # The parser takes the backslash from `\\|`, which would end the cell.
+                content = re.sub(r"(?<!\\)\|", r"\\|", token.content) if is_cell else token.content
+                places = self._places(content, token.map[0], before)
+                if places is not None:
+                    yield from self._running(content, places, environment, before.type)
+
+    def _html(self, first: int, end: int) -> Iterator[Slot]:
+        start = self._starts[first]
+        stop = self._starts[end] if end < len(self._starts) else len(self._text)
+        yield from html_slots(self._text[start:stop], start)
+
+    def _places(self, content: str, first: int, before: Token) -> list[int] | None:
+        """Where each line of a block's content begins in the text; None where it is not found."""
+        if before.type in {"th_open", "td_open"}:
+            return self._cell(content, first)
+        found = []
+        for number, line in enumerate(content.split("\n"), start=first):
+            place = self._line_place(line, number, is_heading=before.type == "heading_open")
+            if place is None:
+                return None
+            found.append(place)
+        return found
+
+    def _line_place(self, content: str, number: int, *, is_heading: bool) -> int | None:
+        if number >= len(self._lines):
+            return None
+        line, content = self._lines[number].rstrip(), content.rstrip()
+        if is_heading and not line.endswith(content):
+            line = _CLOSING_HASHES.sub("", line).rstrip()
+        return self._starts[number] + len(line) - len(content) if line.endswith(content) else None
+
+    def _cell(self, content: str, number: int) -> list[int] | None:
+        """The cells of a row come in order."""
+        start = self._cells.get(number, 0)
+        place = self._lines[number].find(content, start)
+        if place < 0 or not content:
+            return None
+        self._cells[number] = place + len(content)
+        return [self._starts[number] + place]
+
+    def _running(
+        self, content: str, places: list[int], environment: dict[str, Any], kind: str
+    ) -> Iterator[Slot]:
+        lines = content.split("\n")
+        ends = [place + len(line) for place, line in zip(places, lines, strict=True)]
+        breaks = [self._text[end:place] for end, place in zip(ends, places[1:], strict=False)]
+        pieces: list[Piece[str]] = []
+        done = 0
+        for mark in self._parser.marks(content, environment):
+            if mark.start < done:
+                continue
+            pieces.append(content[done : mark.start])
+            first = content.count("\n", 0, mark.start)
+            pieces.append(
+                Mark(mark.kind, _restored(content[mark.start : mark.end], breaks[first:]), mark.name)
+            )
+            done = mark.end
+        pieces.append(content[done:])
+        tagged = Tagged.of(pieces)
+        if is_translatable(tagged.plain):
+            starts_block = _BLOCK_START.match(content) is not None
+            writer = _Writer(tagged, tuple(breaks), kind, starts_block)
+            yield Slot(places[0], ends[-1], tagged.unit(flows="\n" in content), writer)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """breaks: what stands between the lines of the block: line ends, with quote marks and indentation behind them."""
+
+    tagged: Tagged[str]
+    breaks: tuple[str, ...]
+    kind: str
+    starts_block: bool
+
+    def __call__(self, translation: str) -> str:
+        """The block's text."""
+        pieces = self.tagged.read(translation)
+        if not self.breaks:
+            pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
+        if self.kind in {"th_open", "td_open"}:
+            pieces = [
+                piece if isinstance(piece, Mark) else re.sub(r"(?<!\\)\|", r"\\|", piece) for piece in pieces
+            ]
+        if pieces and isinstance(pieces[0], str) and not self.starts_block and self.kind == "paragraph_open":
+            pieces[0] = _as_text(pieces[0])
+        written: list[str] = []
+        num_breaks = 0
+        for piece in pieces:
+            if isinstance(piece, Mark):
+                written.append(piece.raw)
+                continue
+            written.append(_restored(piece, self.breaks[num_breaks:] or self.breaks[-1:]))
+            num_breaks += piece.count("\n")
+        return "".join(written)
+
+
+def _as_text(line: str) -> str:
+    """The line, escaped where it would begin another kind of block."""
+    match = _BLOCK_START.match(line)
+    if match is None:
+        return line
+    place = match.end() if match[2].isdecimal() else match.start(2)
+    return f"{line[:place]}\\{line[place:]}"
+
+
+def _restored(text: str, breaks: list[str] | tuple[str, ...]) -> str:
+    """The text with its line breaks as they stand in the file."""
+    lines = text.split("\n")
+    found = [lines[0]]
+    for index, line in enumerate(lines[1:]):
+        found += (breaks[min(index, len(breaks) - 1)], line)
+    return "".join(found)

@@ -1,0 +1,158 @@
+"""gettext catalogues (.po): entries whose `msgstr` is empty get the translation of their `msgid`.
+
+The header, comments, flags, contexts, obsolete entries and everything that is translated already, fuzzy or not, stay.
+A translation that equals its `msgid` leaves `msgstr` empty: gettext shows the `msgid` then.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from app.files.encoding import decode
+from app.files.json_strings import text_unit
+from app.files.unit import FileError, Slot, SlottedText, Unit, is_translatable
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
+_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b"} | {
+    "\f": "\\f",
+    "\v": "\\v",
+}
+_CHARSET = re.compile(rb"Content-Type:[^\\\n]*charset=([A-Za-z0-9_.:-]{1,40})")
+
+
+@dataclass
+class _String:
+    """text[start:end] is all of it with its quotes, over several lines perhaps. value: what it says."""
+
+    start: int
+    end: int
+    value: str
+
+
+@dataclass
+class _Entry:
+    source: _String | None = None
+    plural: _String | None = None
+    targets: dict[int, _String] = field(default_factory=dict)
+
+
+def read_po(data: bytes) -> SlottedText:
+    """Raises FileError with the line of what is no part of a catalogue."""
+    declared = _CHARSET.search(data)
+    name = declared[1].decode() if declared else None
+    decoded = decode(data, None if name == "CHARSET" else name)
+    slots: list[Slot] = []
+    for entry in _Reader(decoded.text).entries():
+        slots += _slots(entry, decoded.text)
+    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+
+
+def _slots(entry: _Entry, text: str) -> list[Slot]:
+    if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
+        return []
+    end = "\r\n" if "\r\n" in text else "\n"
+    found = []
+    for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
+        # With one form for all numbers it is the plural that has to do.
+        is_plural = entry.plural is not None and (index > 0 or len(entry.targets) == 1)
+        source = entry.plural if is_plural and entry.plural is not None else entry.source
+        if is_translatable(source.value):
+            found.append(
+                Slot(target.start, target.end, po_unit(source.value), lambda given: spelled(given, end))
+            )
+    return found
+
+
+def po_unit(value: str) -> Unit:
+    """A message."""
+    return text_unit(value)
+
+
+def spelled(text: str, end: str) -> str:
+    """A string with its quotes, broken behind each line break as gettext's own tools do."""
+    lines = text.split("\n")
+    lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    quoted = [
+        '"' + "".join(_SPELLINGS.get(character, character) for character in line) + '"' for line in lines
+    ]
+    return end.join(['""', *quoted]) if len(quoted) > 1 else "".join(quoted) or '""'
+
+
+class _Reader:
+    """Walks through the lines."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._entry = _Entry()
+        self._last: _String | None = None
+        self._found: list[_Entry] = []
+
+    def entries(self) -> list[_Entry]:
+        """Raises FileError."""
+        for number, match in enumerate(_LINE.finditer(self._text), start=1):
+            line = match[1]
+            if not line.strip() or line.lstrip().startswith("#"):
+                self._last = None
+                continue
+            try:
+                self._take(line, match.start())
+            except FileError as error:
+                raise FileError(f"line {number}: {error}") from error
+        self._found.append(self._entry)
+        for entry in self._found:
+            if entry.source is not None and not entry.targets:
+                line = self._text.count("\n", 0, entry.source.start) + 1
+                raise FileError(f"line {line}: a msgid without its msgstr")
+        return self._found
+
+    def _take(self, line: str, start: int) -> None:
+        keyword = _KEYWORD.match(line)
+        place = keyword.end() if keyword else len(line) - len(line.lstrip())
+        string = _STRING.match(line, place)
+        if string is None or line[string.end() :].strip():
+            raise FileError("a keyword and a string in quotes were expected")
+        value = unescaped(string[1])
+        if keyword is None:
+            if self._last is None:
+                raise FileError("a string that belongs to no keyword")
+            self._last.value += value
+            self._last.end = start + string.end()
+            return
+        self._last = _String(start + string.start(), start + string.end(), value)
+        self._place(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
+
+    def _place(self, keyword: str, index: int) -> None:
+        string = self._last
+        if string is None:
+            return
+        is_new = keyword == "msgctxt" or (keyword == "msgid" and self._entry.source is not None)
+        if is_new and (self._entry.source is not None):
+            self._found.append(self._entry)
+            self._entry = _Entry()
+        if keyword == "msgid":
+            self._entry.source = string
+        elif keyword == "msgid_plural":
+            self._entry.plural = string
+        elif keyword.startswith("msgstr"):
+            if self._entry.source is None or index in self._entry.targets:
+                raise FileError("a msgstr that belongs to no msgid")
+            self._entry.targets[index] = string
+
+
+def unescaped(text: str) -> str:
+    """What a string says."""
+
+    def meaning(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape[0] in "01234567":
+            return chr(int(escape, 8))
+        if escape[0] == "x" and len(escape) > 1:
+            return chr(int(escape[1:], 16))
+        return _ESCAPES.get(escape, escape)
+
+    return _ESCAPE.sub(meaning, text)

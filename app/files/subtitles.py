@@ -1,0 +1,150 @@
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit a cue. Numbers, times, settings, notes and styles stay.
+
+A cue's tags travel as marks. A cue of several lines is one running text; where its translation has come out as fewer
+lines, it is broken again into as many, as even as they get.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import escape, unescape
+
+from app.files.encoding import decode
+from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.unit import FileError, Slot, SlottedText, is_translatable
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
+_SRT_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
+_VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d\.\d{3}")
+# Tags, and the places of a line that some players read: {\an8}.
+_MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
+_DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Line:
+    start: int
+    text: str
+    end: str
+
+    @property
+    def stop(self) -> int:
+        """Where its text ends."""
+        return self.start + len(self.text)
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.text.strip()
+
+
+def read_srt(data: bytes) -> SlottedText:
+    """Raises FileError with the line of a cue that has no times."""
+    decoded = decode(data)
+    slots = []
+    for number, block in _blocks(decoded.text):
+        head = 0 if _SRT_TIME.match(block[0].text) else 1
+        if len(block) <= head or not _SRT_TIME.match(block[head].text):
+            raise FileError(
+                f"line {number + head}: a cue's times were expected, as 00:00:01,000 --> 00:00:02,000"
+            )
+        slots += _cue(block[head + 1 :], is_escaped=False)
+    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+
+
+def read_vtt(data: bytes) -> SlottedText:
+    """Raises FileError where the first line is not WEBVTT, or with the line of a cue that has no times."""
+    decoded = decode(data)
+    if not re.match(r"WEBVTT(?:[ \t\r\n]|$)", decoded.text):
+        raise FileError("line 1: a WebVTT file begins with WEBVTT")
+    slots = []
+    for number, block in _blocks(decoded.text)[1:]:
+        if re.match(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)", block[0].text):
+            continue
+        head = 0 if "-->" in block[0].text else 1
+        if len(block) <= head or not _VTT_TIME.match(block[head].text):
+            raise FileError(f"line {number + head}: a cue's times were expected, as 00:01.000 --> 00:02.000")
+        slots += _cue(block[head + 1 :], is_escaped=True)
+    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+
+
+def _blocks(text: str) -> list[tuple[int, list[_Line]]]:
+    """Runs of lines that are not blank, with the number of their first one."""
+    found: list[tuple[int, list[_Line]]] = []
+    is_open = False
+    for number, match in enumerate(_LINE.finditer(text), start=1):
+        line = _Line(match.start(), match[1], match[2])
+        if line.is_blank:
+            is_open = False
+        elif is_open:
+            found[-1][1].append(line)
+        else:
+            found.append((number, [line]))
+            is_open = True
+    return found
+
+
+def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
+    """is_escaped: whether it is written with character references."""
+    if not lines:
+        return []
+    text = "\n".join(line.text for line in lines)
+    tagged = Tagged.of(_pieces(text, is_escaped=is_escaped))
+    if not is_translatable(tagged.plain):
+        return []
+    writer = _CueWriter(tagged, tuple(line.end for line in lines[:-1]), is_escaped)
+    unit = tagged.unit(flows=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
+    return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
+
+
+def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
+    found: list[Piece[str]] = []
+    done = 0
+    for match in _MARK.finditer(text):
+        before = text[done : match.start()]
+        found.append(unescape(before) if is_escaped else before)
+        kind = MarkKind.POINT
+        if match["name"]:
+            kind = MarkKind.CLOSE if match["close"] else MarkKind.OPEN
+        found.append(Mark(kind, match.group(), (match["name"] or "").lower()))
+        done = match.end()
+    return [*found, unescape(text[done:]) if is_escaped else text[done:]]
+
+
+@dataclass(frozen=True)
+class _CueWriter:
+    """ends: of the cue's lines but the last."""
+
+    tagged: Tagged[str]
+    ends: tuple[str, ...]
+    is_escaped: bool
+
+    def __call__(self, translation: str) -> str:
+        """The cue's text."""
+        parts = [
+            piece.raw if isinstance(piece, Mark) else self._written(piece)
+            for piece in self.tagged.read(translation)
+        ]
+        lines = [line for line in "".join(parts).splitlines() if line.strip()]
+        wanted = len(self.ends) + 1
+        if len(lines) < wanted:
+            lines = balanced(" ".join(lines), wanted)
+        ends = [*self.ends, *[self.ends[-1] if self.ends else " "] * len(lines)]
+        return "".join(line + end for line, end in zip(lines, [*ends[: len(lines) - 1], ""], strict=True))
+
+    def _written(self, text: str) -> str:
+        return escape(text, quote=False) if self.is_escaped else text
+
+
+def balanced(text: str, num_lines: int) -> list[str]:
+    """At most `num_lines` lines, cut at spaces outside tags, about equally long."""
+    lines: list[str] = []
+    while num_lines > 1:
+        spaces = [match.start() for match in re.finditer(r" (?![^<>]*>)", text)]
+        if not spaces:
+            break
+        cut = min(spaces, key=lambda place: abs(place - len(text) / num_lines))
+        lines.append(text[:cut])
+        text = text[cut + 1 :]
+        num_lines -= 1
+    return [*lines, text]

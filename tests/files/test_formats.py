@@ -1,0 +1,322 @@
+"""Every format: a file whose texts come back as they were is the same file; else nothing but the texts differs."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import BytesIO
+from zipfile import ZipFile
+
+import polib
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from app.files import SUFFIXES, FileError, FileFormat, FileLimits, UnitFormat, format_of, read_file
+from tests.files.samples import BOLD, DOCUMENT, JSON, MARKDOWN, PO, SAMPLES, SRT, docx
+
+KEPT = re.compile(r"(<[^<>]*>|&#?\w+;|\{+[^{}]*\}+|%\(\w+\)\w|%\w)")
+
+
+def shouted(text: str) -> str:
+    """Another text of the same length, with the same tags and placeholders."""
+    parts = KEPT.split(text)
+    return "".join(part if place % 2 else part.swapcase() for place, part in enumerate(parts))
+
+
+def changed(data: bytes, file_format: FileFormat) -> bytes:
+    file = read_file(data, file_format)
+    return file.write([shouted(unit.text) for unit in file.units])
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_texts_as_they_were_give_the_same_file(file_format: FileFormat) -> None:
+    data = SAMPLES[file_format]
+    file = read_file(data, file_format)
+    assert len(file.units) >= 2
+    assert file.write([unit.text for unit in file.units]) == data
+
+
+@pytest.mark.parametrize("file_format", sorted(set(FileFormat) - {FileFormat.PO}))
+def test_translations_stand_where_the_texts_stood(file_format: FileFormat) -> None:
+    """The file that comes out has the translations for its texts, and translated back it is the first one again."""
+    data = SAMPLES[file_format]
+    file = read_file(data, file_format)
+    out = changed(data, file_format)
+    assert [unit.text for unit in read_file(out, file_format).units] == [
+        shouted(unit.text) for unit in file.units
+    ]
+    assert out != data
+    if file_format is not FileFormat.DOCX:
+        assert changed(out, file_format) == data
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+@pytest.mark.parametrize("index", [0, 1, -1])
+def test_one_translation_changes_nothing_elsewhere(file_format: FileFormat, index: int) -> None:
+    data = SAMPLES[file_format]
+    file = read_file(data, file_format)
+    texts = [unit.text for unit in file.units]
+    texts[index] = shouted(texts[index])
+    out = file.write(texts)
+    if file_format is FileFormat.DOCX:
+        before, after = ZipFile(BytesIO(data)), ZipFile(BytesIO(out))
+        same = [info.filename for info in before.infolist() if after.read(info.filename) == before.read(info)]
+        assert len(same) == len(before.infolist()) - 1
+        assert [info.filename for info in after.infolist()] == [info.filename for info in before.infolist()]
+        assert after.getinfo("word/media/image1.png").date_time == (2001, 2, 3, 4, 5, 6)
+        return
+    lines, others = data.splitlines(), out.splitlines()
+    differing = [place for place, (one, other) in enumerate(zip(lines, others, strict=False)) if one != other]
+    assert differing
+    assert len(differing) <= 3 or file_format in {FileFormat.PO, FileFormat.MARKDOWN}
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_a_wrong_number_of_translations_and_lost_marks_are_refused(file_format: FileFormat) -> None:
+    file = read_file(SAMPLES[file_format], file_format)
+    with pytest.raises(ValueError, match="translations for"):
+        file.write(["x"])
+    for place, unit in enumerate(file.units):
+        if unit.format is UnitFormat.XML:
+            texts = [each.text for each in file.units]
+            texts[place] = "no tags"
+            with pytest.raises(ValueError, match="lacks a tag"):
+                file.write(texts)
+
+
+def test_suffixes() -> None:
+    assert {format_of(f"a.b{suffix}") for suffix in SUFFIXES} == set(FileFormat)
+    assert format_of("A.DOCX") is FileFormat.DOCX
+    assert format_of("a.exe") is None
+
+
+@pytest.mark.parametrize(
+    ("file_format", "data", "message"),
+    [
+        ("txt", b"one\ntw\xff", "line 2 is not UTF-8 (byte 7 of the file)"),
+        ("json", b'{"a": 1,\n "b": }', "line 2, column 7"),
+        ("json", b"[" * 100_000, "nested too deep"),
+        ("srt", b"1\n00:00:01,000 --> 00:00:02,000\nyes\n\n2\nno times\n", "line 6: a cue's times were expected"),
+        ("srt", b"1\n", "line 2: a cue's times"),
+        ("vtt", b"00:01.000 --> 00:02.000\nyes\n", "line 1: a WebVTT file begins with WEBVTT"),
+        ("vtt", b"WEBVTT\n\n00:01 --> 00:02.000\nyes\n", "line 3: a cue's times"),
+        ("po", b'msgid "a"\nmsgstr "b\n', "line 2: a keyword and a string"),
+        ("po", b'msgid "a"\n\nmsgid "b"\nmsgstr ""\n', "line 1: a msgid without its msgstr"),
+        ("po", b'msgstr "a"\n', "line 1: a msgstr that belongs to no msgid"),
+        ("po", b'"a"\n', "line 1: a string that belongs to no keyword"),
+        ("po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n', "an encoding that is not known"),
+        ("html", b"<meta charset=utf-16><p>a", "an encoding that it cannot be in"),
+        ("html", b"<meta charset=base64><p>a", "an encoding that"),
+        ("docx", b"PK no", "not a readable .docx archive"),
+        ("docx", docx("<a><b></a>"), "word/document.xml, line 1: malformed XML"),
+        ("docx", docx("<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"), "document type"),
+        ("docx", docx("<a>" * 600 + "</a>" * 600), "nested more than 500 deep"),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_named(file_format: str, data: bytes, message: str) -> None:
+    with pytest.raises(FileError) as raised:
+        read_file(data, FileFormat(file_format))
+    assert message in str(raised.value)
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    limits = FileLimits(max_part_bytes=1_000_000)
+    bomb = docx(word__bomb=b"\0" * 5_000_000)
+    assert len(bomb) < 20_000
+    with pytest.raises(FileError, match="unpacks to more than the 1000000 bytes"):
+        read_file(bomb, FileFormat.DOCX, limits)
+    many = docx(**{f"part{number}": b"" for number in range(30)})
+    with pytest.raises(FileError, match="entries, and 20 are allowed"):
+        read_file(many, FileFormat.DOCX, FileLimits(max_parts=20))
+    with pytest.raises(FileError, match="texts, and 2 are allowed"):
+        read_file(b"a\nb\nc", FileFormat.TXT, FileLimits(max_units=2))
+
+
+def test_a_bomb_that_lies_about_its_size_is_not_unpacked() -> None:
+    bomb = bytearray(docx(word__bomb=b"\0" * 5_000_000))
+    true, lie = (5_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little")
+    assert bomb.count(true) == 2
+    with pytest.raises(FileError, match="not a readable"):
+        read_file(bytes(bomb).replace(true, lie), FileFormat.DOCX, FileLimits(max_part_bytes=1_000_000))
+
+
+def test_polib_reads_the_same_catalogue() -> None:
+    before, after = polib.pofile(PO.decode()), polib.pofile(changed(PO, FileFormat.PO).decode())
+    assert [entry.msgid for entry in after] == [entry.msgid for entry in before]
+    for one, other in zip(before, after, strict=True):
+        assert (one.comment, one.flags, one.msgctxt, one.occurrences, one.previous_msgid, one.obsolete) == (
+            other.comment, other.flags, other.msgctxt, other.occurrences, other.previous_msgid, other.obsolete,
+        )  # fmt: skip
+        if one.obsolete or one.msgstr or not any(map(str.isalpha, one.msgid)):
+            assert other.msgstr == one.msgstr
+        elif one.msgid_plural:
+            forms = [shouted(one.msgid), *[shouted(one.msgid_plural)] * 2]
+            assert other.msgstr_plural == dict(enumerate(forms))
+        else:
+            assert other.msgstr == shouted(one.msgid)
+    assert after.metadata == before.metadata
+
+
+def test_one_form_for_all_numbers_is_the_plural() -> None:
+    file = read_file(b'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n', FileFormat.PO)
+    assert [unit.text for unit in file.units] == ["%d files"]
+
+
+def test_markdown_renders_to_the_same_structure() -> None:
+    """By the parser's own renderer: the elements of both are the same, but for their text."""
+    renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    before = renderer.render(MARKDOWN.decode())
+    after = renderer.render(changed(MARKDOWN, FileFormat.MARKDOWN).decode())
+    assert re.findall(r"<[^>]*>", after) == re.findall(r"<[^>]*>", before)
+    assert after.casefold() == before.casefold()
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("Not so", "1. so", "1\\. so"),
+        ("Not so", "# so", "\\# so"),
+        ("Not so", "- so", "\\- so"),
+        ("1\\. so", None, "1\\. so"),
+        ("> a\n> b", "x\ny\nz", "> x\n> y\n> z"),
+        ("# one", "a\nb", "# a b"),
+        ("|a|b|\n|-|-|\n|one|two|", None, "|a|b|\n|-|-|\n|one|two|"),
+    ],
+)
+def test_a_translation_makes_no_other_block(text: str, translation: str | None, expected: str) -> None:
+    file = read_file(text.encode(), FileFormat.MARKDOWN)
+    given_texts = [unit.text if translation is None else translation for unit in file.units]
+    assert file.write(given_texts).decode() == expected
+
+
+def test_a_pipe_stays_in_its_cell() -> None:
+    file = read_file(b"| a | b |\n|---|---|\n| one | two |\n", FileFormat.MARKDOWN)
+    assert file.write(["a", "b", "o|ne", "two"]) == b"| a | b |\n|---|---|\n| o\\|ne | two |\n"
+    file = read_file(b"| a \\| c | b |\n|---|---|\n| one | two |\n", FileFormat.MARKDOWN)
+    assert [unit.text for unit in file.units] == ['a <x id="1"/> c', "b", "one", "two"]
+
+
+def test_a_cue_keeps_its_lines() -> None:
+    file = read_file(SRT, FileFormat.SRT)
+    out = file.write(['Das <g id="1">alte</g> Haus ist leer.', *[unit.text for unit in file.units[1:]]])
+    assert "\r\nDas <i>alte</i>\r\nHaus ist leer.\r\n\r\n2\r\n" in out.decode()
+
+
+def test_words_of_a_paragraph_may_change_places() -> None:
+    """What was bold is bold where it comes to stand, and a link keeps its address."""
+    file = read_file(docx(), FileFormat.DOCX)
+    texts = [unit.text for unit in file.units]
+    texts[1] = (
+        'Auf dem <g id="6"><g id="7">alten Tisch</g></g> <g id="0">Achtung</g><x id="11"/><br id="13"/>Neu<x id="4"/>'
+    )
+    written = ZipFile(BytesIO(file.write(texts))).read("word/document.xml").decode()
+    run = '<w:r><w:rPr><w:u/></w:rPr><w:t xml:space="preserve">alten Tisch</w:t></w:r>'
+    assert f'<w:hyperlink r:id="rId4">{run}</w:hyperlink>' in written
+    assert f'<w:r>{BOLD}<w:t xml:space="preserve">Achtung</w:t></w:r>' in written
+    assert '<w:r><w:t xml:space="preserve">Auf dem </w:t></w:r>' in written
+    assert written.count("footnoteReference") == 1
+
+
+def test_a_run_that_word_has_cut_is_one_text() -> None:
+    assert read_file(docx(), FileFormat.DOCX).units[0].text == "A title here"
+    assert "A ti</w:t>" in DOCUMENT
+
+
+def test_legacy_encodings() -> None:
+    data = '<meta charset="iso-8859-1"><p>Stra\u00dfe'.encode("latin-1")
+    file = read_file(data, FileFormat.HTML)
+    assert file.units[0].text == "Stra\u00dfe"
+    assert file.write(["10 \u20ac f\u00fcr"]).endswith(b"<p>10 &#8364; f\xfcr")
+    po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\nmsgid "\u00e9t\u00e9"\nmsgstr ""\n'
+    file = read_file(po.encode("latin-1"), FileFormat.PO)
+    assert file.write(["\u00fc"]).endswith(b'msgstr "\xfc"\n')
+    with pytest.raises(FileError, match="lacks"):
+        file.write(["\u20ac"])
+    assert read_file("Hallo".encode("utf-16"), FileFormat.TXT).write(["ja"]) == "ja".encode("utf-16")
+
+
+TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_any_json(value: object, is_ascii: bool, indent: int | str | None) -> None:
+    raw = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
+    file = read_file(raw.encode(), FileFormat.JSON)
+    assert file.write([unit.text for unit in file.units]).decode() == raw
+
+    def expected(item: object) -> object:
+        if isinstance(item, str):
+            return item + '!\u20ac"\n' if item in texts else item
+        if isinstance(item, list):
+            return [expected(each) for each in item]
+        return {key: expected(each) for key, each in item.items()} if isinstance(item, dict) else item
+
+    texts = {unit.text for unit in file.units}
+    out = file.write([unit.text + '!\u20ac"\n' for unit in file.units]).decode()
+    assert json.loads(out) == expected(value)
+
+
+MARKUP = st.lists(
+    st.sampled_from(
+        ["word ", "**", "*", "_", "`", "[", "](u)", "![", "<b>", "</b>", "<br>", "\n", "\n\n", "> ", "- ", "1. ", "# ",
+         "|", "\\", "&amp;", "~~", "    ", "\t", "```\n", "---\n", "<", ">", "<!--", "\r\n", "\u2028", "\x0b", "==\n"]
+    ),
+    max_size=25,
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(MARKUP)
+def test_any_markdown_and_html(text: str) -> None:
+    for file_format in (FileFormat.MARKDOWN, FileFormat.HTML, FileFormat.TXT):
+        file = read_file(text.encode(), file_format)
+        assert file.write([unit.text for unit in file.units]).decode() == text
+        out = changed(text.encode(), file_format).decode()
+        assert out.casefold() == text.casefold(), file_format
+        again = read_file(out.encode(), file_format)
+        assert again.write([unit.text for unit in again.units]).decode() == out
+
+
+# polib takes some other control characters for ends of lines.
+MESSAGES = st.text(
+    alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], include_characters="\n\t")
+)
+
+
+@given(st.lists(st.tuples(MESSAGES, MESSAGES), max_size=5))
+def test_any_catalogue(pairs: list[tuple[str, str]]) -> None:
+    catalogue = polib.POFile()
+    for number, (text, done) in enumerate(pairs):
+        catalogue.append(polib.POEntry(msgid=f"{number}{text}", msgstr=done))
+    raw = str(catalogue)
+    file = read_file(raw.encode(), FileFormat.PO)
+    assert file.write([unit.text for unit in file.units]).decode() == raw
+    written = polib.pofile(file.write(['\u00fc"\n\\' + unit.text for unit in file.units]).decode())
+    for before, after in zip(catalogue, written, strict=True):
+        is_open = (
+            not before.msgstr
+            and any(map(str.isalpha, before.msgid))
+            and before.msgid in {unit.text for unit in file.units}
+        )
+        assert after.msgstr == ('\u00fc"\n\\' + before.msgid if is_open else before.msgstr)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    for file_format in FileFormat:
+        try:
+            file = read_file(data, file_format)
+        except FileError:
+            continue
+        assert file.write([unit.text for unit in file.units]) == data
+
+
+def test_samples_hold_what_they_should() -> None:
+    assert b'"\\ud800 lone"' in changed(JSON, FileFormat.JSON)
