@@ -55,7 +55,7 @@ class SentenceDecoder:
         self, engine: Engine, *, model_key: str = "", settings: DecoderSettings | None = None
     ) -> None:
         """model_key: two models of which any answer differs have two."""
-        self._engine = engine
+        self.engine = engine
         self._model_key = model_key.encode()
         self._settings = settings or DecoderSettings()
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
@@ -71,13 +71,18 @@ class SentenceDecoder:
         kept = vars(self._cache.facts())
         return DecoderFacts(**kept, num_coalesced=self._num_coalesced, num_flights=self._num_flights)
 
+    def clear(self) -> None:
+        """Forget all results, and begin to count anew."""
+        self._cache = SentenceCache(self._settings.cache_bytes)
+        self._num_coalesced = 0
+
     def reserve(self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float) -> Place:
         """A place in the engine's queue, held with `with` around a request's work; see `Place`. Raises NotReady.
 
         num_sentences, num_tokens: an estimate, end tokens counted, that `Place.settle` puts right. deadline: seconds of
         time.monotonic.
         """
-        reservation = self._engine.reserve(num_sentences, num_tokens, caller=caller, deadline=deadline)
+        reservation = self.engine.reserve(num_sentences, num_tokens, caller=caller, deadline=deadline)
         return Place(self, reservation)
 
     @property
@@ -107,7 +112,7 @@ class SentenceDecoder:
         NotReady.
         """
         if not _is_repeatable(options):
-            return self._engine.submit(
+            return self.engine.submit(
                 source_ids,
                 options,
                 request_id=request_id,
@@ -143,7 +148,7 @@ class SentenceDecoder:
         """Submit a flight's sentence for these. Raises InvalidRequest, NotReady: nobody waits then."""
         first = waiters[0]
         listens = any(waiter.on_tokens is not None for waiter in waiters)
-        flight.future = self._engine.submit(
+        flight.future = self.engine.submit(
             flight.source_ids,
             flight.options,
             request_id=first.request_id,
@@ -160,7 +165,7 @@ class SentenceDecoder:
     def _join(self, flight: Flight, waiter: Waiter) -> None:
         is_new_listener = waiter.on_tokens is not None and not flight.listens
         flight.add(waiter)
-        self._engine.join(
+        self.engine.join(
             flight.future,
             request_id=waiter.request_id,
             caller=waiter.caller,

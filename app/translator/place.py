@@ -37,14 +37,14 @@ class Place:
 
     def __init__(self, known: Known, reservation: Reservation) -> None:
         self._known = known
-        self._reservation = reservation
+        self._scope = self._reservation = reservation
         self._refusal: Overloaded | None = None
         self._is_undecided = False
 
     def __enter__(self) -> Place:
         """Raises Overloaded."""
         try:
-            self._reservation.__enter__()
+            self._reservation = self._scope.__enter__()
         except Overloaded as refusal:
             if not self._known.keeps_results or self._known.num_undecided >= MAX_UNDECIDED:
                 raise
@@ -58,7 +58,7 @@ class Place:
     ) -> None:
         self._decide()
         if self._refusal is None:
-            self._reservation.__exit__(kind, error, trace)
+            self._scope.__exit__(kind, error, trace)
 
     def settle(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions]]) -> None:
         """What the request costs: ids and options of all its sentences, which are then submitted without awaiting.

@@ -326,7 +326,7 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
             runner.gate.set()
             await submit(decoder)
             deadline = time.monotonic() + PATIENCE_S
-            engine: Engine = decoder._engine
+            engine: Engine = decoder.engine
             with decoder.reserve(2, 20, deadline=deadline) as full:
                 full.settle([((7, EOS), NARROW), ((8, EOS), NARROW)])
                 assert engine.health().num_pending_sentences == 2
