@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -128,6 +129,14 @@ def test_other_methods(http: httpx.Client, method: str, path: str) -> None:
     assert (answer.status_code, answer.json()) == (405, {"error": "method not allowed"})
 
 
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/languages"])
+def test_a_page_asks_whether_it_may(http: httpx.Client, path: str) -> None:
+    answer = http.options(path, headers={"origin": "http://a.test", "access-control-request-method": "POST"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+
+
 def test_any_page_may_ask(http: httpx.Client) -> None:
     for answer in (
         http.options("/translate"),
@@ -250,6 +259,31 @@ def test_keys(locked_http: httpx.Client) -> None:
 def test_suggestions_are_refused(http: httpx.Client) -> None:
     answer = http.post("/suggest", data={"q": "a", "s": "b", "source": "en", "target": "de"})
     assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
+
+
+def test_a_full_queue_is_told_at_once(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
+    with (
+        ServerProcess([*echo_command, "step_s=0.3"], settings) as server,
+        server.ready().client() as http,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(http.post, "/translate", json=BASE)
+        server.wait_until("transduce_inflight_requests", 1)
+        answer = http.post("/translate", json={**BASE, "q": "No, 8 cats."})
+        assert not first.done()
+        assert answer.status_code == 429
+        assert answer.json()["error"].startswith("Slowdown: ")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert first.result().json() == {"translatedText": BASE["q"]}
+
+
+def test_while_it_loads(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "load_s=1"]) as server, server.listening().client() as http:
+        for method, path in (("POST", "/translate"), ("GET", "/languages"), ("GET", "/health")):
+            answer = http.request(method, path, json=BASE)
+            assert (answer.status_code, list(answer.json())) == (503, ["error"])
 
 
 def test_what_takes_too_long(echo_command: list[str]) -> None:
