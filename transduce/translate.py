@@ -13,8 +13,9 @@ from tqdm import tqdm
 
 from transduce.arguments import add_decoding_arguments, decoding_options, positive
 from transduce.client import Client
-from transduce.errors import CommandError
+from transduce.errors import CommandError, ExitCode
 from transduce.patient import Asked, translate_all
+from transduce.translate_file import FORMATS, FileJob, known_format, translate_file
 from transduce.translate_lines import (
     MAX_ITEMS,
     batches,
@@ -31,7 +32,13 @@ MAX_RETRIES = 100_000
 
 def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce translate`."""
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="UTF-8 text; default stdin")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="what to translate; default stdin")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT", help="write there, and go on there after an interruption"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, help="what the file is (default: by its suffix, else plain text)"
+    )
     parser.add_argument(
         "--url",
         default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
@@ -73,7 +80,7 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate the file or stdin.
 
     Raises:
-        CommandError: the input cannot be read, or the server fails as `translate_all` says.
+        CommandError: the input cannot be read, or the server fails as `translate_all` says, or --json cannot be had.
         OSError: the file cannot be read, or the output not be written.
     """
     options = decoding_options(args)
@@ -87,7 +94,14 @@ def run_translate(args: argparse.Namespace) -> int:
         max_retries=MAX_RETRIES,
         max_wait_s=args.max_wait,
     ) as client:
-        translate_stream(client, args, asked)
+        file_format = known_format(args.file, args.format)
+        if file_format == "txt" and args.output is None:
+            translate_stream(client, args, asked)
+        elif args.json:
+            raise CommandError("--json needs plain text, without --output", exit_code=ExitCode.USAGE)
+        else:
+            data = args.file.read_bytes() if args.file else sys.stdin.buffer.read()
+            translate_file(client, FileJob(data, file_format, args.output, args.batch_size), asked)
     return 0
 
 

@@ -1,0 +1,211 @@
+"""`transduce translate FILE -o OUT` over a real socket: formats, the journal, what is sent of each kind of text."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.files import FileFormat, Unit, UnitFormat, read_file
+from tests.files.samples import SAMPLES, docx
+from tests.files.test_formats import shouted
+from tests.transduce.conftest import Answer, ScriptedServer
+from transduce.cli import main
+from transduce.journal import Journal
+from transduce.translate_file import FORMATS, pieces_of
+from transduce.translate_lines import MAX_ITEM_CHARACTERS
+
+LANGUAGES = ["--source", "en", "--target", "de"]
+
+
+class SwapServer(ScriptedServer):
+    """Answers with every text in the other case, its tags as they were."""
+
+    def upper_case(self) -> Answer:
+        translations = [{"text": shouted(text)} for text in self.requests[-1]["text"]]
+        return Answer(200, json.dumps({"translations": translations}).encode())
+
+
+@pytest.fixture
+def swapping(server: ScriptedServer) -> ScriptedServer:
+    server.__class__ = SwapServer
+    return server
+
+
+def run(server: ScriptedServer, *arguments: object) -> int:
+    return main(["translate", "--url", server.url, *LANGUAGES, *map(str, arguments)])
+
+
+def test_the_formats_are_those_of_the_files() -> None:
+    assert set(FORMATS) == {str(each) for each in FileFormat}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: str) -> None:
+    data = SAMPLES[FileFormat(name)]
+    path, out = tmp_path / f"file.{name}", tmp_path / "out"
+    path.write_bytes(data)
+    assert run(swapping, path, "-o", out) == 0
+    file = read_file(data, FileFormat(name))
+    assert out.read_bytes() == file.write([shouted(unit.text) for unit in file.units])
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name, "out"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert out.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_what_is_sent_of_each_kind_of_text(server: ScriptedServer, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_bytes(b"One.\n\nTwo\nthree.\n\nFour *five*.\n\n<p>Six\n")
+    server.answers = [Answer(422)]
+    assert run(server, path, "--batch-size", 1) == 1
+    server.__class__ = SwapServer
+    server.requests.clear()
+    assert run(server, path, "--beam-size", 2, "--source", "auto") == 0
+    languages = {"source": "auto", "target": "de", "beam_size": 2}
+    assert server.requests == [
+        {"text": ["One."], **languages},
+        {"text": ["Two\nthree."], "splitting": "no_newlines", **languages},
+        {
+            "text": ['Four <g id="1">five</g>.'],
+            "format": "xml",
+            "non_splitting_tags": ["g", "x"],
+            "splitting_tags": ["br"],
+            **languages,
+        },
+        {"text": ["Six"], "format": "html", **languages},
+    ]
+
+
+def test_stdin_and_stdout(
+    swapping: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": "Yes"}')))
+    assert run(swapping, "--format", "json") == 0
+    assert capsysbinary.readouterr().out == b'{"a": "yES"}'
+
+
+def test_an_interrupted_run_goes_on(
+    swapping: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, journal = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
+    path.write_text("".join(f"line {number}\n" for number in "abcdef"))
+    good = json.dumps({"translations": [{"text": "x"}, {"text": "y"}]}).encode()
+    swapping.answers = [Answer(200, good), Answer(200, good), Answer(422)]
+    arguments = (path, "-o", out, "--batch-size", 2)
+    assert run(swapping, *arguments) == 1
+    assert "the same command goes on where this one stopped" in capsys.readouterr().err
+    assert not out.exists()
+    assert len(journal.read_text().splitlines()) == 5
+    with journal.open("a") as file:
+        file.write('{"n": 4, "te')
+    swapping.requests.clear()
+    assert run(swapping, *arguments) == 0
+    assert [request["text"] for request in swapping.requests] == [["line e", "line f"]]
+    assert out.read_text() == "x\ny\nx\ny\nLINE E\nLINE F\n"
+    assert not journal.exists()
+
+
+@pytest.mark.parametrize("change", ["file", "options", "journal"])
+def test_a_journal_of_something_else_is_not_used(
+    swapping: ScriptedServer, tmp_path: Path, change: str
+) -> None:
+    path, out, journal = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
+    path.write_text("one\ntwo\n")
+    swapping.answers = [Answer(200, b'{"translations": [{"text": "wrong"}]}'), Answer(422)]
+    assert run(swapping, path, "-o", out, "--batch-size", 1) == 1
+    options = ["--beam-size", "2"] if change == "options" else []
+    if change == "file":
+        path.write_text("One\ntwo\n")
+    elif change == "journal":
+        journal.write_text("{}\n" + journal.read_text())
+    assert run(swapping, path, "-o", out, *options) == 0
+    assert "wrong" not in out.read_text()
+    assert out.read_text().casefold() == path.read_text().casefold()
+
+
+def test_what_is_refused(server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "b"
+    path.write_text('{"a": "b",\n}')
+    assert run(server, path, "-o", out) == 1
+    expected = "transduce translate: the file cannot be read as json: line 2, column 1: "
+    assert capsys.readouterr().err.startswith(expected)
+    assert run(server, path, "--json") == 2
+    assert "--json needs plain text" in capsys.readouterr().err
+    assert server.requests == []
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_server_that_loses_tags_spoils_no_file(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_bytes(b"Some *words*.\n")
+    server.answers = [Answer(200, b'{"translations": [{"text": "no tags"}]}')]
+    assert run(server, path, "-o", out) == 1
+    assert "cannot be put back: the translation lacks a tag" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["a.md"], (
+        "a journal of what cannot be used would be used again"
+    )
+
+
+def test_long_texts_are_cut_outside_of_their_elements(
+    swapping: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "Short words **bold words here** and more. " * 400
+    path, out = tmp_path / "a.md", tmp_path / "b.md"
+    path.write_text(f"{words}\n\n*{'in it ' * 1000}x*\n")
+    assert run(swapping, path, "-o", out) == 0
+    texts = [text for request in swapping.requests for text in request["text"]]
+    assert len(texts) >= 4
+    assert max(map(len, texts)) <= MAX_ITEM_CHARACTERS
+    assert all(text.count("<g ") == text.count("</g>") for text in texts)
+    assert out.read_text().startswith(words.swapcase().rstrip())
+    assert "stay as they are" in capsys.readouterr().err
+    assert f"*{'in it ' * 1000}x*" in out.read_text()
+
+
+@given(
+    st.lists(st.sampled_from(["word. ", "<g id='1'>", "</g>", "<x id='1'/>", "x" * 3000, " "]), max_size=30)
+)
+def test_pieces_of_markup_join_to_it(parts: list[str]) -> None:
+    unit = Unit("".join(parts), UnitFormat.XML)
+    pieces = list(pieces_of(unit))
+    assert "".join(pieces) == unit.text
+    assert (
+        len(unit.text) <= MAX_ITEM_CHARACTERS
+        or len(pieces) > 1
+        or "word. " not in parts
+        or "<g id='1'>" in parts
+    )
+
+
+def test_the_docx_that_comes_out_is_one(swapping: ScriptedServer, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.docx", tmp_path / "b.docx"
+    path.write_bytes(docx())
+    assert run(swapping, path, "-o", out) == 0
+    units = read_file(out.read_bytes(), FileFormat.DOCX).units
+    assert units[0].text == "a TITLE HERE"
+
+
+@given(st.dictionaries(st.integers(0, 99), st.text(max_size=20)), st.integers(0, 400))
+def test_a_journal_cut_anywhere_is_read(
+    tmp_path_factory: pytest.TempPathFactory, done: dict[int, str], cut: int
+) -> None:
+    output = tmp_path_factory.mktemp("journal") / "out"
+    with Journal(output, b"data", {"a": 1}) as journal:
+        journal.add(done)
+    content = journal.path.read_bytes()
+    journal.path.write_bytes(content[: max(0, len(content) - cut)])
+    with Journal(output, b"data", {"a": 1}) as again:
+        assert again.done.items() <= done.items()
+        assert cut or again.done == done
+        again.add({100: "x"})
+    with Journal(output, b"data", {"a": 1}) as third:
+        assert third.done == {**again.done, 100: "x"}

@@ -1,0 +1,96 @@
+"""What a long translation has done so far, kept beside its output, so that the same command goes on where it stopped.
+
+A file of JSON lines: the first says of which file and which options, each further one holds a text's number and its
+translation, written as soon as it is known. A line that was cut off is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+VERSION = 1
+
+
+class Journal:
+    """Open it as a context manager. `done` holds the translations by number; `remove` it once the output is written."""
+
+    def __init__(self, output: Path, data: bytes, options: Mapping[str, object]) -> None:
+        """options: all that decides how the file `data` is translated; of JSON."""
+        self.path = output.with_name(output.name + ".journal")
+        self._head = {"journal": VERSION, "file": _digest(data), "options": _digest(_json(options).encode())}
+        self.done: dict[int, str] = {}
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Read what is there; a journal of another file or of other options is begun anew. Raises OSError."""
+        kept = self._read()
+        self._file = self.path.open("r+b" if kept else "wb")
+        self._file.truncate(kept)
+        self._file.seek(kept)
+        if not kept:
+            self._write([self._head])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; it stays."""
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, translations: Mapping[int, str]) -> None:
+        """Keep some more. Raises OSError."""
+        self._write({"n": number, "text": text} for number, text in translations.items())
+        self.done.update(translations)
+
+    def remove(self) -> None:
+        """It is not needed any more."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, lines: Iterable[Mapping[str, object]]) -> None:
+        if self._file is None:
+            raise ValueError("the journal is not open")
+        self._file.write(b"".join(_json(line).encode("utf-8", "surrogatepass") + b"\n" for line in lines))
+        self._file.flush()
+
+    def _read(self) -> int:
+        """Takes over what fits; returns the number of bytes to keep."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        lines = content.split(b"\n")[:-1]
+        if not lines or _parsed(lines[0]) != self._head:
+            return 0
+        kept = len(lines[0]) + 1
+        for line in lines[1:]:
+            entry = _parsed(line)
+            if (
+                not isinstance(entry, dict)
+                or not isinstance(entry.get("n"), int)
+                or not isinstance(entry.get("text"), str)
+            ):
+                break
+            self.done[entry["n"]] = entry["text"]
+            kept += len(line) + 1
+        return kept
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

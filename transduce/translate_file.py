@@ -1,0 +1,212 @@
+"""A whole file through a running server: its texts in batches, each batch kept in a journal, the output at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tqdm import tqdm
+
+from transduce.client import Client
+from transduce.errors import CommandError
+from transduce.journal import Journal
+from transduce.patient import Asked, translate_all
+from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
+
+if TYPE_CHECKING:
+    from app.files import TranslatableFile, Unit
+
+# Those of app.files, which is imported only where a file is to be read.
+FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
+# In a unit of XML; docs/files.md.
+XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
+_PLACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|[.!?…]\s+|\s+")
+_VOID = frozenset({"br", "img", "hr", "wbr", "input"})
+
+
+@dataclass(frozen=True)
+class FileJob:
+    """data: the file. output: where the translation goes; None: to stdout, without a journal."""
+
+    data: bytes
+    format: str
+    output: Path | None
+    batch_size: int
+
+
+def known_format(file: Path | None, chosen: str | None) -> str:
+    """The format that was chosen, else the one of the suffix, else plain text."""
+    if chosen is not None or file is None or file.suffix.lower() in {"", ".txt"}:
+        return chosen or "txt"
+    from app.files import format_of
+
+    found = format_of(file.name)
+    return "txt" if found is None else str(found)
+
+
+def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
+    """Read, translate, write.
+
+    Raises:
+        CommandError: the file is none of its format, or the server fails as `translate_all` says.
+        OSError: the output cannot be written.
+    """
+    from app.files import FileError, FileFormat, read_file
+
+    try:
+        file = read_file(job.data, FileFormat(job.format))
+    except FileError as error:
+        raise CommandError(f"the file cannot be read as {job.format}: {error}") from error
+    with ExitStack() as stack:
+        journal = None
+        if job.output is not None:
+            key = {"source": asked.source, "target": asked.target, "format": job.format, **asked.options}
+            journal = stack.enter_context(Journal(job.output, job.data, key))
+        progress = stack.enter_context(progress_of(file.units))
+        try:
+            translations = _translations(client, file, asked, _Progress(job.batch_size, journal, progress))
+        except CommandError as error:
+            if journal is not None and journal.done:
+                raise CommandError(
+                    f"{error.message}; the same command goes on where this one stopped"
+                ) from error
+            raise
+        try:
+            content = file.write(translations)
+        except ValueError as error:
+            if journal is not None:
+                journal.remove()
+            raise CommandError(f"the translation cannot be put back: {error}") from error
+        write_output(job.output, content)
+        if journal is not None:
+            journal.remove()
+
+
+@dataclass(frozen=True)
+class _Progress:
+    batch_size: int
+    journal: Journal | None
+    bar: tqdm[NoReturn]
+
+
+def _translations(client: Client, file: TranslatableFile, asked: Asked, progress: _Progress) -> list[str]:
+    units = file.units
+    done = dict(progress.journal.done) if progress.journal else {}
+    progress.bar.update(sum(len(units[number].text) for number in done))
+    for batch in batches(
+        units, [number for number in range(len(units)) if number not in done], progress.batch_size
+    ):
+        found = dict(zip(batch, _batch(client, [units[number] for number in batch], asked), strict=True))
+        if progress.journal is not None:
+            progress.journal.add(found)
+        done |= found
+        progress.bar.update(sum(len(units[number].text) for number in batch))
+    return [done[number] for number in range(len(units))]
+
+
+def _batch(client: Client, units: Sequence[Unit], asked: Asked) -> list[str]:
+    """The translations of units of one kind. A part that no request can hold stays as it is, and that is told."""
+    pieces = [list(pieces_of(unit)) for unit in units]
+    texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
+    asked = replace(asked, options={**asked.options, **options_of(units[0])})
+    answers = (each.text for request in requests(texts) for each in translate_all(client, request, asked))
+    for piece in (piece for parts in pieces for piece in parts if len(piece) > MAX_ITEM_CHARACTERS):
+        print(
+            f"transduce translate: {len(piece)} characters without a place to cut stay as they are",
+            file=sys.stderr,
+        )
+    return ["".join(next(answers) if is_sent(piece) else piece for piece in parts) for parts in pieces]
+
+
+def is_sent(piece: str) -> bool:
+    """Whether it is translated: it fits into a request, and is more than white space."""
+    return len(piece) <= MAX_ITEM_CHARACTERS and not piece.isspace()
+
+
+def options_of(unit: Unit) -> dict[str, object]:
+    """What a request says of units of this kind; nothing of plain text."""
+    options: dict[str, object] = {} if unit.format == "text" else {"format": str(unit.format)}
+    if unit.format == "xml":
+        options |= XML_OPTIONS
+    return {**options, "splitting": "no_newlines"} if unit.flows else options
+
+
+def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Numbers of units in groups of one kind, nearly in the file's order."""
+    waiting: dict[tuple[str, bool], list[int]] = {}
+    for number in numbers:
+        group = waiting.setdefault((units[number].format, units[number].flows), [])
+        group.append(number)
+        if len(group) == size:
+            yield group.copy()
+            group.clear()
+    yield from (group for group in waiting.values() if group)
+
+
+def pieces_of(unit: Unit) -> Iterator[str]:
+    """The unit in pieces that a request can hold and that join to it; one that cannot be cut stays too long."""
+    if unit.format == "text":
+        yield from split_text(unit.text, max_characters=MAX_ITEM_CHARACTERS)
+        return
+    start = best = 0
+    for place in cuts(unit.text):
+        if place - start > MAX_ITEM_CHARACTERS and best > start:
+            yield unit.text[start:best]
+            start = best
+        best = place
+    if best > start and len(unit.text) - start > MAX_ITEM_CHARACTERS:
+        yield unit.text[start:best]
+        start = best
+    yield unit.text[start:]
+
+
+def cuts(markup: str) -> Iterator[int]:
+    """Where a text may be cut: behind spaces outside of its elements."""
+    depth = 0
+    for match in _PLACE.finditer(markup):
+        if match["name"] is None:
+            if depth <= 0:
+                yield match.end()
+        elif match["close"]:
+            depth -= 1
+        elif not match["empty"] and match["name"].lower() not in _VOID:
+            depth += 1
+
+
+def write_output(output: Path | None, content: bytes) -> None:
+    """All of it or nothing. Raises OSError."""
+    if output is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(output)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def progress_of(units: Sequence[Unit]) -> tqdm[NoReturn]:
+    """A bar on stderr that counts characters; silent where stderr is no terminal."""
+    total = sum(len(unit.text) for unit in units)
+    return tqdm(
+        total=total,
+        unit="char",
+        unit_scale=True,
+        disable=not sys.stderr.isatty(),
+        desc="translating",
+        file=sys.stderr,
+    )
