@@ -41,10 +41,11 @@ from app.errors import BundleError, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings, load_settings, read_api_keys
-from app.startup import Model, check_golden, in_daemon_thread, load_model, warm_up
+from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
-from app.translator import AnswerLimits, Translator
+from app.translator import AnswerLimits, Extras, Translator
+from app.translator.decoder import DecoderSettings, SentenceDecoder
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -134,6 +135,11 @@ class Application:
             on_death=lambda: self.on_failure(RuntimeError("the engine has died; the log says of what")),
         )
         self.engine.start()
+        decoder = SentenceDecoder(
+            self.engine,
+            model_key=model_key(model),
+            settings=DecoderSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
+        )
         translator = Translator(
             model.manifest,
             self.engine,
@@ -141,9 +147,12 @@ class Application:
             target_tokenizer=model.target_tokenizer,
             executor=self._executor,
             limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
+            extras=Extras(detector=model.detector, glossaries=self.service.glossaries, decoder=decoder),
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
+        decoder.clear()
+        self.metrics.follow_decoder(decoder.facts)
         self.metrics.follow_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
         self.metrics.model_load_seconds.set(time.monotonic() - started)

@@ -9,7 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TypeVar
 
 from app.bundle import Golden, Manifest, Precision, load_bundle
@@ -18,6 +20,7 @@ from app.errors import BundleError
 from app.observability.logging import log_event
 from app.runtime.interface import Runner
 from app.settings import Settings, find_bundle
+from app.text.detection import LanguageDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
 
@@ -39,6 +42,7 @@ class Model:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     runner: Runner
+    detector: LanguageDetector | None = None
 
 
 def load_model(settings: Settings) -> Model:
@@ -62,15 +66,25 @@ def load_model(settings: Settings) -> Model:
     if problems:
         raise BundleError(path.name, problems)
     precision = choose_precision(bundle, choose_device(settings.device), settings.precision)
-    runner = load_runner(
-        bundle,
-        precision=precision,
-        device=settings.device,
-        kernels=settings.kernels,
-        num_rows=settings.num_rows,
-        num_threads=settings.num_threads or num_usable_cores(),
-    )
-    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, runner)
+    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
+    with ThreadPoolExecutor(1, thread_name_prefix="loading") as beside:
+        detector = beside.submit(LanguageDetector, languages)
+        runner = load_runner(
+            bundle,
+            precision=precision,
+            device=settings.device,
+            kernels=settings.kernels,
+            num_rows=settings.num_rows,
+            num_threads=settings.num_threads or num_usable_cores(),
+        )
+        return Model(
+            path.name, bundle.manifest, bundle.golden, precision, source, target, runner, detector.result()
+        )
+
+
+def model_key(model: Model) -> str:
+    """Names the weights, all that is done with them, and their precision: the manifest has every file's SHA-256."""
+    return f"{sha256(model.manifest.model_dump_json().encode()).hexdigest()} {model.precision}"
 
 
 def num_usable_cores() -> int:

@@ -158,7 +158,7 @@ def _translated(segment: Segment, model: Model) -> SegmentTranslation:
     parts = parts_around(segment, translation)
     if not parts:
         return translation
-    return joined_parts(segment, parts, [model(part.of(segment.source)).text for part in parts])
+    return joined_parts(segment, parts, [model(part.of(segment.source)) for part in parts])
 
 
 def text_layer_milliseconds(texts: Sequence[Text]) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -24,11 +23,12 @@ from app.errors import (
     UnsupportedLanguages,
 )
 from app.text.tokenizer import Tokenizer
-from app.translator import AnswerLimits, ScoreRequest, TranslationRequest, Translator
+from app.translator import AnswerLimits, Extras, ScoreRequest, TranslationRequest, Translator
+from app.translator.decoder import DecoderSettings, SentenceDecoder
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 
-TEXT = "Anna draws. Nobody sees 42 cats.\nThe baker forgets."
+TEXT = "Anna draws. Nobody sees the cats.\nThe baker forgets."
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,19 @@ class FutureEngine:
         self.entered = 0
         self.sizes: list[tuple[int, int]] = []
 
-    @contextlib.contextmanager
-    def reserve(self, num_sentences: int, num_tokens: int) -> Iterator[FutureEngine]:
-        self.entered += 1
+    def reserve(self, num_sentences: int, num_tokens: int, **_: object) -> FutureEngine:
         self.sizes.append((num_sentences, num_tokens))
-        try:
-            yield self
-        finally:
-            self.entered -= 1
+        return self
+
+    def __enter__(self) -> FutureEngine:
+        self.entered += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.entered -= 1
+
+    def join(self, *_: object, **__: object) -> None:
+        """Nobody is told of tokens, and no deadline is kept here."""
 
     def resize(self, num_sentences: int, num_tokens: int) -> None:
         self.sizes.append((num_sentences, num_tokens))
@@ -73,13 +78,15 @@ class Bench:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
         self.engine = FutureEngine(model.runner.limits)
         self.executor = ThreadPoolExecutor(1)
+        engine = cast("Engine", self.engine)
         self.translator = Translator(
             model.manifest,
-            cast("Engine", self.engine),
+            engine,
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
             executor=self.executor,
             limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),
+            extras=Extras(decoder=SentenceDecoder(engine, settings=DecoderSettings(coalesces=False))),
         )
 
     async def started(self, num_futures: int, **changes: Any) -> asyncio.Task[Any]:
@@ -154,11 +161,12 @@ def test_a_result_that_comes_too_late_is_none(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         task = await bench.started(3, deadline=time.monotonic() + 0.2)
-        await asyncio.sleep(0.3)
-        for future in bench.engine.futures:
+        for future in bench.engine.futures[:2]:
             future.set_result(result(10))
+        await asyncio.sleep(0.3)
         with pytest.raises(DeadlineExceeded):
             await task
+        assert bench.engine.futures[2].cancelled()
 
     asyncio.run(run())
 

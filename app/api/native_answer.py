@@ -50,7 +50,7 @@ def _usage(usage: Usage) -> Json:
 def _translation(translation: Translation, request: TranslationRequest) -> Json:
     answer: Json = {
         "text": translation.text,
-        "source": request.source,
+        "source": translation.source,
         "segments": [_segment(segment, request) for segment in translation.segments],
     }
     if request.options is not None and request.options.num_hypotheses > 1:

@@ -10,6 +10,7 @@ translation, in capitals where the text is, with a capital where the text has on
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,12 @@ class Glossary:
                 node = node.following.setdefault(part.casefold(), _Node())
             if parts:
                 node.terms.append((term, parts))
+
+    def of_language(self, source_language: str) -> Glossary:
+        """The same terms with the endings of another language."""
+        other = copy.copy(self)
+        other._endings = _ENDINGS.get(source_language, ())
+        return other
 
     def hits(self, text: str) -> Iterator[GlossaryHit]:
         """Every term in a text, in order and apart."""

@@ -15,20 +15,21 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
 from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
-from app.text.casing import Casing, casing_of, lowered, restored
+from app.text.casing import Casing, casing_of, lowered
+from app.text.finished import FinishedText, Writer, untouched
 from app.text.glossary import Glossary, GlossaryHit
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.placeholders import placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
-from app.text.segments import Fallback, Segment, SegmentTranslation, carrying_numbers, mend
-from app.text.tags import Tag, TagKind, partners, place_tags
+from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers
+from app.text.tags import Tag, partners
 from app.text.xml_reader import XmlRules, read_xml
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
@@ -66,25 +67,6 @@ class PassageOptions:
     glossary: Glossary | None = None
 
 
-@dataclass(frozen=True)
-class FinishedSegment:
-    """source, target: start and end in the whole texts, in code points."""
-
-    source: tuple[int, int]
-    target: tuple[int, int]
-    is_part: bool
-    fallbacks: tuple[Fallback, ...]
-    changed_numbers: ChangedNumbers
-
-
-@dataclass(frozen=True)
-class FinishedText:
-    """A text's translation, and how it came about."""
-
-    text: str
-    segments: tuple[FinishedSegment, ...]
-
-
 def read_passage(text: str, options: PassageOptions) -> Passage:
     """Read a text. Raises MarkupError for malformed XML."""
     if options.text_format is TextFormat.HTML:
@@ -115,7 +97,7 @@ def _protected(
     used = []
     for hit in hits:
         if not _overlaps(hit.span, spans):
-            used.append(hit)
+            used.append(replace(hit, span=Span(block.offsets[hit.span.start], block.offsets[hit.span.end])))
             target = escaped(hit.restored, references) if is_markup else hit.restored
             replacements.append(Replacement(hit.span, None if hit.form == hit.restored else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
@@ -244,7 +226,7 @@ class Passage:
         """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
         if len(segments) != len(translations):
             raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
-        writer = _Writer(self)
+        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
         waiting = list(zip(segments, translations, strict=True))[::-1]
         index = -1
         for part in self.document.parts:
@@ -255,11 +237,35 @@ class Passage:
             done = next_tag = 0
             while waiting and waiting[-1][0].block == index:
                 segment, translation = waiting.pop()
-                writer.write(_untouched(part, Span(done, segment.span.start), next_tag, segment.tags.start))
+                writer.write(untouched(part, Span(done, segment.span.start), next_tag, segment.tags.start))
                 writer.write_segment(part, segment, translation)
                 done, next_tag = segment.span.end, segment.tags.stop
-            writer.write(_untouched(part, Span(done, len(part.text)), next_tag, len(part.tags)))
-        return FinishedText("".join(writer.parts), tuple(writer.segments))
+            writer.write(untouched(part, Span(done, len(part.text)), next_tag, len(part.tags)))
+        return writer.finished
+
+    def rendered(self, segment: Segment, translation: SegmentTranslation) -> str:
+        """A segment's translation as it will stand in the finished text."""
+        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
+        writer.write_segment(self._blocks[segment.block], segment, translation)
+        return writer.finished.text
+
+    def shown(self, segment: Segment, text: str) -> str:
+        """Words of a segment's unfinished translation, as they will look: their casing, what stand-ins stand for."""
+        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
+        return writer.shown(self._blocks[segment.block], segment, text)
+
+    def place(self, segment: Segment, start: int, end: int) -> Place:
+        """Where characters start..end-1 of a segment's source stand in the whole text, in code points."""
+        offsets = self._blocks[segment.block].offsets
+        if start >= len(segment.positions):
+            return (offsets[segment.span.end],) * 2
+        first = offsets[segment.positions[start]]
+        return (first, offsets[segment.positions[end - 1] + 1]) if start < end else (first, first)
+
+    def span(self, segment: Segment) -> Place:
+        """Where a segment stands in the whole text, in code points."""
+        offsets = self._blocks[segment.block].offsets
+        return offsets[segment.span.start], offsets[segment.span.end]
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
@@ -283,91 +289,6 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
     return range(at_start, at_start)
 
 
-def _untouched(block: Block, span: Span, first: int, last: int) -> str:
-    """A part of a block as it stands in the document, with tags first..last-1."""
-    parts: list[str] = []
-    done = span.start
-    for tag in block.tags[first:last]:
-        place = min(max(tag.position, done), span.end)
-        parts += (block.raw(done, place), tag.markup)
-        done = place
-    return "".join([*parts, block.raw(done, span.end)])
-
-
-class _Writer:
-    """Puts a finished text together."""
-
-    def __init__(self, passage: Passage) -> None:
-        self.passage = passage
-        self.parts: list[str] = []
-        self.segments: list[FinishedSegment] = []
-        self.length = 0
-        self.spellings: dict[int, dict[str, str]] = {}
-
-    def write(self, part: str) -> None:
-        self.parts.append(part)
-        self.length += len(part)
-
-    def write_segment(self, block: Block, segment: Segment, translation: SegmentTranslation) -> None:
-        """A segment's translation, with its tags, in its casing, with all that was protected."""
-        mended = mend(segment, translation)
-        tags = _tags_in_source(block, segment)
-        placement = place_tags(segment.source, tags, mended.text, mended.alignment)
-        fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
-        start = self.length
-        for part in self._rendered(block, segment, mended.text, placement.tags):
-            self.write(part)
-        self.segments.append(
-            FinishedSegment(
-                source=(block.offsets[segment.span.start], block.offsets[segment.span.end]),
-                target=(start, self.length),
-                is_part=segment.is_part,
-                fallbacks=fallbacks,
-                changed_numbers=self.passage.changed_numbers(segment, mended.text),
-            )
-        )
-
-    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> list[str]:
-        spellings = self._spellings(block, segment) | dict(segment.numbers)
-        parts = []
-        done = 0
-        for tag in (*tags, Tag(len(text), "", TagKind.POINT)):
-            shown = restored(text[done : tag.position], segment.casing)
-            is_markup = self.passage.document.is_markup
-            parts.append(escaped(shown, spellings) if is_markup else _replaced(shown, spellings))
-            parts.append(tag.markup)
-            done = tag.position
-        return parts
-
-    def _spellings(self, block: Block, segment: Segment) -> dict[str, str]:
-        """Character -> what the document has for it: references, and what stand-ins stand for."""
-        if segment.block not in self.spellings:
-            found = references_of(block) if self.passage.document.is_markup else {}
-            for character, raw in zip(block.text, block.raws, strict=True):
-                if character in block.stand_ins:
-                    found[character] = raw
-            self.spellings[segment.block] = found
-        return self.spellings[segment.block]
-
-
 def _is_space(character: str) -> bool:
     """Whether HTML takes it for a space that may be dropped beside another."""
     return character in " \t\n\r\f"
-
-
-def _replaced(text: str, spellings: dict[str, str]) -> str:
-    return "".join(spellings.get(character, character) for character in text)
-
-
-def _tags_in_source(block: Block, segment: Segment) -> list[Tag]:
-    """A segment's tags by position in its source; spaces behind one that the source does not have go with it."""
-    found: list[Tag] = []
-    for index in segment.tags:
-        tag = block.tags[index]
-        place = bisect_left(segment.positions, tag.position)
-        following = segment.positions[place] if place < len(segment.positions) else tag.position
-        if index + 1 < segment.tags.stop:
-            following = min(following, block.tags[index + 1].position)
-        spaces = block.raw(tag.position, following)
-        found.append(Tag(place, tag.markup + spaces, tag.kind, tag.name))
-    return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
+
+import numpy as np
 
 from app.text.alignment import Alignment
 from app.text.blocks import STAND_INS, free_stand_ins
@@ -13,6 +15,9 @@ from app.text.casing import Casing
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
 from app.text.tags import Tag, TagKind, place_tags
+
+# Start and end in a text, in code points.
+Place = tuple[int, int]
 
 
 class Fallback(Enum):
@@ -22,6 +27,7 @@ class Fallback(Enum):
     PLACEHOLDER_SPLIT: the parts around it were translated by themselves. PLACEHOLDER_AT_END: it was put at the end.
     PLACEHOLDER_REPEATED: one that came more than once was kept once. TAGS_UNSURE: inline tags stand at the end, or
     around no word. NUMBERS_CARRIED: the model changed a number, and was given all of them as placeholders.
+    LENGTH_SPLIT: the model found no end, and was given the sentence in parts.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"
@@ -30,6 +36,7 @@ class Fallback(Enum):
     PLACEHOLDER_REPEATED = "placeholder_repeated"
     TAGS_UNSURE = "tags_unsure"
     NUMBERS_CARRIED = "numbers_carried"
+    LENGTH_SPLIT = "length_split"
 
 
 @dataclass(frozen=True)
@@ -64,22 +71,25 @@ class SegmentTranslation:
     """text: as the tokenizer decoded it.
 
     alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
-    that the tokenizer put at the end. is_split: made of parts by `joined_parts`.
+    that the tokenizer put at the end. fallbacks: what was done already. places: starts and ends in `text`, whose places
+    in the finished text are wanted.
     """
 
     text: str
     alignment: Alignment | None = None
     num_mended: int = 0
-    is_split: bool = False
+    fallbacks: tuple[Fallback, ...] = ()
+    places: Sequence[Place] = ()
 
 
 @dataclass(frozen=True)
 class Mended:
-    """A translation with every stand-in of its source once."""
+    """A translation with every stand-in of its source once, and where its `places` stand now."""
 
     text: str
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
+    places: Sequence[Place] = ()
 
 
 def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span]:
@@ -96,9 +106,47 @@ def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span
     return [part for part in parts if part is not None]
 
 
-def joined_parts(segment: Segment, parts: Sequence[Span], translations: Sequence[str]) -> SegmentTranslation:
-    """The segment's translation, made of those of the parts around its stand-ins, one each."""
-    return SegmentTranslation(join(segment.source, parts, translations).text, is_split=True)
+def joined_parts(
+    segment: Segment,
+    parts: Sequence[Span],
+    translations: Sequence[SegmentTranslation],
+    reason: Fallback = Fallback.PLACEHOLDER_SPLIT,
+) -> SegmentTranslation:
+    """The segment's translation, made of those of parts of its source, one each. reason: why they are parts."""
+    joined = join(segment.source, parts, [translation.text for translation in translations])
+    alignments = [each.alignment for each in translations if each.alignment is not None]
+    is_aligned = bool(alignments) and len(alignments) == len(parts)
+    starts = [start for start, _ in joined.spans]
+    return SegmentTranslation(
+        joined.text,
+        _joined(alignments, [part.start for part in parts], starts) if is_aligned else None,
+        fallbacks=(reason,),
+        places=[
+            place
+            for translation, start in zip(translations, starts, strict=True)
+            for place in _shifted(translation.places, start)
+        ],
+    )
+
+
+def _joined(alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]) -> Alignment:
+    """Of texts one behind another. sources, targets: where each begins in the whole."""
+    shapes = np.array([alignment.weights.shape for alignment in alignments])
+    weights = np.zeros(shapes.sum(axis=0))
+    row = column = 0
+    for alignment, (num_rows, num_columns) in zip(alignments, shapes, strict=True):
+        weights[row : row + num_rows, column : column + num_columns] = alignment.weights
+        row, column = row + num_rows, column + num_columns
+    parts = list(zip(alignments, sources, targets, strict=True))
+    return Alignment(
+        tuple(place for alignment, start, _ in parts for place in _shifted(alignment.source, start)),
+        tuple(place for alignment, _, start in parts for place in _shifted(alignment.target, start)),
+        weights,
+    )
+
+
+def _shifted(places: Sequence[Place], distance: int) -> list[Place]:
+    return [(start + distance, end + distance) for start, end in places]
 
 
 def carrying_numbers(segment: Segment, used: str) -> Segment:
@@ -131,19 +179,24 @@ def carrying_numbers(segment: Segment, used: str) -> Segment:
 def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
-    text, alignment, is_repeated = _without_repeated(segment, text, translation.alignment)
-    fallbacks = [Fallback.PLACEHOLDER_SPLIT] * translation.is_split
-    fallbacks += [Fallback.PLACEHOLDER_REPEATED] * is_repeated
+    mended = _without_repeated(segment, replace(translation, text=text))
+    fallbacks = [*mended.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
-    if lost and alignment is not None and text.strip():
+    if lost and mended.alignment is not None and mended.text.strip():
         tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
-        for tag in reversed(place_tags(segment.source, tags, text, alignment).tags):
-            text, alignment = _inserted(segment.source, text, alignment, tag)
+        for tag in reversed(place_tags(segment.source, tags, mended.text, mended.alignment).tags):
+            mended = _inserted(segment.source, mended, tag)
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        text = " ".join([text.rstrip(), *lost]).lstrip()
+        start = len(mended.text) - len(mended.text.lstrip())
+        text = " ".join([mended.text.rstrip(), *lost]).lstrip()
+        mended = replace(
+            mended,
+            text=text,
+            places=[(max(0, first - start), max(0, last - start)) for first, last in mended.places],
+        )
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
-    return Mended(text, alignment, tuple(fallbacks))
+    return replace(mended, fallbacks=tuple(fallbacks))
 
 
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
@@ -160,13 +213,14 @@ def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[
     return text, sorted(runs, key=segment.source.find)
 
 
-def _without_repeated(
-    segment: Segment, text: str, alignment: Alignment | None
-) -> tuple[str, Alignment | None, bool]:
+def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mended:
     """The translation with the first of each of its source's stand-ins, and no other."""
+    text, fallbacks = translation.text, translation.fallbacks
+    if not text or ord(max(text)) < STAND_INS.start:
+        return _clipped(Mended(text, translation.alignment, fallbacks, translation.places))
     waiting = set(segment.stand_ins)
     kept: list[str] = []
-    places = [0]  # by position in the translation: how many characters before it are kept
+    moved = [0]  # by position in the translation: how many characters before it are kept
     for character in text:
         if ord(character) not in STAND_INS or character in segment.source:
             is_kept = character not in segment.stand_ins or character in waiting
@@ -174,17 +228,39 @@ def _without_repeated(
         else:
             is_kept = False
         kept += [character] * is_kept
-        places.append(len(kept))
+        moved.append(len(kept))
+    last = len(text)
+
+    def place(start: int, end: int) -> Place:
+        return moved[min(start, last)], moved[min(end, last)]
+
+    is_repeated = len(kept) < last
+    mended = Mended(
+        "".join(kept),
+        translation.alignment,
+        (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
+        translation.places,
+    )
+    return _placed(mended, place)
+
+
+def _clipped(mended: Mended) -> Mended:
+    """With nothing that lies behind the end of its text."""
+    last = len(mended.text)
+    return _placed(mended, lambda start, end: (min(start, last), min(end, last)))
+
+
+def _placed(mended: Mended, place: Callable[[int, int], Place]) -> Mended:
+    """With the places that its characters have now."""
+    alignment = mended.alignment
     if alignment is not None:
-        last = len(text)
-        target = tuple((places[min(start, last)], places[min(end, last)]) for start, end in alignment.target)
-        alignment = replace(alignment, target=target)
-    return "".join(kept), alignment, len(kept) < len(text)
+        alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
+    return replace(mended, alignment=alignment, places=[place(*each) for each in mended.places])
 
 
-def _inserted(source: str, text: str, alignment: Alignment, tag: Tag) -> tuple[str, Alignment]:
-    """A stand-in put into a translation at `tag.position`, with spaces around it as in the source."""
-    place, position = max(source.find(tag.markup), 0), tag.position
+def _inserted(source: str, mended: Mended, tag: Tag) -> Mended:
+    """With a stand-in at `tag.position`, with spaces around it as in the source."""
+    text, place, position = mended.text, max(source.find(tag.markup), 0), tag.position
     behind = place + len(tag.markup)
     has_space_before = place > 0 and source[place - 1].isspace()
     has_space_behind = source[behind : behind + 1].isspace()
@@ -192,8 +268,7 @@ def _inserted(source: str, text: str, alignment: Alignment, tag: Tag) -> tuple[s
     right = " " * (has_space_behind and position < len(text) and not text[position].isspace())
     inserted = left + tag.markup + right
     shift = len(inserted)
-    target = tuple(
-        (start + shift * (start >= position), end + shift * (end > position))
-        for start, end in alignment.target
+    mended = replace(mended, text=text[:position] + inserted + text[position:])
+    return _placed(
+        mended, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )
-    return text[:position] + inserted + text[position:], replace(alignment, target=target)

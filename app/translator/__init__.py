@@ -16,10 +16,11 @@ from app.translator.request import (
     TranslationResult,
     Usage,
 )
-from app.translator.translator import Translator
+from app.translator.translator import Extras, Translator
 
 __all__ = [
     "AnswerLimits",
+    "Extras",
     "Observer",
     "PairScore",
     "ScoreRequest",

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
 
 from app.bundle import LanguagePair
 from app.decoding.options import Hypothesis
+from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
-from app.text.segmentation import join
+from app.text.alignment import Alignment
+from app.text.finished import FinishedSegment
+from app.text.segments import SegmentTranslation, joined_parts
 from app.text.spans import as_sent, target_offsets
 from app.text.tokenizer import Tokenizer
+from app.translator.jobs import Job, Part, TextPlan, joint_reason
 from app.translator.pieces import Cutter, SourcePiece, stripped
 from app.translator.request import (
     PairScore,
@@ -32,35 +40,125 @@ class Detokeniser:
         self._tokenizer = tokenizer
         self._cutter = cutter
 
-    def translations(
+    def segment(self, job: Job, rank: int, *, tells_tokens: bool) -> SegmentTranslation:
+        """What the text layer is given: a decoded segment's translation, the best one's rank being 0.
+
+        tells_tokens: with the places of all its tokens, the end tokens' too, for `app.text` to follow.
+        """
+        translations = [self._part(job, part, rank, tells_tokens=tells_tokens) for part in job.parts]
+        if not job.reasons:
+            return translations[0]
+        joined = joined_parts(job.segment, [part.span for part in job.parts], translations)
+        return replace(joined, fallbacks=job.reasons)
+
+    def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
+        """A text whose jobs are all decoded."""
+        num_hypotheses = request.options.num_hypotheses if request.options else 1
+        settled = plan.settled
+        if not plan.jobs:
+            return Translation(
+                plan.text, (plan.text,) * num_hypotheses, (), settled.source, settled.confidence
+            )
+        segments = [job.segment for job in plan.jobs]
+        told = request.tells_tokens
+        best = [job.best or self.segment(job, 0, tells_tokens=told) for job in plan.jobs]
+        whole = [plan.passage.finish(segments, best)]
+        for rank in range(1, num_hypotheses):
+            others = [self.segment(job, rank, tells_tokens=told) for job in plan.jobs]
+            whole.append(plan.passage.finish(segments, others))
+        found = []
+        for index, job in enumerate(plan.jobs):
+            ranked = [
+                self._hypothesis(request, job, rank, text.text, text.segments[index])
+                for rank, text in enumerate(whole[: job.num_hypotheses])
+            ]
+            finished = whole[0].segments[index]
+            found.append(
+                Segment(
+                    source=TextSpan(*finished.source),
+                    target=TextSpan(*finished.target),
+                    hypotheses=tuple(ranked),
+                    has_looped=any(part.result is not None and part.result.has_looped for part in job.parts),
+                    is_part=finished.is_part,
+                    fallbacks=finished.fallbacks,
+                    changed_numbers=finished.changed_numbers,
+                )
+            )
+        return Translation(
+            whole[0].text,
+            tuple(text.text for text in whole),
+            tuple(found),
+            settled.source,
+            settled.confidence,
+            plan.passage.glossary_hits,
+        )
+
+    def _part(self, job: Job, part: Part, rank: int, *, tells_tokens: bool) -> SegmentTranslation:
+        hypothesis = part.hypothesis(rank)
+        decoded = self._tokenizer.decode(hypothesis.ids, part.encoded.carried)
+        if not (tells_tokens or hypothesis.alignment):
+            return SegmentTranslation(decoded.text, num_mended=decoded.num_mended)
+        places = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.carried)
+        alignment = self._alignment(job, part, hypothesis, places) if hypothesis.alignment else None
+        end = (len(decoded.text), len(decoded.text))
+        told = (*places, end) if tells_tokens else ()
+        return SegmentTranslation(decoded.text, alignment, decoded.num_mended, places=told)
+
+    def _alignment(
+        self, job: Job, part: Part, hypothesis: Hypothesis, places: Sequence[tuple[int, int]]
+    ) -> Alignment | None:
+        """Between a part's source and its translation. places: of the target's subwords."""
+        if job.settled.pair is None or not places:
+            return None
+        source = self._cutter.offsets(part.span.of(job.segment.source), job.settled.pair)
+        weights = np.array(hypothesis.alignment[: len(places)], np.float64)
+        num_columns = weights.shape[1]
+        # The end token, and whatever else has no characters, counts for nothing.
+        source += [(0, 0)] * (num_columns - len(source))
+        return Alignment(tuple(source), tuple(places), weights)
+
+    def _hypothesis(
+        self, request: TranslationRequest, job: Job, rank: int, text: str, finished: FinishedSegment
+    ) -> SegmentHypothesis:
+        """text: the whole one of this rank."""
+        said = [part.hypothesis(rank) for part in job.parts]
+        start = finished.target[0]
+        own = text[start : finished.target[1]]
+        tokens: tuple[Token, ...] = ()
+        if request.tells_tokens:
+            places = [(first - start, last - start) for first, last in finished.places]
+            tokens = self._tokens(request, job, rank, own, places)
+        return SegmentHypothesis(
+            own, sum(each.log_probability for each in said), _score(job, said), joint_reason(said), tokens
+        )
+
+    def _tokens(
         self,
         request: TranslationRequest,
-        pair: LanguagePair,
-        texts: Sequence[Sequence[SourcePiece]],
-        results: Sequence[SequenceResult],
-    ) -> tuple[Translation, ...]:
-        """Detokenise and join. `texts`: the pieces of each; `results`: one a piece, texts in order."""
-        remaining = iter(results)
-        num_hypotheses = request.options.num_hypotheses if request.options else 1
-        translations = []
-        for text, pieces in zip(request.texts, texts, strict=True):
-            found = [next(remaining) for _ in pieces]
-            told = [
-                tuple(self._hypotheses(request, pair, piece, result.hypotheses))
-                for piece, result in zip(pieces, found, strict=True)
-            ]
-            spans = [piece.span for piece in pieces]
-            joined = [
-                join(text, spans, [ranked[min(rank, len(ranked) - 1)].text for ranked in told])
-                for rank in range(num_hypotheses)
-            ]
-            segments = tuple(
-                Segment(TextSpan(span.start, span.end), TextSpan(*target), hypotheses, result.has_looped)
-                for span, target, hypotheses, result in zip(spans, joined[0].spans, told, found, strict=True)
-            )
-            whole_texts = tuple(whole.text for whole in joined)
-            translations.append(Translation(joined[0].text, whole_texts, segments, pair.source))
-        return tuple(translations)
+        job: Job,
+        rank: int,
+        text: str,
+        places: Sequence[tuple[int, int]],
+    ) -> tuple[Token, ...]:
+        """Of all parts in order. places: in `text`, for each part those of its subwords and that of its end."""
+        told: list[Token] = []
+        widths = [len(part.hypothesis(rank).ids) + 1 for part in job.parts]
+        for part, end, width in zip(job.parts, accumulate(widths), widths, strict=True):
+            shown = [job.passage.shown(job.segment, run) for run in part.encoded.carried]
+            teller = TokenTeller(self._tokenizer, shown, self._source_places(request, job, part))
+            told += teller.tell(part.hypothesis(rank), text, places[end - width : end])
+        return tuple(told)
+
+    def _source_places(self, request: TranslationRequest, job: Job, part: Part) -> list[TextSpan]:
+        """Of the part's subwords in the caller's text; none where the caller asked for no alignment."""
+        is_aligned = request.options is not None and request.options.alignment
+        if not is_aligned or job.settled.pair is None:
+            return []
+        start = part.span.start
+        offsets = self._cutter.offsets(part.span.of(job.segment.source), job.settled.pair)
+        return [
+            TextSpan(*job.passage.place(job.segment, first + start, last + start)) for first, last in offsets
+        ]
 
     def scores(
         self,
@@ -74,46 +172,26 @@ class Detokeniser:
         for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
             span = stripped("translation", index, text)
-            teller = self._teller(request, pair, piece)
             tokens: tuple[Token, ...] = ()
-            if teller is not None:
+            if request.tells_tokens:
+                is_aligned = request.options is not None and request.options.alignment
+                sources = self._cutter.places(piece, pair) if is_aligned else []
+                teller = TokenTeller(self._tokenizer, piece.encoded.carried, sources)
                 offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.carried)
                 places = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]
-                tokens = teller.tell(hypothesis, text[: span.end], places)
+                tokens = teller.tell(hypothesis, text, [*places, (span.end, span.end)])
             num_tokens = len(hypothesis.token_log_probabilities)
             scores.append(PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens))
         return tuple(scores)
 
-    def _hypotheses(
-        self,
-        request: TranslationRequest,
-        pair: LanguagePair,
-        piece: SourcePiece,
-        hypotheses: Sequence[Hypothesis],
-    ) -> list[SegmentHypothesis]:
-        """A piece's translations, in their order."""
-        carried = piece.encoded.carried
-        teller = self._teller(request, pair, piece)
-        told = []
-        for hypothesis in hypotheses:
-            text = self._tokenizer.decode(hypothesis.ids, carried).text
-            tokens: tuple[Token, ...] = ()
-            if teller is not None:
-                tokens = teller.tell(
-                    hypothesis, text, target_offsets(self._tokenizer, hypothesis.ids, carried)
-                )
-            log_probability, score = hypothesis.log_probability, hypothesis.score
-            told.append(SegmentHypothesis(text, log_probability, score, hypothesis.finish_reason, tokens))
-        return told
 
-    def _teller(
-        self, request: TranslationRequest | ScoreRequest, pair: LanguagePair, piece: SourcePiece
-    ) -> TokenTeller | None:
-        """None where the answer tells no tokens."""
-        if not request.tells_tokens:
-            return None
-        is_aligned = request.options is not None and request.options.alignment
-        places = self._cutter.places(piece, pair) if is_aligned else []
-        return TokenTeller(self._tokenizer, piece.encoded.carried, places)
+def _score(job: Job, said: Sequence[Hypothesis]) -> float:
+    """The engine's own; of several parts their log-probability over the length penalty of all their tokens."""
+    if len(said) == 1:
+        return said[0].score
+    options = job.parts[0].options
+    num_tokens = max(1, sum(len(each.token_log_probabilities) for each in said))
+    penalty = length_penalty(num_tokens, options.alpha, options.length_penalty)
+    return sum(each.log_probability for each in said) / penalty

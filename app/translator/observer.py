@@ -19,7 +19,7 @@ class Observer(Protocol):
         """Once, before anything is decoded: where each segment of each text stands in that text."""
 
     def delta(self, text_index: int, segment_index: int, text: str) -> None:
-        """This was appended to the segment's translation. Only of greedy searches."""
+        """More was appended to the segment's translation. Only of greedy searches."""
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
         """What `delta` told of the segment is void: this stands there now, and more may be appended."""

@@ -1,14 +1,14 @@
-"""What the model is given: the sentences of a text, in as many pieces as it needs, as subwords."""
+"""What the model is given: parts of segments, as subwords."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.bundle import LanguagePair
-from app.errors import InvalidRequest, SourceTooLong
-from app.text.segmentation import Span, fitting_spans, sentence_spans
-from app.text.spans import source_offsets
+from app.errors import InvalidRequest
+from app.text.segmentation import Span
+from app.text.spans import Offsets, source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 
@@ -19,7 +19,7 @@ MAX_CHARACTERS_PER_TOKEN = 16
 
 @dataclass(frozen=True)
 class SourcePiece:
-    """One thing to translate: where it stands in its text, what stands there, and its subwords."""
+    """A text to score: where it stands, without the white space around it, what stands there, and its subwords."""
 
     span: Span
     text: str
@@ -29,9 +29,10 @@ class SourcePiece:
 class Cutter:
     """Cuts texts for one model. Immutable, so any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, max_source_length: int) -> None:
-        """max_source_length: subwords of the longest source, its end token counted."""
+    def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
+        """tokenizer: of the source. max_source_length: subwords of the longest source, its end token counted."""
         self._tokenizer = tokenizer
+        self._target_tokenizer = target_tokenizer
         self._max_source_length = max_source_length
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
@@ -47,32 +48,24 @@ class Cutter:
             encoded = Encoded(ids=(prefix, *encoded.ids), carried=encoded.carried)
         return encoded if len(encoded.ids) <= self._max_source_length else None
 
-    def pieces(self, text: str, pair: LanguagePair) -> Iterator[SourcePiece]:
-        """A text's sentences, each in as many pieces as the model needs. Raises SourceTooLong."""
-        for sentence in sentence_spans(text, pair.source):
-            yield from self._pieces_of(text, sentence, pair)
+    def forced(self, text: str, carried: Sequence[str], field: str) -> tuple[int, ...]:
+        """A target's subwords, the end token left out. Raises InvalidRequest where no target can be this."""
+        try:
+            return self._target_tokenizer.encode_target(text, carried)[:-1]
+        except TokenizerError as error:
+            raise InvalidRequest(
+                f"{field} has characters that no translation can hold", field=field
+            ) from error
 
-    def _pieces_of(self, text: str, sentence: Span, pair: LanguagePair) -> Iterator[SourcePiece]:
-        encoded: dict[str, Encoded] = {}
-
-        def fits(part: str) -> bool:
-            tokens = self.encode(part, pair)
-            if tokens is not None:
-                encoded[part] = tokens
-            return tokens is not None
-
-        for span in fitting_spans(text, sentence, fits):
-            part = span.of(text)
-            tokens = encoded.get(part) or self.encode(part, pair)
-            if tokens is None:
-                raise SourceTooLong("a single character is longer than the model takes", field="text")
-            yield SourcePiece(span, part, tokens)
+    def offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
+        """Of the part's subwords in it, as the model was given them, the end token left out."""
+        offsets = source_offsets(self._tokenizer, part)
+        return offsets if pair.source_prefix is None else [(0, 0), *offsets]
 
     def places(self, piece: SourcePiece, pair: LanguagePair) -> list[TextSpan]:
-        """Of the piece's subwords in its text, as the model was given them, the end token left out."""
+        """Of the piece's subwords in its text."""
         start = piece.span.start
-        spans = [TextSpan(*offsets).moved(start) for offsets in source_offsets(self._tokenizer, piece.text)]
-        return spans if pair.source_prefix is None else [TextSpan(start, start), *spans]
+        return [TextSpan(*offsets).moved(start) for offsets in self.offsets(piece.text, pair)]
 
 
 def stripped(field: str, index: int, text: str) -> Span:

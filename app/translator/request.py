@@ -154,7 +154,7 @@ class Segment:
     has_looped: bool = False
     is_part: bool = False
     fallbacks: tuple[Fallback, ...] = ()
-    changed_numbers: ChangedNumbers = ChangedNumbers((), ())
+    changed_numbers: ChangedNumbers = field(default_factory=lambda: ChangedNumbers((), ()))
 
 
 @dataclass(frozen=True)
@@ -187,12 +187,16 @@ class Timings:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was done. Tokens count subwords, end tokens included; of a translation's hypotheses the best one's."""
+    """What was done. Tokens count subwords, end tokens included; of a translation's hypotheses the best one's.
+
+    num_cached: sentences, or parts of them, that were decoded for an earlier request.
+    """
 
     source_tokens: int
     target_tokens: int
     num_sentences: int
     timings: Timings
+    num_cached: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class TokenTeller:
     """Tells the tokens of one source's hypotheses."""
 
     def __init__(self, tokenizer: Tokenizer, carried: Sequence[str], source: Sequence[TextSpan]) -> None:
-        """tokenizer: of the target. carried: the source's runs.
+        """tokenizer: of the target. carried: the source's runs, as they look in the translation.
 
         source: places of the source's subwords in the caller's text, in the order that the model was given them, the
         end token left out; empty where no alignment is told.
@@ -29,12 +29,12 @@ class TokenTeller:
     def tell(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """One token for each of the hypothesis', its end token last where it has one.
 
-        text: the translation. offsets: where each of its ids stands there.
+        text: the translation. offsets: where each of its ids stands there, and behind them the end.
         """
         told = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):
-            is_end = index == len(offsets)
-            span = TextSpan(len(text), len(text)) if is_end else TextSpan(*offsets[index])
+            is_end = index == len(hypothesis.ids)
+            span = TextSpan(*offsets[index])
             alternatives = hypothesis.alternatives[index] if hypothesis.alternatives else ()
             source, attention = (None, None) if is_end else self._origin(hypothesis, index)
             token = Token(

@@ -1,4 +1,4 @@
-"""A request's texts become translations: split, tokenise, engine, detokenise, join.
+"""A request's texts become translations: read, split, tokenise, engine, detokenise, put together.
 
 Knows nothing of HTTP. Everything that costs time in proportion to the text runs off the event loop; the
 engine's place is reserved before that work begins and given back however the request ends.
@@ -7,49 +7,67 @@ engine's place is reserved before that work begins and given back however the re
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from app.bundle import LanguagePair, Manifest
-from app.decoding.options import DecodingOptions, FinishReason
-from app.decoding.validation import MAX_SUPPRESSED_TOKENS, check_options, check_range
+from app.decoding.options import DecodingOptions
+from app.decoding.validation import check_options, check_range
 from app.engine.engine import Engine
 from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
-from app.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    PayloadTooLarge,
-    SourceTooLong,
-    UnsupportedLanguages,
-)
-from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
+from app.errors import DeadlineExceeded, SourceTooLong
+from app.stores.glossaries import GlossaryStore
+from app.text.detection import LanguageDetector
+from app.text.tokenizer import Encoded, Tokenizer
+from app.translator.decoder import SentenceDecoder
 from app.translator.detokeniser import Detokeniser
+from app.translator.jobs import Job, Part, Phases
+from app.translator.languages import Languages, Ranked
+from app.translator.live_text import LiveSegment
+from app.translator.observer import Observer
 from app.translator.pieces import Cutter, SourcePiece, stripped
+from app.translator.place import Place
+from app.translator.planning import Plan, Planner
 from app.translator.request import (
     AnswerLimits,
     ScoreRequest,
     ScoreResult,
+    TextSpan,
     Timings,
+    Translation,
     TranslationRequest,
     TranslationResult,
 )
+from app.translator.second_rounds import Reviewer
 
 T = TypeVar("T")
 Request = TranslationRequest | ScoreRequest
 # English and German subwords are about four characters long; only an estimate, put right after tokenising.
 CHARACTERS_PER_TOKEN = 4
-MAX_LISTED_PAIRS = 20
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a translator may have beside its model.
+
+    detector: None where every request names its source. glossaries: those that a request can name. decoder: None where
+    no sentence is kept.
+    """
+
+    detector: LanguageDetector | None = None
+    glossaries: GlossaryStore | None = None
+    decoder: SentenceDecoder | None = None
 
 
 class Translator:
     """The texts' way through one bundle's engine. Called on the event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a bundle, one each
         self,
         manifest: Manifest,
         engine: Engine,
@@ -58,16 +76,27 @@ class Translator:
         target_tokenizer: Tokenizer,
         executor: Executor,
         limits: AnswerLimits,
+        extras: Extras | None = None,
     ) -> None:
         """Nothing is loaded or started here."""
+        extras = extras or Extras()
         self.manifest = manifest
         self.engine = engine
-        self._cutter = Cutter(source_tokenizer, engine.limits.max_source_length)
-        self._target_tokenizer = target_tokenizer
-        self._detokeniser = Detokeniser(target_tokenizer, self._cutter)
+        self.decoder = extras.decoder or SentenceDecoder(engine)
         self._executor = executor
-        self._limits = limits
-        self._pairs = {(pair.source, pair.target): pair for pair in manifest.language_pairs}
+        self._target_tokenizer = target_tokenizer
+        self._cutter = Cutter(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
+        self._languages = Languages(manifest.language_pairs, extras.detector)
+        self._planner = Planner(
+            self._languages,
+            self._cutter,
+            default_options=self.default_options,
+            has_alignment=engine.limits.has_alignment,
+            limits=limits,
+            glossaries=extras.glossaries,
+        )
+        self._detokeniser = Detokeniser(target_tokenizer, self._cutter)
+        self._reviewer = Reviewer(self._planner, self._detokeniser)
 
     @property
     def default_options(self) -> DecodingOptions:
@@ -80,50 +109,50 @@ class Translator:
             max_target_length=self.engine.limits.max_target_length - 1,
         )
 
-    def check_languages(self, source: str, target: str) -> LanguagePair:
-        """The pair, or UnsupportedLanguages that lists those that there are."""
-        pair = self._pairs.get((source, target))
-        if pair is None:
-            listed = ", ".join(
-                f"{known} to {other}" for known, other in sorted(self._pairs)[:MAX_LISTED_PAIRS]
-            )
-            raise UnsupportedLanguages(
-                f"this pair is not translated here; supported: {listed}", field="target"
-            )
-        return pair
-
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
         """The subwords of a part of a text, or None where the model cannot take it at once."""
         return self._cutter.encode(part, pair)
 
-    async def translate(self, request: TranslationRequest) -> TranslationResult:
+    def options(
+        self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
+    ) -> DecodingOptions:
+        """The search's options for one sentence; `Planner.options`."""
+        return self._planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
+
+    async def detect(self, texts: Sequence[str]) -> list[Ranked]:
+        """The served languages of each text with their probabilities, the likeliest first; empty without letters."""
+        return await self.off_loop(lambda: [self._languages.detect(text) for text in texts])
+
+    async def translate(
+        self, request: TranslationRequest, observer: Observer | None = None
+    ) -> TranslationResult:
         """Translate every text.
 
         Cancelling frees the rows of all its sentences. Raises UnsupportedLanguages, PayloadTooLarge (more
         sentences than a request may have, or more tokens to tell), SourceTooLong, Overloaded, NotReady,
         DeadlineExceeded, EngineFailure, and InvalidRequest for options that contradict each other or that the model
-        cannot serve.
+        cannot serve, malformed XML, and a glossary that there is not.
         """
-        pair = self.check_languages(request.source or "", request.target)
+        self._languages.check(request.source, request.target)
         check_options(request.options or self.default_options, option_bounds(self.engine.limits))
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
-        with self.engine.reserve(len(request.texts), estimate) as place:
+        with self._reserved(request, estimate) as place:
             started = time.monotonic()
-            texts, options = await self.off_loop(lambda: self._prepare(request, pair))
-            tokenised = time.monotonic()
-            pieces = [piece for text in texts for piece in text]
-            num_tokens = sum(len(piece.encoded.ids) for piece in pieces)
-            place.resize(len(pieces), num_tokens)
-            results = await self._run(request, pieces, options)
-            decoded = time.monotonic()
-            translations = await self.off_loop(
-                lambda: self._detokeniser.translations(request, pair, texts, results)
-            )
+            plan = await self.off_loop(lambda: self._planner.plan(request))
+            tokenise_s = time.monotonic() - started
+            parts = [part for job in plan.jobs for part in job.parts]
+            place.settle([(part.encoded.ids, part.options) for part in parts])
+            if observer is not None:
+                observer.planned(_spans(plan))
+                await self._watched(plan, observer)
+            translations, detokenise_s = await self._finished(plan)
+        phases = Phases.slowest([job.phases for job in plan.jobs])
         return TranslationResult(
-            source_tokens=num_tokens,
-            target_tokens=sum(_num_tokens(result) for result in results),
-            num_sentences=len(pieces),
-            timings=_timings(results, tokenised - started, time.monotonic() - decoded),
+            source_tokens=sum(len(part.encoded.ids) for part in parts),
+            target_tokens=sum(job.num_target_tokens for job in plan.jobs),
+            num_sentences=len(plan.jobs),
+            num_cached=sum(part.is_cached for job in plan.jobs for part in job.parts),
+            timings=_timings(phases, tokenise_s, detokenise_s),
             translations=translations,
         )
 
@@ -133,48 +162,119 @@ class Translator:
         Raises as `translate` does; InvalidRequest names the pair with a blank side or a translation that the model
         cannot have said, SourceTooLong the one whose text is too long.
         """
-        pair = self.check_languages(request.source, request.target)
+        pair = self._languages.pair(request.source, request.target)
         defaults = replace(request.options or self.default_options, beam_size=1)
         check_options(defaults, option_bounds(self.engine.limits))
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
-        with self.engine.reserve(len(request.texts), estimate) as place:
+        with self._reserved(request, estimate) as place:
             started = time.monotonic()
             pieces, forced = await self.off_loop(lambda: self._prepare_pairs(request, pair))
-            tokenised = time.monotonic()
-            num_tokens = sum(len(piece.encoded.ids) for piece in pieces)
-            place.resize(len(pieces), num_tokens)
-            options = [replace(defaults, forced_target=target) for target in forced]
-            results = await self._run(request, pieces, options)
+            tokenise_s = time.monotonic() - started
+            parts = [
+                Part(piece.span, piece.encoded, replace(defaults, forced_target=target))
+                for piece, target in zip(pieces, forced, strict=True)
+            ]
+            place.settle([(part.encoded.ids, part.options) for part in parts])
+            results = await self._decode(request, parts)
             decoded = time.monotonic()
             scores = await self.off_loop(lambda: self._detokeniser.scores(request, pair, pieces, results))
+            detokenise_s = time.monotonic() - decoded
         return ScoreResult(
-            source_tokens=num_tokens,
-            target_tokens=sum(_num_tokens(result) for result in results),
+            source_tokens=sum(len(part.encoded.ids) for part in parts),
+            target_tokens=sum(part.num_target_tokens for part in parts),
             num_sentences=len(pieces),
-            timings=_timings(results, tokenised - started, time.monotonic() - decoded),
+            num_cached=sum(part.is_cached for part in parts),
+            timings=_timings(Phases.of(results), tokenise_s, detokenise_s),
             scores=scores,
+        )
+
+    def _reserved(self, request: Request, num_tokens: int) -> Place:
+        """Raises NotReady, and Overloaded where it is entered."""
+        return self.decoder.reserve(
+            len(request.texts), num_tokens, caller=request.caller, deadline=request.deadline
         )
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """What takes time in proportion to a text, on the threads for that; work must touch no engine."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
-    async def _run(
-        self, request: Request, pieces: Sequence[SourcePiece], options: Sequence[DecodingOptions]
+    async def _finished(self, plan: Plan) -> tuple[tuple[Translation, ...], float]:
+        """Decode all that waits, as often as it is needed; the texts, and the seconds that detokenising took."""
+
+        def advance() -> tuple[Translation, ...] | None:
+            """The translations, or None where there is more to decode."""
+            for job in plan.jobs:
+                if job.best is None:
+                    self._reviewer.review(plan.asked, job)
+            if any(job.waiting for job in plan.jobs):
+                return None
+            return tuple(self._detokeniser.translation(text, plan.asked.request) for text in plan.texts)
+
+        translations, detokenise_s = None, 0.0
+        while translations is None:
+            await self._round(plan, plan.jobs)
+            decoded = time.monotonic()
+            translations = await self.off_loop(advance)
+            detokenise_s += time.monotonic() - decoded
+        return translations, detokenise_s
+
+    async def _watched(self, plan: Plan, observer: Observer) -> None:
+        """Decode every segment, each as often as it needs, and tell of it as soon as it is done."""
+        tasks = [
+            asyncio.ensure_future(self._watched_job(plan, job, observer, (index, place)))
+            for index, text in enumerate(plan.texts)
+            for place, job in enumerate(text.jobs)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watched_job(self, plan: Plan, job: Job, observer: Observer, place: tuple[int, int]) -> None:
+        """place: index of the text, and of the segment in it."""
+
+        def show(text: str) -> str:
+            return job.passage.shown(job.segment, text)
+
+        def advance() -> str | None:
+            self._reviewer.review(plan.asked, job)
+            return None if job.best is None else job.passage.rendered(job.segment, job.best)
+
+        live = LiveSegment(observer, place, self._target_tokenizer, show)
+        await self._round(plan, [job], live)
+        while (text := await self.off_loop(advance)) is None:
+            live.begin_again()
+            await self._round(plan, [job])
+        live.finish(text, job.finish_reason)
+
+    async def _round(self, plan: Plan, jobs: Sequence[Job], live: LiveSegment | None = None) -> None:
+        """Decode the parts of the jobs that wait for it. live: told of the tokens of a job's only part."""
+        waiting = [(job, job.waiting) for job in jobs]
+        parts = [part for _, own in waiting for part in own]
+        if parts:
+            await self._decode(plan.asked.request, parts, live)
+            for job, own in waiting:
+                job.count(own)
+
+    async def _decode(
+        self, request: Request, parts: Sequence[Part], live: LiveSegment | None = None
     ) -> list[SequenceResult]:
-        """Submit all pieces at once and wait for all; the first failure, and a cancel, frees the others.
+        """Submit all parts at once and wait for all; the first failure, and a cancel, frees the others.
 
         Raises DeadlineExceeded also where the last result came too late.
         """
         futures: list[asyncio.Future[SequenceResult]] = []
         try:
-            for piece, own_options in zip(pieces, options, strict=True):
-                future = self.engine.submit(
-                    piece.encoded.ids,
-                    own_options,
+            for part in parts:
+                future = self.decoder.submit(
+                    part.encoded.ids,
+                    part.options,
                     request_id=request.request_id,
                     caller=request.caller,
                     deadline=request.deadline,
+                    on_tokens=None if live is None else partial(live.take, carried=part.encoded.carried),
                 )
                 futures.append(future)
             results = await asyncio.gather(*futures)
@@ -183,95 +283,17 @@ class Translator:
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
+        for part, result in zip(parts, results, strict=True):
+            part.result = result
         return results
 
     # ---- on the executor's threads: no engine, no event loop
-
-    def _prepare(
-        self, request: TranslationRequest, pair: LanguagePair
-    ) -> tuple[list[list[SourcePiece]], list[DecodingOptions]]:
-        """Split and tokenise: the pieces of each text, and the options of every piece in turn.
-
-        Raises PayloadTooLarge, SourceTooLong, InvalidRequest.
-        """
-        suppressed = self._suppressed(request.suppress)
-        prepared: list[list[SourcePiece]] = []
-        options: list[DecodingOptions] = []
-        for index, text in enumerate(request.texts):
-            pieces: list[SourcePiece] = []
-            for piece in self._cutter.pieces(text, pair):
-                if len(options) == self._limits.max_sentences:
-                    raise PayloadTooLarge(
-                        f"the texts have more than {self._limits.max_sentences} sentences; send fewer at once",
-                        field="text",
-                    )
-                prefix = self._target_prefix(request, index, piece) if not pieces else ()
-                own_options = replace(
-                    self.options(request, num_source_tokens=len(piece.encoded.ids), num_forced=len(prefix)),
-                    suppress_sequences=suppressed,
-                    target_prefix=prefix,
-                )
-                pieces.append(piece)
-                options.append(own_options)
-            prepared.append(pieces)
-        self._check_told(request, len(options))
-        return prepared, options
-
-    def options(
-        self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
-    ) -> DecodingOptions:
-        """The search's options for one sentence: the request's, else the model's defaults.
-
-        num_source_tokens: its subwords, the end token counted. num_forced: of its target prefix. Neither a prefix nor
-        a shortest length that was asked for is cut by the length that nobody asked for.
-        """
-        options = request.options or self.default_options
-        if request.extra_target_length is None:
-            return options
-        needed = max(num_forced, options.min_target_length)
-        needed = max(needed, math.ceil(options.min_target_ratio * (num_source_tokens - 1)))
-        longest = max(needed, num_source_tokens + request.extra_target_length)
-        return replace(options, max_target_length=min(options.max_target_length, longest))
-
-    def _suppressed(self, phrases: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The phrases as runs of subwords. Raises InvalidRequest."""
-        runs = tuple(self._forced(phrase, (), f"suppress[{index}]") for index, phrase in enumerate(phrases))
-        check_range("suppress", sum(map(len, runs)), (0, MAX_SUPPRESSED_TOKENS), unit=" subwords in all")
-        return runs
-
-    def _target_prefix(self, request: TranslationRequest, index: int, first: SourcePiece) -> tuple[int, ...]:
-        """What the translation of a text begins with, as subwords; first: its first piece. Raises InvalidRequest."""
-        prefix = request.target_prefixes[index].strip() if request.target_prefixes else ""
-        return self._forced(prefix, first.encoded.carried, "target_prefix") if prefix else ()
-
-    def _forced(self, text: str, carried: Sequence[str], field: str) -> tuple[int, ...]:
-        """A target's subwords, the end token left out. Raises InvalidRequest where no target can be this."""
-        try:
-            return self._target_tokenizer.encode_target(text, carried)[:-1]
-        except TokenizerError as error:
-            raise InvalidRequest(
-                f"{field} has characters that no translation can hold", field=field
-            ) from error
-
-    def _check_told(self, request: Request, num_sentences: int) -> None:
-        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer."""
-        if not request.tells_tokens:
-            return
-        options = request.options or self.default_options
-        num_lists = num_sentences * options.num_hypotheses * (1 + options.num_alternatives)
-        if num_lists > self._limits.max_token_lists:
-            raise PayloadTooLarge(
-                f"telling tokens of {num_sentences} sentences, {options.num_hypotheses} hypotheses each, with "
-                f"{options.num_alternatives} alternatives makes {num_lists} lists, the limit is "
-                f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or num_alternatives",
-                field="num_alternatives" if options.num_alternatives else "text",
-            )
 
     def _prepare_pairs(
         self, request: ScoreRequest, pair: LanguagePair
     ) -> tuple[list[SourcePiece], list[tuple[int, ...]]]:
         """Tokenise: the sources, and the subwords of their translations. Raises InvalidRequest, SourceTooLong."""
-        self._check_told(request, len(request.texts))
+        self._planner.check_told(request, len(request.texts))
         pieces, forced = [], []
         for index, (text, translation) in enumerate(zip(request.texts, request.translations, strict=True)):
             span, target = stripped("text", index, text), stripped("translation", index, translation)
@@ -282,7 +304,7 @@ class Translator:
                     f"text[{index}] is more than one piece for the model, of at most {limit} subwords",
                     field=f"text[{index}]",
                 )
-            ids = self._forced(target.of(translation), encoded.carried, f"translation[{index}]")
+            ids = self._cutter.forced(target.of(translation), encoded.carried, f"translation[{index}]")
             longest = self.default_options.max_target_length
             check_range(f"translation[{index}]", len(ids), (1, longest), unit=" subwords")
             pieces.append(SourcePiece(span, span.of(text), encoded))
@@ -290,22 +312,17 @@ class Translator:
         return pieces, forced
 
 
-def _num_tokens(result: SequenceResult) -> int:
-    """Subwords of the best translation, its end token counted where it has one."""
-    best = result.hypotheses[0]
-    return len(best.ids) + (best.finish_reason is FinishReason.STOP)
+def _spans(plan: Plan) -> list[list[TextSpan]]:
+    """Of every text's segments in that text."""
+    return [[TextSpan(*job.passage.span(job.segment)) for job in text.jobs] for text in plan.texts]
 
 
-def _timings(results: Sequence[SequenceResult], tokenise_s: float, detokenise_s: float) -> Timings:
-    """Milliseconds; the engine's phases are those of the slowest sentence."""
-
-    def slowest_ms(seconds: Callable[[SequenceResult], float]) -> float:
-        return max((seconds(result) for result in results), default=0.0) * 1000
-
+def _timings(phases: Phases, tokenise_s: float, detokenise_s: float) -> Timings:
+    """Milliseconds."""
     return Timings(
         tokenise=tokenise_s * 1000,
-        queue=slowest_ms(lambda result: result.queue_time_s),
-        encode=slowest_ms(lambda result: result.encode_time_s),
-        decode=slowest_ms(lambda result: result.decode_time_s),
+        queue=phases.queue * 1000,
+        encode=phases.encode * 1000,
+        decode=phases.decode * 1000,
         detokenise=detokenise_s * 1000,
     )

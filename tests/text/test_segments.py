@@ -111,8 +111,12 @@ def test_the_parts_around_placeholders_are_translated_by_themselves() -> None:
     whole = segment(f"Dear {A}, come to {B} 12 now")
     parts = parts_around(whole, SegmentTranslation(f"Komm {A}"))
     assert [part.of(whole.source) for part in parts] == ["Dear", ", come to", "12 now"]
-    joined = joined_parts(whole, parts, ["Liebe", ", komm zu", "12 jetzt"])
-    assert (joined.text, joined.is_split) == (f"Liebe {A}, komm zu {B} 12 jetzt", True)
+    translations = map(SegmentTranslation, ("Liebe", ", komm zu", "12 jetzt"))
+    joined = joined_parts(whole, parts, list(translations))
+    assert (joined.text, joined.fallbacks) == (
+        f"Liebe {A}, komm zu {B} 12 jetzt",
+        (Fallback.PLACEHOLDER_SPLIT,),
+    )
     assert mend(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 
 

@@ -1,0 +1,159 @@
+"""A text's translation put together: segments in their places, their tags, their casing, what was protected."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from app.text.blocks import Block, escaped, references_of
+from app.text.casing import Casing, restored
+from app.text.number_check import ChangedNumbers
+from app.text.segmentation import Span
+from app.text.segments import Fallback, Place, Segment, SegmentTranslation, mend
+from app.text.tags import Tag, place_tags
+
+
+@dataclass(frozen=True)
+class FinishedSegment:
+    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`."""
+
+    source: Place
+    target: Place
+    is_part: bool
+    fallbacks: tuple[Fallback, ...]
+    changed_numbers: ChangedNumbers
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
+class FinishedText:
+    """A text's translation, and how it came about."""
+
+    text: str
+    segments: tuple[FinishedSegment, ...]
+
+
+def untouched(block: Block, span: Span, first: int, last: int) -> str:
+    """A part of a block as it stands in the document, with tags first..last-1."""
+    parts: list[str] = []
+    done = span.start
+    for tag in block.tags[first:last]:
+        place = min(max(tag.position, done), span.end)
+        parts += (block.raw(done, place), tag.markup)
+        done = place
+    return "".join([*parts, block.raw(done, span.end)])
+
+
+class Writer:
+    """Puts a finished text together."""
+
+    def __init__(self, check: Callable[[Segment, str], ChangedNumbers], *, is_markup: bool) -> None:
+        """check: of the numbers of a segment and its translation. is_markup: whether text is escaped."""
+        self._check = check
+        self._is_markup = is_markup
+        self._parts: list[str] = []
+        self._segments: list[FinishedSegment] = []
+        self._length = 0
+        self._found: dict[int, dict[str, str]] = {}
+
+    @property
+    def finished(self) -> FinishedText:
+        """What was written."""
+        return FinishedText("".join(self._parts), tuple(self._segments))
+
+    def write(self, part: str) -> None:
+        """What stands between segments."""
+        self._parts.append(part)
+        self._length += len(part)
+
+    def write_segment(self, block: Block, segment: Segment, translation: SegmentTranslation) -> None:
+        """A segment's translation, with its tags, in its casing, with all that was protected."""
+        mended = mend(segment, translation)
+        tags = _tags_in_source(block, segment)
+        placement = place_tags(segment.source, tags, mended.text, mended.alignment)
+        fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
+        start = self._length
+        rendered = self._rendered(block, segment, mended.text, placement.tags)
+        for part in rendered:
+            self.write(part)
+        self._segments.append(
+            FinishedSegment(
+                source=(block.offsets[segment.span.start], block.offsets[segment.span.end]),
+                target=(start, self._length),
+                is_part=segment.is_part,
+                fallbacks=fallbacks,
+                changed_numbers=self._check(segment, mended.text),
+                places=_places(mended.places, rendered, placement.tags, start) if mended.places else (),
+            )
+        )
+
+    def shown(self, block: Block, segment: Segment, text: str) -> str:
+        """The words without their tags."""
+        return "".join(self._characters(block, segment, text))
+
+    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> list[str]:
+        """A string for each character of the text and for each tag behind so many of them, in order."""
+        shown = self._characters(block, segment, text)
+        parts: list[str] = []
+        done = 0
+        for tag in tags:
+            parts += shown[done : tag.position]
+            parts.append(tag.markup)
+            done = tag.position
+        return parts + shown[done:]
+
+    def _characters(self, block: Block, segment: Segment, text: str) -> list[str]:
+        """What is written for each character."""
+        spellings = self._spellings(block, segment) | dict(segment.numbers)
+        shown = list(text)
+        if segment.casing is not Casing.PLAIN:
+            shown = [restored(character, segment.casing) for character in text]
+        if self._is_markup:
+            return [escaped(character, spellings) for character in shown]
+        return [spellings.get(character, character) for character in shown] if spellings else shown
+
+    def _spellings(self, block: Block, segment: Segment) -> dict[str, str]:
+        """Character -> what the document has for it: references, and what stand-ins stand for."""
+        if segment.block not in self._found:
+            found = references_of(block) if self._is_markup else {}
+            for character, raw in zip(block.text, block.raws, strict=True):
+                if character in block.stand_ins:
+                    found[character] = raw
+            self._found[segment.block] = found
+        return self._found[segment.block]
+
+
+def _places(
+    places: Sequence[Place], rendered: Sequence[str], tags: Sequence[Tag], start: int
+) -> tuple[Place, ...]:
+    """Starts and ends in a text as those of what was rendered of it from `start` on; tags at an edge stay outside."""
+    ends = list(accumulate(map(len, rendered), initial=start))
+    positions = [tag.position + index for index, tag in enumerate(tags)]  # in `rendered`
+    is_tag = [False] * (len(ends) - 1)
+    for position in positions:
+        is_tag[position] = True
+    characters = [index for index, each in enumerate(is_tag) if not each]
+
+    def place(first: int, last: int) -> Place:
+        if first < last:
+            return ends[characters[first]], ends[characters[last - 1] + 1]
+        at = ends[characters[first]] if first < len(characters) else ends[-1]
+        return at, at
+
+    return tuple(place(*each) for each in places)
+
+
+def _tags_in_source(block: Block, segment: Segment) -> list[Tag]:
+    """A segment's tags by position in its source; spaces behind one that the source does not have go with it."""
+    found: list[Tag] = []
+    for index in segment.tags:
+        tag = block.tags[index]
+        place = bisect_left(segment.positions, tag.position)
+        following = segment.positions[place] if place < len(segment.positions) else tag.position
+        if index + 1 < segment.tags.stop:
+            following = min(following, block.tags[index + 1].position)
+        spaces = block.raw(tag.position, following)
+        found.append(Tag(place, tag.markup + spaces, tag.kind, tag.name))
+    return found

@@ -1,0 +1,133 @@
+"""A segment on its way through the engine: the parts in which it is decoded, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
+from app.engine.sequence import SequenceResult
+from app.text.passage import Passage
+from app.text.segmentation import Span
+from app.text.segments import Fallback, Segment, SegmentTranslation
+from app.text.tokenizer import Encoded
+from app.translator.languages import Settled
+
+
+class Phases(NamedTuple):
+    """Seconds in the engine's phases."""
+
+    queue: float = 0.0
+    encode: float = 0.0
+    decode: float = 0.0
+
+    @classmethod
+    def of(cls, results: Sequence[SequenceResult]) -> Phases:
+        """Of the slowest of sentences that ran side by side, phase by phase."""
+        return cls.slowest(
+            [cls(each.queue_time_s, each.encode_time_s, each.decode_time_s) for each in results]
+        )
+
+    @classmethod
+    def slowest(cls, phases: Sequence[Phases]) -> Phases:
+        """The longest of each."""
+        return cls(*map(max, zip(*phases, strict=True))) if phases else cls()
+
+    def followed_by(self, later: Phases) -> Phases:
+        """Both together."""
+        return Phases(*map(sum, zip(self, later, strict=True)))
+
+
+@dataclass(eq=False)
+class Part:
+    """What the engine is given at once. span: in its segment's source. result: None while it is waited for."""
+
+    span: Span
+    encoded: Encoded
+    options: DecodingOptions
+    result: SequenceResult | None = None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether it was decoded for an earlier request."""
+        return self.result is not None and self.result.is_cached
+
+    @property
+    def hypotheses(self) -> Sequence[Hypothesis]:
+        """Best first; empty before they are there."""
+        return () if self.result is None else self.result.hypotheses
+
+    def hypothesis(self, rank: int) -> Hypothesis:
+        """The best one's rank is 0; where there are fewer, the last. Only once they are there."""
+        return self.hypotheses[min(rank, len(self.hypotheses) - 1)]
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Subwords of the best translation, its end token counted where it has one."""
+        best = self.hypothesis(0)
+        return len(best.ids) + (best.finish_reason is FinishReason.STOP)
+
+
+@dataclass(eq=False)
+class Job:
+    """A segment and its parts, one at first; only one thread at a time changes it.
+
+    prefix: what its translation begins with, "" where it is free. reasons: why there are several parts.
+    num_splits: how often parts were halved. has_carried: whether its numbers were to be carried.
+    best: its translation, once it is decoded. phases: what the engine took for it, over all rounds.
+    """
+
+    passage: Passage
+    settled: Settled
+    segment: Segment
+    prefix: str
+    parts: list[Part] = field(default_factory=list)
+    reasons: tuple[Fallback, ...] = ()
+    num_splits: int = 0
+    has_carried: bool = False
+    best: SegmentTranslation | None = None
+    phases: Phases = Phases()  # noqa: RUF009 - immutable
+
+    @property
+    def waiting(self) -> list[Part]:
+        """Parts to decode."""
+        return [part for part in self.parts if part.result is None]
+
+    def count(self, decoded: Sequence[Part]) -> None:
+        """Add the time of parts that ran side by side."""
+        results = [part.result for part in decoded if part.result is not None]
+        self.phases = self.phases.followed_by(Phases.of(results))
+
+    @property
+    def num_hypotheses(self) -> int:
+        """How many there are of every part."""
+        return min(len(part.hypotheses) for part in self.parts)
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Subwords of the best translation, end tokens counted."""
+        return sum(part.num_target_tokens for part in self.parts)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Of the best translation: STOP where every part ended so, else why the first other one did."""
+        return joint_reason([part.hypothesis(0) for part in self.parts])
+
+
+@dataclass(frozen=True)
+class TextPlan:
+    """A text and what is to be decoded of it. jobs: empty where it comes back as it is."""
+
+    text: str
+    settled: Settled
+    passage: Passage
+    jobs: tuple[Job, ...]
+
+
+def joint_reason(said: Sequence[Hypothesis]) -> FinishReason:
+    """Of parts: STOP where every one ended so, else why the first other one did."""
+    return next(
+        (each.finish_reason for each in said if each.finish_reason is not FinishReason.STOP),
+        FinishReason.STOP,
+    )

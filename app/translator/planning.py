@@ -1,0 +1,230 @@
+"""From a request to what the engine is asked: languages settled, texts read and cut, options for every part.
+
+Everything here takes time in proportion to the texts: it is called off the event loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from app.bundle import LanguagePair
+from app.decoding.options import DecodingOptions
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS, check_range
+from app.errors import InvalidRequest, NotReady, PayloadTooLarge, SourceTooLong
+from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
+from app.text.blocks import MarkupError
+from app.text.glossary import Glossary
+from app.text.passage import Passage, PassageOptions, read_passage
+from app.text.segmentation import Span
+from app.text.tokenizer import Encoded
+from app.translator.jobs import Job, Part, TextPlan
+from app.translator.languages import Languages, Settled
+from app.translator.pieces import Cutter
+from app.translator.request import AnswerLimits, ScoreRequest, TranslationRequest
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request. suppressed: its `suppress` as subwords."""
+
+    request: TranslationRequest
+    suppressed: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be decoded for a request."""
+
+    asked: Asked
+    texts: tuple[TextPlan, ...]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Of all texts, in order."""
+        return [job for text in self.texts for job in text.jobs]
+
+
+class Planner:
+    """Of one model. Immutable, so any thread may use it."""
+
+    def __init__(
+        self,
+        languages: Languages,
+        cutter: Cutter,
+        *,
+        default_options: DecodingOptions,
+        has_alignment: bool,
+        limits: AnswerLimits,
+        glossaries: GlossaryStore | None,
+    ) -> None:
+        """has_alignment: whether the model gives it. glossaries: None where none are stored."""
+        self._languages = languages
+        self._cutter = cutter
+        self._default_options = default_options
+        self._has_alignment = has_alignment
+        self._limits = limits
+        self._glossaries = glossaries
+
+    def plan(self, request: TranslationRequest) -> Plan:
+        """Read, split and tokenise.
+
+        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest for malformed XML, a
+        glossary that there is not, and forced text that no translation can hold.
+        """
+        asked = Asked(request, self._suppressed(request.suppress))
+        glossary = self._glossary(request)
+        texts: list[TextPlan] = []
+        num_sentences = 0
+        for index in range(len(request.texts)):
+            passage, settled = self._read(request, index, glossary)
+            jobs = self._jobs(asked, index, passage, settled)
+            num_sentences += len(jobs)
+            if num_sentences > self._limits.max_sentences:
+                raise PayloadTooLarge(
+                    f"the texts have more than {self._limits.max_sentences} sentences; send fewer at once",
+                    field="text",
+                )
+            texts.append(TextPlan(request.texts[index], settled, passage, jobs))
+        self.check_told(request, num_sentences)
+        return Plan(asked, tuple(texts))
+
+    def part(self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "") -> Part:
+        """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can."""
+        ids = self._cutter.forced(prefix, encoded.carried, "target_prefix") if prefix else ()
+        options = self.options(asked.request, num_source_tokens=len(encoded.ids), num_forced=len(ids))
+        has_markers = bool(job.segment.stand_ins or job.segment.tags or encoded.carried)
+        if asked.suppressed or ids or (has_markers and self._has_alignment):
+            options = replace(
+                options,
+                suppress_sequences=asked.suppressed,
+                target_prefix=ids,
+                alignment=options.alignment or (has_markers and self._has_alignment),
+            )
+        return Part(span, encoded, options)
+
+    def encode(self, source: str, settled: Settled) -> Encoded | None:
+        """The subwords of a part, or None where the model does not take it at once."""
+        return None if settled.pair is None else self._cutter.encode(source, settled.pair)
+
+    def options(
+        self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
+    ) -> DecodingOptions:
+        """The search's options for one sentence: the request's, else the model's defaults.
+
+        num_source_tokens: its subwords, the end token counted. num_forced: of its target prefix. Neither a prefix nor
+        a shortest length that was asked for is cut by the length that nobody asked for.
+        """
+        options = request.options or self._default_options
+        if request.extra_target_length is None:
+            return options
+        needed = max(num_forced, options.min_target_length)
+        needed = max(needed, math.ceil(options.min_target_ratio * (num_source_tokens - 1)))
+        longest = max(needed, num_source_tokens + request.extra_target_length)
+        return replace(options, max_target_length=min(options.max_target_length, longest))
+
+    def check_told(self, request: TranslationRequest | ScoreRequest, num_sentences: int) -> None:
+        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer."""
+        if not request.tells_tokens:
+            return
+        options = request.options or self._default_options
+        num_lists = num_sentences * options.num_hypotheses * (1 + options.num_alternatives)
+        if num_lists > self._limits.max_token_lists:
+            raise PayloadTooLarge(
+                f"telling tokens of {num_sentences} sentences, {options.num_hypotheses} hypotheses each, with "
+                f"{options.num_alternatives} alternatives makes {num_lists} lists, the limit is "
+                f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or num_alternatives",
+                field="num_alternatives" if options.num_alternatives else "text",
+            )
+
+    def _glossary(self, request: TranslationRequest) -> Glossary | None:
+        """The request's own, or the stored one. Raises InvalidRequest, NotReady."""
+        if request.glossary_id is None:
+            return request.glossary
+        try:
+            if self._glossaries is None:
+                raise GlossaryNotFound
+            stored, glossary = self._glossaries.ready(request.caller, request.glossary_id)
+        except GlossaryNotFound as error:
+            raise InvalidRequest("glossary.id: there is no such glossary", field="glossary.id") from error
+        except GlossaryStoreError as error:
+            raise NotReady("the glossaries cannot be read now") from error
+        if (stored.source_language, stored.target_language) != (request.source, request.target):
+            raise InvalidRequest(
+                f"glossary.id: that glossary is for {stored.source_language} to {stored.target_language}; "
+                "name these as source and target",
+                field="glossary.id",
+            )
+        return glossary
+
+    def _read(
+        self, request: TranslationRequest, index: int, glossary: Glossary | None
+    ) -> tuple[Passage, Settled]:
+        """Raises InvalidRequest, UnsupportedLanguages."""
+        options = PassageOptions(
+            source_language=request.source or "",
+            target_language=request.target,
+            text_format=request.text_format,
+            splitting=request.splitting,
+            xml=request.xml,
+            glossary=None if request.source is None else glossary,
+        )
+        try:
+            passage = read_passage(request.texts[index], options)
+        except MarkupError as error:
+            raise InvalidRequest(f"text[{index}]: {error}", field=f"text[{index}]") from error
+        if request.source is not None:
+            pair = self._languages.pair(request.source, request.target)
+            return passage, Settled(pair, request.source, 1.0)
+        settled = self._languages.settled(passage.prose, request.target)
+        options = replace(
+            options,
+            source_language=settled.source,
+            glossary=None if glossary is None else glossary.of_language(settled.source),
+        )
+        if options.glossary is not None and settled.pair is not None:
+            return read_passage(request.texts[index], options), settled
+        return replace(passage, options=options), settled
+
+    def _jobs(self, asked: Asked, index: int, passage: Passage, settled: Settled) -> tuple[Job, ...]:
+        """The segments of a text. Raises SourceTooLong, InvalidRequest."""
+        prefixes = asked.request.target_prefixes
+        if settled.pair is None:
+            return ()
+        encoded: dict[str, Encoded] = {}
+        jobs: list[Job] = []
+        for segment in passage.segments(self.fits(settled.pair, encoded)):
+            tokens = encoded.get(segment.source) or self.encode(segment.source, settled)
+            if tokens is None:
+                raise SourceTooLong("a single character is longer than the model takes", field="text")
+            prefix = prefixes[index].strip() if prefixes and not jobs else ""
+            job = Job(passage, settled, segment, prefix)
+            self.begin(asked, job, tokens)
+            jobs.append(job)
+        return tuple(jobs)
+
+    def begin(self, asked: Asked, job: Job, encoded: Encoded) -> None:
+        """Give a job its whole segment as its only part. Raises InvalidRequest."""
+        whole = Span(0, len(job.segment.source))
+        job.parts = [self.part(asked, job, whole, encoded, prefix=job.prefix)]
+        job.reasons, job.num_splits = (), 0
+
+    def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
+        """Whether the model takes a source at once; the subwords of those that it does are kept in `encoded`."""
+
+        def fits(source: str) -> bool:
+            tokens = self._cutter.encode(source, pair)
+            if tokens is not None:
+                encoded[source] = tokens
+            return tokens is not None
+
+        return fits
+
+    def _suppressed(self, phrases: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The phrases as runs of subwords. Raises InvalidRequest."""
+        runs = tuple(
+            self._cutter.forced(phrase, (), f"suppress[{index}]") for index, phrase in enumerate(phrases)
+        )
+        check_range("suppress", sum(map(len, runs)), (0, MAX_SUPPRESSED_TOKENS), unit=" subwords in all")
+        return runs

@@ -1,0 +1,99 @@
+"""What is decoded a second time, and why: no end was found, a number changed, a placeholder is missing.
+
+Each of them at most once a segment, so that a request ends; called off the event loop.
+"""
+
+from __future__ import annotations
+
+from app.decoding.options import FinishReason
+from app.text.segmentation import Span, best_cut, trimmed
+from app.text.segments import Fallback, parts_around
+from app.text.tokenizer import Encoded
+from app.translator.detokeniser import Detokeniser
+from app.translator.jobs import Job, Part
+from app.translator.planning import Asked, Planner
+
+# Halvings of a segment whose translation found no end: at most 16 parts.
+MAX_SPLITS = 4
+
+
+class Reviewer:
+    """Of one model. Immutable, so any thread may use it."""
+
+    def __init__(self, planner: Planner, detokeniser: Detokeniser) -> None:
+        self._planner = planner
+        self._detokeniser = detokeniser
+
+    def review(self, asked: Asked, job: Job) -> None:
+        """Give a decoded job new parts to decode, or its best translation."""
+        if self._splits(asked, job):
+            return
+        job.best = self._detokeniser.segment(job, 0, tells_tokens=asked.request.tells_tokens)
+        if self._carries_numbers(asked, job) or self._goes_around(asked, job):
+            job.best = None
+
+    def _splits(self, asked: Asked, job: Job) -> bool:
+        """Halve the parts that reached the limit of the length, where that is the server's own."""
+        if job.num_splits == MAX_SPLITS or not _has_own_length(asked, job):
+            return False
+        halved = [self._halves(asked, job, part) for part in job.parts]
+        if not any(halved):
+            return False
+        job.parts = [
+            own for part, halves in zip(job.parts, halved, strict=True) for own in (halves or [part])
+        ]
+        job.num_splits += 1
+        if Fallback.LENGTH_SPLIT not in job.reasons:
+            job.reasons += (Fallback.LENGTH_SPLIT,)
+        return True
+
+    def _halves(self, asked: Asked, job: Job, part: Part) -> list[Part]:
+        """Of a part that reached the limit; empty for others, and for one of a single letter."""
+        if part.hypothesis(0).finish_reason is not FinishReason.LENGTH or part.span.end - part.span.start < 2:
+            return []
+        source = job.segment.source
+        cut = best_cut(source, part.span)
+        spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
+        return self._parts(asked, job, [span for span in spans if span is not None])
+
+    def _carries_numbers(self, asked: Asked, job: Job) -> bool:
+        """Give the model the segment with a placeholder for every number, where it changed one."""
+        pair = job.settled.pair
+        if job.has_carried or job.prefix or job.best is None or pair is None:
+            return False
+        job.has_carried = True
+        encoded: dict[str, Encoded] = {}
+        carrying = job.passage.carrying_numbers(job.segment, job.best, self._planner.fits(pair, encoded))
+        if carrying is None:
+            return False
+        job.segment = carrying
+        self._planner.begin(asked, job, encoded[carrying.source])
+        return True
+
+    def _goes_around(self, asked: Asked, job: Job) -> bool:
+        """Give the model the parts around the placeholders, where one is missing and nothing says where it goes."""
+        if job.reasons or job.best is None:
+            return False
+        parts = self._parts(asked, job, parts_around(job.segment, job.best), prefix=job.prefix)
+        if not parts:
+            return False
+        job.parts, job.reasons = parts, (Fallback.PLACEHOLDER_SPLIT,)
+        return True
+
+    def _parts(self, asked: Asked, job: Job, spans: list[Span], *, prefix: str = "") -> list[Part]:
+        """New parts, the first with the prefix; empty where the model does not take one of them at once."""
+        made: list[Part] = []
+        for span in spans:
+            encoded = self._planner.encode(span.of(job.segment.source), job.settled)
+            if encoded is None:
+                return []
+            own_prefix = "" if made else prefix
+            made.append(self._planner.part(asked, job, span, encoded, prefix=own_prefix))
+        return made
+
+
+def _has_own_length(asked: Asked, job: Job) -> bool:
+    """Whether the caller left the length to the server."""
+    options = asked.request.options
+    is_forced = options is not None and (options.min_target_length > 0 or options.min_target_ratio > 0)
+    return asked.request.extra_target_length is not None and not is_forced and not job.prefix
