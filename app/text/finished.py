@@ -49,14 +49,23 @@ def untouched(block: Block, span: Span, first: int, last: int) -> str:
 class Writer:
     """Puts a finished text together."""
 
-    def __init__(self, check: Callable[[Segment, str], ChangedNumbers], *, is_markup: bool) -> None:
-        """check: of the numbers of a segment and its translation. is_markup: whether text is escaped."""
+    def __init__(
+        self,
+        check: Callable[[Segment, str], ChangedNumbers],
+        *,
+        is_markup: bool,
+        found: dict[int, dict[str, str]] | None = None,
+    ) -> None:
+        """check: of the numbers of a segment and its translation. is_markup: whether text is escaped.
+
+        found: by block, what writers of the same document have found of its characters' spellings; grows.
+        """
         self._check = check
         self._is_markup = is_markup
         self._parts: list[str] = []
         self._segments: list[FinishedSegment] = []
         self._length = 0
-        self._found: dict[int, dict[str, str]] = {}
+        self._found: dict[int, dict[str, str]] = {} if found is None else found
 
     @property
     def finished(self) -> FinishedText:

@@ -137,6 +137,14 @@ class Passage:
     def _blocks(self) -> list[Block]:
         return [part for part in self.document.parts if isinstance(part, Block)]
 
+    @cached_property
+    def _found(self) -> dict[int, dict[str, str]]:
+        """What its writers share: a long text is not looked through for each of its segments, and each new word."""
+        return {}
+
+    def _writer(self) -> Writer:
+        return Writer(self.changed_numbers, is_markup=self.document.is_markup, found=self._found)
+
     @property
     def prose(self) -> str:
         """What there is to translate, without markup and what is protected: what a language is detected by."""
@@ -226,7 +234,7 @@ class Passage:
         """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
         if len(segments) != len(translations):
             raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
-        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
+        writer = self._writer()
         waiting = list(zip(segments, translations, strict=True))[::-1]
         index = -1
         for part in self.document.parts:
@@ -245,13 +253,13 @@ class Passage:
 
     def rendered(self, segment: Segment, translation: SegmentTranslation) -> str:
         """A segment's translation as it will stand in the finished text."""
-        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
+        writer = self._writer()
         writer.write_segment(self._blocks[segment.block], segment, translation)
         return writer.finished.text
 
     def shown(self, segment: Segment, text: str) -> str:
         """Words of a segment's unfinished translation, as they will look: their casing, what stand-ins stand for."""
-        writer = Writer(self.changed_numbers, is_markup=self.document.is_markup)
+        writer = self._writer()
         return writer.shown(self._blocks[segment.block], segment, text)
 
     def place(self, segment: Segment, start: int, end: int) -> Place:

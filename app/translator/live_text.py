@@ -13,15 +13,23 @@ UNFINISHED_CHARACTER = "\ufffd"
 
 
 class LiveSegment:
-    """One segment of a greedy search. What was told by delta and replaced is, at its end, its translation."""
+    """One segment. What was told by delta and replaced of a greedy search is, at its end, its translation."""
 
     def __init__(
-        self, observer: Observer, place: tuple[int, int], tokenizer: Tokenizer, show: Callable[[str], str]
+        self,
+        observer: Observer,
+        place: tuple[int, int],
+        tokenizer: Tokenizer,
+        show: Callable[[str], str],
+        *,
+        is_greedy: bool,
     ) -> None:
         """place: index of the text, and of the segment in it. tokenizer: of the target.
 
-        show: how the model's words look in the text: their casing, what stand-ins stand for.
+        show: how the model's words look in the text: their casing, what stand-ins stand for. is_greedy: else only the
+        end is told.
         """
+        self._is_greedy = is_greedy
         self._observer = observer
         self._place = place
         self._tokenizer = tokenizer
@@ -45,6 +53,8 @@ class LiveSegment:
         self._observer.finished(*self._place, text, finish_reason)
 
     def _tell(self, text: str) -> None:
+        if not self._is_greedy:
+            return
         told, self._told = self._told, text
         if not text.startswith(told):
             self._observer.replaced(*self._place, text)

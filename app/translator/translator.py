@@ -120,7 +120,11 @@ class Translator:
         return self._planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """The served languages of each text with their probabilities, the likeliest first; empty without letters."""
+        """The served languages of each text with their probabilities, the likeliest first; empty without letters.
+
+        Raises InvalidRequest where none is detected here.
+        """
+        self._languages.check_detector()
         return await self.off_loop(lambda: [self._languages.detect(text) for text in texts])
 
     async def translate(
@@ -242,7 +246,8 @@ class Translator:
             self._reviewer.review(plan.asked, job)
             return None if job.best is None else job.passage.rendered(job.segment, job.best)
 
-        live = LiveSegment(observer, place, self._target_tokenizer, show)
+        is_greedy = job.parts[0].options.beam_size == 1
+        live = LiveSegment(observer, place, self._target_tokenizer, show, is_greedy=is_greedy)
         await self._round(plan, [job], live)
         while (text := await self.off_loop(advance)) is None:
             live.begin_again()

@@ -51,7 +51,7 @@ class Screen:
 
 def live(tokenizer: Tokenizer, show: object = str) -> tuple[Screen, LiveSegment]:
     screen = Screen()
-    return screen, LiveSegment(screen, (2, 5), tokenizer, show)  # type: ignore[arg-type]
+    return screen, LiveSegment(screen, (2, 5), tokenizer, show, is_greedy=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("text", "carried"), SENTENCES)
@@ -129,3 +129,10 @@ def test_without_tokens_the_whole_text_is_told_at_the_end(tokenizer: Tokenizer) 
     screen, segment = live(tokenizer)
     segment.finish("Aus dem Vorrat", FinishReason.STOP)
     assert screen.text == screen.final == "Aus dem Vorrat"
+
+
+def test_of_a_beam_only_the_end_is_told(tokenizer: Tokenizer) -> None:
+    screen = Screen()
+    segment = LiveSegment(screen, (2, 5), tokenizer, str, is_greedy=False)
+    segment.finish("Das Haus", FinishReason.STOP)
+    assert (screen.text, screen.final, screen.num_replaced) == ("", "Das Haus", 0)
