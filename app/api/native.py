@@ -1,4 +1,4 @@
-"""The native API: POST /v1/translate, POST /v1/score and GET /v1/models."""
+"""The native API: POST /v1/translate, /v1/score and /v1/detect, and GET /v1/models."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from app.api.disconnect import while_connected
 from app.api.error_table import OrjsonResponse
 from app.api.json_body import read_json
 from app.api.middleware import requester_of
-from app.api.native_answer import score_answer, translate_answer
+from app.api.native_answer import detect_answer, score_answer, translate_answer
 from app.api.native_schema import NativeParser, Requester, RequestLimits
-from app.api.openapi import MODELS, SCORE, TRANSLATE
+from app.api.openapi import DETECT, MODELS, SCORE, TRANSLATE
 from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import ScoreRequest, Timings, TranslationRequest, Translator, Usage
@@ -44,6 +44,15 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             model = model_of(translator)
             answer = await made(translator, asked, lambda: score_answer(result, asked, model))
             return _answered(request, service, result, answer)
+
+    @router.post("/v1/detect", openapi_extra=DETECT, summary="Which of the served languages texts are in")
+    async def detect(request: Request) -> Response:
+        service.check_open()
+        body = await read_json(request, max_bytes=limits.max_body_bytes)
+        with service.work() as translator:
+            texts = parser_of(translator, limits).detect(body)
+            detected = await while_connected(request, translator.detect(texts))
+            return OrjsonResponse(detect_answer(detected))
 
     @router.get("/v1/models", openapi_extra=MODELS, summary="The models that are served")
     async def models() -> Response:
@@ -96,7 +105,11 @@ def _answered(request: Request, service: Service, usage: Usage, answer: object) 
     """The answer, once it is counted."""
     request.state.num_sentences = usage.num_sentences
     count(service, usage)
-    return OrjsonResponse(answer, headers={"server-timing": server_timing(usage.timings)})
+    headers = {
+        "server-timing": server_timing(usage.timings),
+        "x-transduce-cached-sentences": str(usage.num_cached),
+    }
+    return OrjsonResponse(answer, headers=headers)
 
 
 def count(service: Service, result: Usage) -> None:

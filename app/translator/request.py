@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason
-from app.text.glossary import Glossary, GlossaryHit
+from app.text.glossary import Glossary, GlossaryHit, Term
 from app.text.number_check import ChangedNumbers
 from app.text.passage import Splitting, TextFormat
 from app.text.segments import Fallback
@@ -42,7 +42,8 @@ class TranslationRequest:
 
     source: None: detected, text by text; a text that is surely in the target language then comes back as it is.
     text_format, splitting, xml: what the texts are written in, and where their sentences end.
-    glossary: terms that stand in the translation as it says. glossary_id: of a stored one; at most one of the two.
+    glossary: terms that stand in the translation as it says; or glossary_id: of a stored one, or terms: of one that is
+    made for this request. At most one of the three.
     deadline: seconds of time.monotonic. caller: whose turn it takes in the queue.
     options: the search's; None: the model's defaults. Its target_prefix and suppress_sequences are made of the
         texts below. extra_target_length: a translation has at most so many subwords more than its source, None:
@@ -63,6 +64,7 @@ class TranslationRequest:
     xml: XmlRules = field(default_factory=XmlRules)
     glossary: Glossary | None = None
     glossary_id: str | None = None
+    terms: tuple[Term, ...] = ()
     options: DecodingOptions | None = None
     extra_target_length: int | None = EXTRA_TARGET_LENGTH
     suppress: tuple[str, ...] = ()
