@@ -92,6 +92,9 @@ class Handler:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request. Returns whether the connection goes on."""
         head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET "):
+            writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
+            return True
         length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
         asked = json.loads(await reader.readexactly(length))
         kind = self.answers[self.num_requests % len(self.answers)]

@@ -13,7 +13,7 @@ import orjson
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import DIALECTS, Asked
-from transduce.loadtest.plan import DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, Plan, Target
+from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, Plan, Target
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import MIXES, Workload, built_in, from_texts, read_lines
 
@@ -129,6 +129,13 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         help="of a server on this machine: tells its CPU and memory",
     )
     add("--pin", action="store_true", help="with --server-pid: the server on one core, the tester on another")
+    add(
+        "--max-lag",
+        type=_above_zero,
+        default=DEFAULT_MAX_LAG_S * 1e3,
+        metavar="MS",
+        help="p99 by which the tester may be late before a run is not valid (default: %(default)g)",
+    )
     add("--label", default="", help="what the run is called in reports")
     add("--json", type=Path, metavar="FILE", help="write the result file")
     add("--html", type=Path, metavar="FILE", help="write the report as one page")
@@ -162,6 +169,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
             timeout_s=args.timeout,
             max_connections=args.connections,
             slos=tuple(args.slo),
+            max_lag_s=args.max_lag / 1e3,
         )
     except ValueError as error:
         raise CommandError(str(error), exit_code=ExitCode.USAGE) from error

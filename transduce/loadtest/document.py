@@ -140,6 +140,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "timeout_s": plan.timeout_s,
         "seed": plan.seed,
         "max_connections": plan.max_connections,
+        "max_lag_s": plan.max_lag_s,
         "slos": [str(slo) for slo in plan.slos],
     }
 

@@ -12,6 +12,7 @@ from transduce.loadtest.workload import Workload
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_WARM_UP_S = 5.0
+DEFAULT_MAX_LAG_S = 0.002
 PORTS = {"http": 80, "https": 443}
 
 
@@ -74,6 +75,8 @@ class Plan:
         timeout_s: an answer that takes longer, from when its request was due, is a timeout.
         max_connections: where given, requests wait for a free connection; the wait is part of their latency.
         slos: what the run is held against; the last one decides what counts as goodput.
+        max_lag_s: a tester that is later than this (p99), and than a hundredth of the median latency, has measured
+            itself: the run is not valid.
         keeps_texts: whether samples keep the translations.
     """
 
@@ -85,12 +88,13 @@ class Plan:
     timeout_s: float = DEFAULT_TIMEOUT_S
     max_connections: int | None = None
     slos: tuple[Slo, ...] = ()
+    max_lag_s: float = DEFAULT_MAX_LAG_S
     keeps_texts: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError: a negative warm-up, no time for an answer, or no connection."""
-        if self.warm_up_s < 0 or self.timeout_s <= 0:
-            raise ValueError("a warm-up is not negative, and a time limit is above 0")
+        if self.warm_up_s < 0 or min(self.timeout_s, self.max_lag_s) <= 0:
+            raise ValueError("a warm-up is not negative; a time limit and a lag are above 0")
         if self.max_connections is not None and self.max_connections < 1:
             raise ValueError("at least one connection is needed")
 

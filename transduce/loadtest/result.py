@@ -13,8 +13,7 @@ from transduce.loadtest.plan import Plan
 from transduce.loadtest.sample import Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
-# A tester that is later than this has measured itself.
-MAX_LAG_MS = 2.0
+# Of the median latency: a tester may be so late.
 MAX_LAG_SHARE = 0.01
 MAX_TIMELINE = 120
 
@@ -170,7 +169,7 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         refusals=distribution(sample.latency_s for sample in samples if sample.is_refusal),
         lag=lag,
         loop_lag=distribution(observed.loop_late_s),
-        problems=_problems(latency, lag, len(samples)),
+        problems=_problems(latency, lag, len(samples), plan.max_lag_s),
         per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),
@@ -181,12 +180,14 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
     )
 
 
-def _problems(latency: Distribution | None, lag: Distribution | None, num_sent: int) -> list[str]:
+def _problems(
+    latency: Distribution | None, lag: Distribution | None, num_sent: int, max_lag_s: float
+) -> list[str]:
     problems = []
     if num_sent == 0:
         problems.append("no request was sent")
     if lag is not None:
-        limit_ms = max(MAX_LAG_MS, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
+        limit_ms = max(max_lag_s * 1e3, MAX_LAG_SHARE * latency.p50_ms if latency else 0.0)
         if lag.p99_ms > limit_ms:
             problems.append(
                 f"the tester began requests up to {lag.p99_ms:.2f} ms late (p99), more than {limit_ms:.2f} ms: "

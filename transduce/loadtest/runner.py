@@ -167,6 +167,7 @@ class _Run:
                 if not await self._follow(sending, content, now() - self.started_at):
                     await asyncio.sleep(AFTER_FAILURE_S)
 
+        await wait_until(self.started_at - self.plan.warm_up_s)
         self.tasks = {asyncio.create_task(client()) for _ in range(loop.num_clients)}
         await asyncio.wait(self.tasks, timeout=until - now())
 

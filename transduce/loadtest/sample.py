@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ OPEN = "open"
 BAD_ANSWER = "bad_answer"
 STREAM_ERROR = "stream_error"
 STATUS_PREFIX = "http_"
+# A description in Server-Timing, which may hold commas.
+QUOTED = re.compile(r'"[^"]*"')
 
 
 @dataclass(slots=True)
@@ -107,13 +110,13 @@ def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
 def read_server_timing(header: str) -> dict[str, float]:
     """Milliseconds by phase; what is no number is passed over."""
     phases = {}
-    for part in header.split(","):
+    for part in QUOTED.sub("", header).split(","):
         name, _, parameters = part.strip().partition(";")
         for parameter in parameters.split(";"):
             key, _, value = parameter.strip().partition("=")
             if key == "dur":
                 try:
-                    phases[name.strip()] = float(value.strip('"'))
+                    phases[name.strip()] = float(value)
                 except ValueError:
                     continue
     return phases

@@ -1,0 +1,191 @@
+"""`transduce loadtest` as a user runs it: exit codes, the result file, the page, the comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loadtest.steady_server import SteadyServer
+from transduce.loadtest.document import read_json
+
+ROOT = Path(__file__).resolve().parents[2]
+# Tests share their cores with other work: what is late by less is no subject of most of them.
+PATIENT = ("--max-lag", "5000")
+SHORT = ("--workload", "short", "--warm-up", "0.3", "--duration", "1.5", "--rate", "40")
+
+
+def loadtest(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "transduce", "loadtest", *map(str, arguments)],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SteadyServer]:
+    with SteadyServer(service_ms=2.0) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--slo", "p99=900ms", "--min-rate", "20"), 0),
+        (("--slo", "p99=1ms"), 1),
+        (("--slo", "p99=900ms", "--min-rate", "60"), 1),
+        (("--slo", "p99=900ms", "--slo", "p50=1ms"), 1),
+        ((), 0),
+        (("--max-lag", "0.0001"), 3),
+        (("--max-lag", "0.0001", "--slo", "p99=1ms"), 3),
+    ],
+)
+def test_the_exit_code_says_whether_it_held(server: SteadyServer, more: Sequence[str], code: int) -> None:
+    done = loadtest(server.url, *SHORT, *PATIENT, *more)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert {0: "PASSED", 1: "MISSED", 3: "INVALID"}[code] in done.stdout
+    assert ("MISSED: " in done.stdout) == (code == 1 or "p99=1ms" in more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("127.0.0.1:8000",), "http://"),
+        (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
+        (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
+        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude"),
+        (("http://127.0.0.1:1", "--sweep"), "--slo"),
+        (("http://127.0.0.1:1", "--pin"), "--server-pid"),
+        (("http://127.0.0.1:1", "--phases", "10"), "10:60"),
+        (("http://127.0.0.1:1", "a.json"), "compare"),
+        (("http://127.0.0.1:1", "--disconnects", "2"), "share"),
+        (("compare", "a.json"), "2 to 8"),
+    ],
+)
+def test_a_wrong_command_line_is_told(arguments: Sequence[str], message: str) -> None:
+    done = loadtest(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_file_that_is_no_result_is_told(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        path.write_text('{"runs": []}')
+    done = loadtest("compare", *paths)
+    assert done.returncode == 1
+    assert "no result" in done.stderr
+
+
+class Links(HTMLParser):
+    """What a page asks for from elsewhere, and whether all of its elements are closed."""
+
+    VOID = frozenset({"meta", "line", "circle", "rect", "polyline"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.names: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.found += [value or "" for name, value in attrs if name in {"src", "href", "srcset", "action"}]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def check_page(path: Path) -> Links:
+    text = path.read_text("utf-8")
+    page = Links()
+    page.feed(text)
+    assert page.found == []
+    assert not {"script", "link", "img", "iframe"} & set(page.names)
+    assert page.open == []
+    assert re.search(r"@import|url\(", text) is None
+    assert "nan" not in re.findall(r'[xy][12]?="([^"]*)"', text)
+    return page
+
+
+def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret-key\n")
+    found: list[dict[str, Any]] = []
+    for name, workload in (("a", "short"), ("b", "arrays")):
+        done = loadtest(
+            server.url, *SHORT, *PATIENT, "--workload", workload, "--runs", "2", "--slo", "p99=900ms",
+            "--label", f"<{name}>", "--json", tmp_path / f"{name}.json", "--html", tmp_path / f"{name}.html",
+            "--api-key-file", key, "--server-pid", server.pid, "--option", "beam_size=2",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        document = read_json(tmp_path / f"{name}.json")
+        found.append(document)
+        page = check_page(tmp_path / f"{name}.html")
+        assert page.names.count("svg") == 5
+        text = (tmp_path / f"{name}.html").read_text("utf-8")
+        assert f"&lt;{name}&gt;" in text
+        assert "secret-key" not in text + json.dumps(document)
+    runs = found[0]["runs"]
+    assert [run["outcomes"] for run in runs] == [{"ok": 60}, {"ok": 60}]
+    assert found[0]["summary"]["achieved_rate"]["median"] == pytest.approx(40.0, abs=2)
+    assert runs[0]["server"]["cpu_share"] >= 0
+    assert found[1]["runs"][0]["per_s"]["sentences"] == pytest.approx(32 * 40.0, rel=0.1)
+    done = loadtest("compare", tmp_path / "a.json", tmp_path / "b.json", "--html", tmp_path / "both.html")
+    assert done.returncode == 0
+    check_page(tmp_path / "both.html")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("sentences/s")]
+    assert "×3" in line
+
+
+def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> None:
+    done = loadtest(
+        server.url, *PATIENT, "--sweep", "--rate", "300", "--slo", "p90=150ms", "--duration", "1.5", "--warm-up", "0.2",
+        "--workload", "short", "--precision", "0.4", "--min-rate", "5", "--arrivals", "constant",
+        "--json", tmp_path / "s.json", "--html", tmp_path / "s.html",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = read_json(tmp_path / "s.json")
+    assert document["sweep"]["max_rate"] > 100
+    assert document["verdict"] == "passed"
+    check_page(tmp_path / "s.html")
+
+
+def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> None:
+    """The server answers in capitals: of two references one is exactly that."""
+    (tmp_path / "texts").write_text("One.\nTwo.\n")
+    (tmp_path / "references").write_text("ONE.\nDrei.\n")
+    done = loadtest(
+        server.url, *SHORT, *PATIENT, "--file", tmp_path / "texts", "--references", tmp_path / "references",
+        "--json", tmp_path / "q.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    quality = read_json(tmp_path / "q.json")["runs"][0]["quality"]
+    assert quality["exact_share"] == pytest.approx(0.5, abs=0.01)
+    assert quality["num_texts"] == 60
+    assert 0 < quality["chrf"] < 100
+
+
+def test_quality_against_answers_at_rest(server: SteadyServer, tmp_path: Path) -> None:
+    done = loadtest(server.url, *SHORT, *PATIENT, "--rest", "20", "--json", tmp_path / "q.json")
+    assert done.returncode == 0, done.stderr
+    quality = read_json(tmp_path / "q.json")["runs"][0]["quality"]
+    assert quality["exact_share"] == 1.0
+    assert quality["chrf"] == 100.0
+    assert quality["num_texts"] >= 20

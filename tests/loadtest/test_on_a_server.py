@@ -1,0 +1,106 @@
+"""The load tester on a real server with the bundled model."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.api.server_process import ServerProcess
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.dialects import DIALECTS
+from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.rest import NoAnswersError, answers_at_rest
+from transduce.loadtest.runner import run
+from transduce.loadtest.server_side import ServerSide, difference, pinned
+from transduce.loadtest.workload import built_in
+
+pytestmark = pytest.mark.slow
+KEY = "a-key-of-the-tests"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
+    with ServerProcess(command, {"api_keys": hashlib.sha256(KEY.encode()).hexdigest()}) as running:
+        yield running.ready()
+
+
+def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", **more: Any) -> Plan:
+    made = Plan(
+        Target(server.url, DIALECTS[dialect], api_key=KEY),
+        built_in(mix),
+        Arrivals.at(8.0, 3.0),
+        warm_up_s=0.5,
+    )
+    return dataclasses.replace(made, **more)
+
+
+def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
+    side = ServerSide(Target(server.url, api_key=KEY), server.pid)
+    before = side.standing()
+    result = run(plan(server, mix="news", warm_up_s=0.0, timeout_s=60.0))
+    seen = difference(before, side.standing(), 3.0)
+    assert result.outcomes == {"ok": 24}
+    assert seen is not None
+    assert seen["sentences_total"] == 24
+    assert seen["cpu_share"] > 0
+    assert seen["batch_rows_mean"] >= 1
+    assert {"tokenise", "queue", "encode", "decode"} <= result.phases_ms.keys()
+    assert result.latency is not None
+    assert result.phases_ms["decode"]["mean"] < result.latency.mean_ms
+    (model,) = side.models()
+    assert model["name"] == "en-de-small"
+
+
+@pytest.mark.parametrize("dialect", ["native", "root"])
+def test_dialects_that_the_server_speaks(server: ServerProcess, dialect: str) -> None:
+    result = run(plan(server, dialect=dialect))
+    assert result.outcomes == {"ok": 24}
+    assert (result.per_s["target_tokens"] > 0) == (dialect == "native")
+
+
+def test_arrays_and_beams(server: ServerProcess) -> None:
+    for mix, num in (("arrays", 32), ("beams", 1)):
+        load = ClosedLoop(1, 60.0, 3)
+        result = run(plan(server, mix=mix, load=load, warm_up_s=0.0, timeout_s=60.0))
+        assert result.outcomes == {"ok": 3}
+        assert result.per_s["sentences"] * 60.0 == pytest.approx(3 * num)
+
+
+def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
+    result = run(plan(server, target=Target(server.url, api_key="wrong")))
+    assert result.outcomes == {"ok": 0, "http_403": 24}
+
+
+def test_answers_under_load_are_those_at_rest(server: ServerProcess) -> None:
+    made = plan(server, workload=built_in("short", is_distinct=False))
+    result = run(made, expected=answers_at_rest(made, 20))
+    assert result.quality is not None
+    assert result.quality["exact_share"] == 1.0
+    assert result.quality["num_texts"] >= 20
+    with pytest.raises(NoAnswersError, match="distinct"):
+        answers_at_rest(plan(server), 20)
+
+
+def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:
+    workload = dataclasses.replace(built_in("bimodal"), disconnect_share=1.0, disconnect_within_s=0.01)
+    result = run(plan(server, workload=workload))
+    assert result.outcomes["disconnected"] >= 12
+    assert set(result.outcomes) <= {"ok", "disconnected"}
+    after = run(plan(server))
+    assert after.outcomes == {"ok": 24}
+
+
+def test_the_server_and_the_tester_are_kept_apart(server: ServerProcess) -> None:
+    with pinned(server.pid) as pinning:
+        if not pinning.server:
+            pytest.skip("one core")
+        assert set(pinning.server).isdisjoint(pinning.tester)
+        assert run(plan(server)).outcomes == {"ok": 24}
+    with pinned(None) as nothing:
+        assert nothing.server == ()

@@ -1,0 +1,214 @@
+"""What is sent and when: drawn from a seed, at the rate that was asked for."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.loadtest.arrivals import KINDS, Arrivals, ClosedLoop, Kind, Phase
+from transduce.loadtest.connection import head
+from transduce.loadtest.dialects import DIALECTS, Asked, BadAnswerError, StreamError
+from transduce.loadtest.plan import Target
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import (
+    MIXES,
+    SHORT_WORDS,
+    Workload,
+    built_in,
+    from_texts,
+    own_sentences,
+    read_lines,
+)
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    rate=st.floats(0.5, 300.0),
+    duration_s=st.floats(1.0, 20.0),
+    seed=st.integers(0, 1000),
+)
+def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, seed: int) -> None:
+    arrivals = Arrivals((Phase(rate, duration_s), Phase(2 * rate, duration_s)), kind)
+    times = arrivals.times_s(seed)
+    assert times == sorted(times) == arrivals.times_s(seed)
+    assert times[0] >= 0
+    assert times[-1] < 2 * duration_s
+    first = sum(moment < duration_s for moment in times)
+    assert first == max(1, round(rate * duration_s))
+    assert len(times) - first == max(1, round(2 * rate * duration_s))
+
+
+def spread(kind: Kind, burstiness: float = 0.2) -> float:
+    """Coefficient of variation of the gaps of 20,000 requests."""
+    times = Arrivals((Phase(200.0, 100.0),), kind, burstiness).times_s(3)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    return statistics.stdev(gaps) / statistics.mean(gaps)
+
+
+def test_gaps_are_as_they_are_called() -> None:
+    assert spread("constant") == pytest.approx(0.0, abs=1e-6)
+    assert spread("poisson") == pytest.approx(1.0, abs=0.03)
+    assert spread("bursty", 0.2) == pytest.approx(0.2**-0.5, abs=0.1)
+    assert spread("bursty", 1.0) == pytest.approx(1.0, abs=0.03)
+
+
+def test_another_seed_draws_other_times_and_texts() -> None:
+    arrivals = Arrivals.at(10.0, 10.0)
+    assert arrivals.times_s(1) != arrivals.times_s(2)
+    workload = built_in("news", is_distinct=False)
+    orders = [[workload.sequence(seed)(index).number for index in range(50)] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Arrivals(()),
+        lambda: Arrivals((Phase(0.0, 1.0),)),
+        lambda: Arrivals((Phase(1.0, 0.0),)),
+        lambda: Arrivals((Phase(1.0, 1.0),), "bursty", 0.0),
+        lambda: ClosedLoop(0, 1.0),
+        lambda: Target("127.0.0.1:8000"),
+        lambda: Target("ftp://127.0.0.1"),
+        lambda: Workload("empty", ()),
+        lambda: Workload("share", (Asked(("a",)),), disconnect_share=1.5),
+        lambda: from_texts(["a", "b"], references=["c"]),
+    ],
+)
+def test_what_cannot_be_is_refused(make: object) -> None:
+    assert callable(make)
+    with pytest.raises(ValueError, match=r"."):
+        make()
+
+
+def test_every_request_comes_once_before_any_comes_again() -> None:
+    workload = built_in("short", is_distinct=False)
+    num = len(workload.requests)
+    sequence = workload.sequence(4)
+    turns = [[sequence(turn * num + place).number for place in range(num)] for turn in range(2)]
+    assert sorted(turns[0]) == sorted(turns[1]) == list(range(num))
+    assert turns[0] != turns[1]
+
+
+def test_distinct_texts_are_distinct_and_keep_their_end() -> None:
+    for name in MIXES:
+        sequence = built_in(name).sequence(1)
+        texts = [text for index in range(600) for text in sequence(index).asked.texts]
+        assert len(set(texts)) == len(texts), name
+    plain = built_in("short", is_distinct=False).sequence(1)(0).asked.texts[0]
+    numbered = built_in("short").sequence(1)(0).asked.texts[0]
+    assert numbered[-1] == plain[-1]
+    assert numbered.startswith(plain.rstrip(".!?…"))
+
+
+def test_the_mixes_are_what_they_are_called() -> None:
+    words = {
+        name: [len(text.split()) for asked in built_in(name).requests for text in asked.texts]
+        for name in MIXES
+    }
+    assert max(words["short"]) <= SHORT_WORDS
+    assert 15 < statistics.mean(words["news"]) < 25
+    long = [number for number in words["bimodal"] if number > SHORT_WORDS]
+    assert len(long) / len(words["bimodal"]) == pytest.approx(0.2, abs=0.05)
+    assert min(long) > 60
+    assert {len(asked.texts) for asked in built_in("arrays").requests} == {32}
+    assert {asked.options["beam_size"] for asked in built_in("beams").requests} == {1, 2, 4, 8}
+    assert len(own_sentences()) > 150
+
+
+def test_disconnects_are_drawn_by_the_seed() -> None:
+    workload = Workload("one", (Asked(("a",)),), disconnect_share=0.3, disconnect_within_s=0.4)
+    sequence, again = workload.sequence(1), workload.sequence(1)
+    drawn = [sequence(index).disconnect_after_s for index in range(2000)]
+    assert drawn == [again(index).disconnect_after_s for index in range(2000)]
+    given_up = [after for after in drawn if after is not None]
+    assert len(given_up) / 2000 == pytest.approx(0.3, abs=0.04)
+    assert 0 <= min(given_up) < max(given_up) <= 0.4
+
+
+def test_blank_lines_are_no_texts(tmp_path: Path) -> None:
+    path = tmp_path / "texts"
+    path.write_text("One.\n\n  Two. \r\n", "utf-8")
+    assert read_lines(path) == ["One.", "Two."]
+    path.write_text("\n \n", "utf-8")
+    with pytest.raises(ValueError, match="no text"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("text", ["p99=500ms", "p99.9=12s", "first.p95=200ms", "p50=0.5ms"])
+def test_objectives_are_read_and_written(text: str) -> None:
+    assert str(Slo.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["p99", "p100=1s", "p0=1s", "99=1s", "p99=1", "p99=0ms", "p99=-1s", "p99=1s x"]
+)
+def test_what_is_no_objective_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="objective"):
+        Slo.parse(text)
+
+
+def test_an_objective_is_met_at_exactly_its_share() -> None:
+    slo = Slo.parse("p99.9=1s")
+    assert slo.judge(999, 1000).is_met
+    assert not slo.judge(998, 1000).is_met
+    assert not slo.judge(0, 0).is_met
+
+
+def test_every_dialect_asks_in_its_own_words() -> None:
+    asked = Asked(("Hello.",), options={"beam_size": 2})
+    bodies = {name: orjson.loads(each.body(asked, "en", "de", "k")) for name, each in DIALECTS.items()}
+    assert bodies["native"] == bodies["stream"] == {
+        "text": "Hello.", "source": "en", "target": "de", "beam_size": 2
+    }  # fmt: skip
+    assert bodies["root"]["q"] == "Hello."
+    assert bodies["root"]["api_key"] == "k"
+    assert bodies["v2"]["text"] == ["Hello."]
+    assert bodies["v2"]["target_lang"] == "DE"
+    sent = head(Target("http://[::1]:80/below/", DIALECTS["stream"], api_key="k"), 5).decode()
+    assert sent.startswith("POST /below/v1/translate/stream HTTP/1.1\r\nHost: [::1]\r\n")
+    assert "Authorization: Bearer k\r\n" in sent
+    assert sent.endswith("\r\n\r\n")
+
+
+def test_every_dialect_reads_its_own_answer() -> None:
+    native = {
+        "translations": [{"text": "Ja."}],
+        "usage": {"source_tokens": 3, "target_tokens": 4, "sentences": 1},
+    }
+    told = DIALECTS["native"].read(orjson.dumps(native))
+    assert (told.texts, told.num_source_tokens, told.num_target_tokens, told.num_sentences) == (
+        ("Ja.",),
+        3,
+        4,
+        1,
+    )
+    stream = b'event: delta\ndata: {"text":"Ja"}\n\n: keep-alive\n\nevent: done\ndata: %b\n\n' % orjson.dumps(
+        native
+    )
+    assert DIALECTS["stream"].read(stream) == told
+    assert DIALECTS["root"].read(b'{"translatedText": "Ja."}').texts == ("Ja.",)
+    assert DIALECTS["root"].read(b'{"translatedText": ["Ja.", "Nein."]}').texts == ("Ja.", "Nein.")
+    assert DIALECTS["v2"].read(b'{"translations": [{"text": "Ja."}]}').texts == ("Ja.",)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"translations": [1]}', b'{"translatedText": 1}', b"\xff"]
+)
+def test_a_200_without_an_answer_is_none(name: str, body: bytes) -> None:
+    with pytest.raises(BadAnswerError):
+        DIALECTS[name].read(body)
+
+
+def test_a_stream_that_ends_in_an_error_is_one() -> None:
+    with pytest.raises(StreamError):
+        DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: error\ndata: {}\n\n")
+    with pytest.raises(BadAnswerError):
+        DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: delta\ndata: {}\n\n")

@@ -1,0 +1,232 @@
+"""Runs against a server whose every answer is known: nothing is lost, nothing is flattered."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.loadtest.steady_server import SteadyServer
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
+from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.repeats import latency_of_all, repeat, summary
+from transduce.loadtest.runner import Progress, run
+from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import built_in
+
+HALF_A_SECOND = Slo.parse("p99=500ms")
+
+
+def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **more: Any) -> Plan:
+    made = Plan(
+        Target(url),
+        built_in("short"),
+        Arrivals.at(rate, duration_s, kind),
+        warm_up_s=0.5,
+        slos=(HALF_A_SECOND,),
+    )
+    return dataclasses.replace(made, **more)
+
+
+def test_every_request_ends_in_one_outcome() -> None:
+    with SteadyServer(answers="200,429,500,cut,garbage,never,503") as server:
+        result = run(plan(server.url, 70.0, 2.0, timeout_s=0.8))
+    assert result.num_sent == 140 == sum(result.outcomes.values())
+    assert result.outcomes == {
+        "ok": 20,
+        "bad_answer": 20,
+        "connection_lost": 20,
+        "http_429": 20,
+        "http_500": 20,
+        "http_503": 20,
+        "timeout": 20,
+    }
+    assert sum(result.warm_up_outcomes.values()) == 35
+    assert result.refusals is not None
+    assert result.refusals.num == 60
+    assert result.latency is not None
+    assert result.latency.num == 20
+    assert result.attained[0].share == pytest.approx(20 / 140)
+    assert not result.meets_slos
+    assert sum(moment.num_failed for moment in result.timeline) == 120
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and not listening
+        result = run(plan(f"http://127.0.0.1:{taken.getsockname()[1]}", 50.0, 0.5))
+    assert result.outcomes == {"ok": 0, "connect_failed": 25}
+    assert result.latency is None
+
+
+def test_outcomes_that_do_not_add_up_are_a_bug() -> None:
+    samples = [Sample(0, 0, 0.0, 1, outcome=OK), Sample(1, 0, 0.0, 1, outcome="http_429")]
+    assert count_outcomes(samples, 2) == {"ok": 1, "http_429": 1}
+    with pytest.raises(ConservationError):
+        count_outcomes(samples, 3)
+    with pytest.raises(ConservationError):
+        count_outcomes(samples, 1)
+
+
+@pytest.mark.parametrize("max_connections", [None, 1])
+def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int | None) -> None:
+    """50 requests/s, and no answer from 1.0 s to 2.0 s: those due then waited up to a second, one of a hundred of them
+    in a tester that sends the next request when it has an answer."""
+    with SteadyServer(service_ms=2.0, stall=(1.0, 2.0)) as server:
+        result = run(
+            plan(server.url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
+        )
+    assert result.outcomes == {"ok": 150}
+    assert result.latency is not None
+    assert result.uncorrected_latency is not None
+    # A third of the requests were due in the stall, half of those more than half a second before its end.
+    assert result.latency.percentiles["p90"] == pytest.approx(700, abs=120)
+    assert result.latency.p99_ms > 900
+    assert result.attained[0].share == pytest.approx(1 - 26 / 150, abs=0.04)
+    assert not result.meets_slos
+    if max_connections == 1:
+        assert result.uncorrected_latency.percentiles["p95"] < 100
+        assert result.uncorrected_latency.max_ms > 900
+    slow = [moment.p50_ms for moment in result.timeline if moment.p50_ms is not None]
+    assert slow[1] > 300 > slow[0]
+
+
+def test_a_tester_that_is_late_says_so() -> None:
+    def block(progress: Progress) -> None:
+        time.sleep(0.1)  # the event loop can do nothing meanwhile
+
+    with SteadyServer(service_ms=1.0) as server:
+        late = run(plan(server.url, 100.0, 2.0), block)
+        allowed = run(plan(server.url, 100.0, 2.0, max_lag_s=5.0), block)
+    assert not late.is_valid
+    assert "late" in late.problems[0]
+    assert late.lag is not None
+    assert late.lag.p99_ms > 20
+    assert late.loop_lag is not None
+    assert late.loop_lag.max_ms > 50
+    assert allowed.is_valid
+
+
+def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None:
+    with SteadyServer(service_ms=1.0) as server:
+        result = run(plan(server.url, 20.0, 1.5), lambda progress: time.sleep(0.4))
+    assert result.latency is not None
+    assert result.uncorrected_latency is not None
+    assert result.latency.max_ms > 150
+    assert result.latency.max_ms > result.uncorrected_latency.p50_ms + 150
+
+
+def test_the_answers_are_counted() -> None:
+    with SteadyServer() as server:
+        result = run(plan(server.url, 60.0, 2.0))
+    assert result.per_s["sentences"] == pytest.approx(60.0, abs=3)
+    assert result.per_s["target_tokens"] == pytest.approx(120.0, abs=6)
+    assert result.per_s["source_words"] > 200
+    assert result.phases_ms["queue"]["mean"] == 1.5
+    assert result.phases_ms["decode"]["p99"] == 2.5
+    assert result.first_text is None
+    assert result.offered_rate == 60.0
+    assert result.goodput == pytest.approx(60.0, abs=3)
+
+
+def test_a_closed_loop_finds_the_capacity() -> None:
+    with SteadyServer(service_ms=10.0) as server:
+        made = dataclasses.replace(plan(server.url, 1.0, 1.0), load=ClosedLoop(8, 3.0))
+        result = run(made)
+    assert result.mode == "closed"
+    assert result.achieved_rate == pytest.approx(100.0, rel=0.1)
+    assert result.lag is None
+    assert result.max_open == 8
+    assert result.latency is not None
+    assert result.latency.p50_ms == pytest.approx(80.0, rel=0.2)
+
+
+def test_a_closed_loop_ends_after_its_requests() -> None:
+    with SteadyServer() as server:
+        made = dataclasses.replace(plan(server.url, 1.0, 1.0), load=ClosedLoop(3, 60.0, 25), warm_up_s=0.0)
+        started_at = time.monotonic()
+        assert run(made).num_sent == 25
+    assert time.monotonic() - started_at < 20
+
+
+def test_what_is_given_up_is_no_failure_of_the_server() -> None:
+    with SteadyServer(service_ms=0.0, answers="never") as server:
+        workload = dataclasses.replace(built_in("short"), disconnect_share=1.0, disconnect_within_s=0.2)
+        result = run(plan(server.url, 40.0, 1.0, workload=workload))
+    assert result.outcomes == {"ok": 0, "disconnected": 40}
+    assert sum(moment.num_failed for moment in result.timeline) == 0
+
+
+def test_overload_and_recovery() -> None:
+    """Half a second of twice the capacity leaves a queue of 50 requests, half a second long."""
+    slo = Slo.parse("p99=200ms")
+    phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
+    with SteadyServer(service_ms=10.0) as server:
+        result = run(plan(server.url, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(slo,)))
+    before, during, after = result.phases
+    assert before.recovery_s == 0.0
+    assert before.attained_share == 1.0
+    assert during.recovery_s is None
+    assert after.recovery_s == pytest.approx(0.35, abs=0.2)
+    assert [phase.num_sent for phase in result.phases] == [20, 100, 40]
+
+
+def test_runs_with_their_own_seeds_and_their_median() -> None:
+    with SteadyServer(service_ms=1.0) as server:
+        runs = repeat(plan(server.url, 40.0, 1.0), 3)
+    assert [one.seed for one in runs] == [1, 1001, 2001]
+    found = summary(runs)["latency_p50_ms"]
+    assert found["min"] <= found["median"] <= found["max"]
+    medians = [one.latency.p50_ms for one in runs if one.latency]
+    assert min(medians) <= latency_of_all(runs)["p50"] <= max(medians)
+
+
+def test_a_server_that_closes_idle_connections_is_no_failure() -> None:
+    """It speaks HTTP/1.0: every answer ends with its connection, and has no length."""
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(100_000)
+                usage = b'{"source_tokens":1,"target_tokens":1,"sentences":1}'
+                body = b'{"translations":[{"text":"Ja."}],"usage":' + usage + b"}"
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        result = run(plan(f"http://127.0.0.1:{listener.getsockname()[1]}", 30.0, 1.0))
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+    assert result.outcomes == {"ok": 30}
+    assert result.num_connections == 45
+
+
+@pytest.mark.parametrize(
+    ("header", "phases"),
+    [
+        ("tokenise;dur=0.5, decode;dur=12", {"tokenise": 0.5, "decode": 12.0}),
+        ('cache;desc="hit, or not";dur=1.5', {"cache": 1.5}),
+        ("", {}),
+        ("miss, total;dur=x", {}),
+    ],
+)
+def test_server_timing_is_read(header: str, phases: dict[str, float]) -> None:
+    assert read_server_timing(header) == phases
+
+
+def test_a_result_is_json() -> None:
+    with SteadyServer() as server:
+        found = orjson.loads(orjson.dumps(run(plan(server.url, 20.0, 0.5)).as_json()))
+    assert found["is_valid"] in {True, False}
+    assert found["latency"]["num"] == 10

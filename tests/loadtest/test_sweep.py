@@ -1,0 +1,118 @@
+"""The search for the highest rate: on a server whose capacity is known, and on runs that are told beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.loadtest.steady_server import SteadyServer
+from transduce.loadtest.arrivals import Arrivals
+from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.runner import OnProgress
+from transduce.loadtest.sample import OK, Sample
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.sweep import SweepSettings, sweep
+from transduce.loadtest.workload import built_in
+
+SLO = Slo.parse("p99=200ms")
+SETTINGS = SweepSettings(duration_s=10.0)
+
+
+def plan(url: str = "http://127.0.0.1:1", **more: Any) -> Plan:
+    made = Plan(Target(url), built_in("short"), Arrivals.at(1.0, 1.0), warm_up_s=0.3, slos=(SLO,))
+    return dataclasses.replace(made, **more)
+
+
+class ToldServer:
+    """Runs without a server: in time up to a capacity. lag_s: of the tester in its first runs."""
+
+    def __init__(self, capacity: float, lag_s: tuple[float, ...] = ()) -> None:
+        self.capacity = capacity
+        self.lag_s = lag_s
+        self.num_runs = 0
+
+    def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
+        observed = Observed("now")
+        if isinstance(one.load, Arrivals):
+            rate = one.load.phases[0].rate
+            lag_s = self.lag_s[self.num_runs] if self.num_runs < len(self.lag_s) else 0.0
+            self.num_runs += 1
+        else:
+            rate, lag_s = self.capacity, 0.0
+        took_s = 0.05 if rate <= self.capacity else 0.5
+        for number in range(round(rate * one.duration_s)):
+            due_s = number / rate
+            sample = Sample(number, 0, due_s, 3, begun_s=due_s + lag_s, sent_s=due_s, ended_s=due_s + took_s)
+            sample.outcome = OK
+            observed.samples.append(sample)
+        observed.num_sent = len(observed.samples)
+        return make_result(one, observed)
+
+
+@pytest.mark.parametrize("first_rate", [None, 3.0, 100.0, 900.0])
+@pytest.mark.parametrize("precision", [0.02, 0.1])
+def test_the_search_closes_in(first_rate: float | None, precision: float) -> None:
+    told = ToldServer(100.0)
+    settings = dataclasses.replace(SETTINGS, first_rate=first_rate, precision=precision, max_runs=60)
+    found = sweep(plan(), settings, run_one=told.run)
+    assert found.is_valid
+    assert found.max_rate is not None
+    assert 100 / (1 + precision) - 0.5 <= found.max_rate <= 100.0
+    assert sum(point.rate == found.max_rate for point in found.points) == 3
+
+
+def test_a_server_that_never_holds() -> None:
+    found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=ToldServer(0.001).run)
+    assert found.max_rate is None
+    assert len(found.points) > 5
+
+
+def test_one_late_run_is_tried_again_two_spoil_the_search() -> None:
+    once = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5,)).run)
+    assert once.is_valid
+    assert once.max_rate == pytest.approx(97, abs=4)
+    twice = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5, 0.5)).run)
+    assert not twice.is_valid
+    assert "late" in twice.problems[0]
+
+
+def test_what_held_once_must_hold_again() -> None:
+    """Above 60 requests/s every second run fails."""
+
+    class Unsteady(ToldServer):
+        def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
+            self.capacity = 100.0 if self.num_runs % 2 == 0 else 60.0
+            return super().run(one, on_progress)
+
+    settings = dataclasses.replace(SETTINGS, first_rate=70.0, max_runs=80)
+    found = sweep(plan(), settings, run_one=Unsteady(100.0).run)
+    assert found.max_rate is not None
+    at_it = [point.holds for point in found.points if point.rate == found.max_rate]
+    assert 2 * sum(at_it) > len(at_it) >= 3
+
+
+def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:
+    found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=ToldServer(100.0).run)
+    assert any("ten times" in problem for problem in found.problems)
+
+
+def test_a_sweep_needs_an_objective() -> None:
+    with pytest.raises(ValueError, match="objective"):
+        sweep(plan(slos=()), SETTINGS, run_one=ToldServer(1.0).run)
+
+
+@pytest.mark.slow
+def test_the_capacity_of_a_real_server_is_found() -> None:
+    """One request takes 10 ms: 100 requests/s. Runs of 4 s let a queue of 0.2 s pass at 105."""
+    settings = SweepSettings(
+        duration_s=4.0, kind="constant", saturation_s=2.0, num_clients=8, precision=0.05, num_confirmations=2
+    )
+    with SteadyServer(service_ms=10.0) as server:
+        found = sweep(plan(server.url, max_lag_s=0.1), settings)
+    assert found.saturation is not None
+    assert found.saturation.achieved_rate == pytest.approx(100.0, rel=0.1)
+    assert found.max_rate == pytest.approx(100.0, rel=0.1)
+    assert found.is_valid
