@@ -48,7 +48,12 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedLanguages(RequestError):
-    """No bundle translates this pair."""
+    """No bundle translates this pair of `source`, as given or detected, and `target`."""
+
+    def __init__(self, message: str, *, source: str = "", target: str = "") -> None:
+        super().__init__(message, field="target")
+        self.source = source
+        self.target = target
 
 
 class PayloadTooLarge(RequestError):

@@ -1,11 +1,13 @@
-"""The answers of POST /v1/translate and POST /v1/score as JSON. What was not asked for is not there."""
+"""The answers of the native API as JSON. What was not asked for is not there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.text.glossary import GlossaryHit
 from app.translator import (
     PairScore,
+    Ranked,
     ScoreRequest,
     ScoreResult,
     Segment,
@@ -33,6 +35,17 @@ def translate_answer(result: TranslationResult, request: TranslationRequest, mod
     return answer
 
 
+def detect_answer(detected: Sequence[Ranked]) -> Json:
+    """One entry a text, in order."""
+    return {"detections": [_detection(ranked) for ranked in detected]}
+
+
+def _detection(ranked: Ranked) -> Json:
+    language, confidence = ranked[0] if ranked else (None, 0.0)
+    candidates = [{"language": each, "confidence": probability} for each, probability in ranked]
+    return {"language": language, "confidence": confidence, "candidates": candidates}
+
+
 def score_answer(result: ScoreResult, request: ScoreRequest, model: dict[str, str]) -> Json:
     """One entry a pair, in order."""
     scores = [_pair_score(each, tells_tokens=request.tells_tokens) for each in result.scores]
@@ -53,9 +66,18 @@ def _translation(translation: Translation, request: TranslationRequest) -> Json:
         "source": translation.source,
         "segments": [_segment(segment, request) for segment in translation.segments],
     }
+    if request.source is None:
+        answer["confidence"] = translation.confidence
+    if request.terms or request.glossary_id is not None:
+        answer["glossary_hits"] = [_glossary_hit(hit) for hit in translation.glossary_hits]
     if request.options is not None and request.options.num_hypotheses > 1:
         answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
     return answer
+
+
+def _glossary_hit(hit: GlossaryHit) -> Json:
+    span = TextSpan(hit.span.start, hit.span.end)
+    return {"source": _span(span), "term": hit.term.source, "translation": hit.restored}
 
 
 def _segment(segment: Segment, request: TranslationRequest) -> Json:
@@ -68,6 +90,15 @@ def _segment(segment: Segment, request: TranslationRequest) -> Json:
     }
     if request.options is not None and request.options.loop_guard:
         answer["has_looped"] = segment.has_looped
+    if segment.is_part:
+        answer["is_part"] = True
+    if segment.fallbacks:
+        answer["fallbacks"] = [fallback.value for fallback in segment.fallbacks]
+    if segment.changed_numbers:
+        answer["changed_numbers"] = {
+            "missing": list(segment.changed_numbers.missing),
+            "added": list(segment.changed_numbers.added),
+        }
     if request.tells_tokens:
         answer["log_probability"] = best.log_probability
         answer["tokens"] = _tokens(best.tokens, start=segment.target.start)

@@ -1,4 +1,4 @@
-"""What POST /v1/translate and POST /v1/score take, checked field by field before anything else is done."""
+"""What the routes of the native API take, checked field by field before anything else is done."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from app.api.native_options import SCORE_FIELDS, SEARCH_FIELDS, SearchBounds, parse_options
+from app.api.native_text import TEXT_FIELDS, parse_text_fields
 from app.api.values import Body, check_total, checked_object, language, switch, texts, whole_number
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS, Bounds
@@ -16,12 +17,14 @@ TRANSLATE_FIELDS = (
     "text",
     "source",
     "target",
+    *TEXT_FIELDS,
     *SEARCH_FIELDS,
     "suppress",
     "target_prefix",
     "token_scores",
     "timeout_ms",
 )
+DETECT_FIELDS = ("text",)
 SCORED_FIELDS = ("text", "translation", "source", "target", *SCORE_FIELDS, "token_scores", "timeout_ms")
 
 
@@ -66,11 +69,11 @@ class NativeParser:
         prefixes = self._target_prefixes(fields, len(given))
         groups = {"text": given, "suppress": suppress, "target_prefix": prefixes}
         check_total(groups, self._limits.max_request_characters)
+        text_fields = parse_text_fields(fields)
         has_own_length = "max_target_length" in fields or "max_target_ratio" in fields
         return TranslationRequest(
             texts=given,
-            source=language(fields, "source"),
-            target=language(fields, "target"),
+            **text_fields,
             request_id=requester.request_id,
             caller=requester.caller,
             deadline=self._deadline(fields, requester),
@@ -80,6 +83,12 @@ class NativeParser:
             target_prefixes=prefixes,
             token_scores=_token_scores(fields),
         )
+
+    def detect(self, body: object) -> tuple[str, ...]:
+        """The texts. Raises InvalidRequest, PayloadTooLarge."""
+        given = self._texts(checked_object(body, "", DETECT_FIELDS), "text")
+        check_total({"text": given}, self._limits.max_request_characters)
+        return given
 
     def score(self, body: object, requester: Requester) -> ScoreRequest:
         """Raises InvalidRequest, PayloadTooLarge."""

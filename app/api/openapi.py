@@ -6,7 +6,10 @@ from typing import Any
 
 from app.api.native_options import NUMBERS
 from app.api.native_schema import SCORED_FIELDS
+from app.api.native_text import MAX_TAGS, MAX_TERMS
 from app.decoding.validation import MAX_ALPHA, MAX_SEED
+from app.text.passage import Splitting, TextFormat
+from app.text.segments import Fallback
 
 Json = dict[str, Any]
 
@@ -75,6 +78,15 @@ _SEGMENT = _object(
         "source": _SPAN,
         "target": _SPAN,
         **_TOLD,
+        "is_part": {"type": "boolean", "description": "of a sentence that is too long for the model at once"},
+        "fallbacks": {
+            **_array({"type": "string", "enum": [fallback.value for fallback in Fallback]}),
+            "description": "what its translation needed beyond the model's own doing",
+        },
+        "changed_numbers": {
+            **_object({"missing": _array(_STRING), "added": _array(_STRING)}, ("missing", "added")),
+            "description": "numbers that its translation lacks, and that it added",
+        },
         "has_looped": {"type": "boolean", "description": "with loop_guard: it was decoded twice"},
         "hypotheses": _array(_object({"text": _STRING, **_TOLD}, ("text", "score", "finish_reason"))),
     },
@@ -83,8 +95,18 @@ _SEGMENT = _object(
 _TRANSLATION = _object(
     {
         "text": _STRING,
-        "source": _STRING,
+        "source": {**_STRING, "description": "its language, as given or detected"},
+        "confidence": {"type": "number", "description": "with source auto: of the detection, 0 to 1"},
         "segments": _array(_SEGMENT),
+        "glossary_hits": {
+            **_array(
+                _object(
+                    {"source": _SPAN, "term": _STRING, "translation": _STRING},
+                    ("source", "term", "translation"),
+                )
+            ),
+            "description": "with glossary: the terms that stand in the translation",
+        },
         "hypotheses": _array(_object({"text": _STRING}, ("text",))),
     },
     ("text", "source", "segments"),
@@ -108,13 +130,44 @@ def _number(name: str, description: str, default: float | None = None) -> Json:
 
 
 _TEXTS: Json = {"oneOf": [_STRING, {**_array(_STRING), "minItems": 1}]}
+_TAGS: Json = {**_array(_STRING), "maxItems": MAX_TAGS}
 _ALPHA: Json = {"type": "number", "minimum": 0, "maximum": MAX_ALPHA}
 _SWITCH: Json = {"type": "boolean", "default": False}
 _LENGTH: Json = {"type": "integer", "minimum": 0, "default": 0}
 TRANSLATE_PROPERTIES: Json = {
     "text": {**_TEXTS, "description": "one text, or several"},
-    "source": {**_STRING, "description": "language code of the texts"},
+    "source": {**_STRING, "description": "language code of the texts; auto: detected, text by text"},
     "target": {**_STRING, "description": "language code to translate into"},
+    "format": {
+        "enum": [text_format.value for text_format in TextFormat],
+        "default": "text",
+        "description": "what the texts are written in",
+    },
+    "splitting": {
+        "enum": [splitting.value for splitting in Splitting],
+        "default": "sentences",
+        "description": "sentences end at line breaks too, at line breaks not, or nowhere but at line breaks",
+    },
+    "ignore_tags": {**_TAGS, "description": "elements whose content is not translated; of html and xml"},
+    "splitting_tags": {**_TAGS, "description": "elements of xml at which a sentence always ends"},
+    "non_splitting_tags": {**_TAGS, "description": "elements of xml at which none ends"},
+    "glossary": {
+        "description": "terms and what stands for them in the translation: a stored glossary, or terms given here",
+        "oneOf": [
+            _object({"id": _STRING}, ("id",)),
+            _object(
+                {
+                    "terms": {
+                        "type": "object",
+                        "additionalProperties": _STRING,
+                        "minProperties": 1,
+                        "maxProperties": MAX_TERMS,
+                    }
+                },
+                ("terms",),
+            ),
+        ],
+    },
     "beam_size": {**_COUNT, "maximum": 16, "description": "hypotheses kept alive; 1 is greedy"},
     "num_hypotheses": {**_COUNT, "maximum": 16, "default": 1, "description": "how many are returned"},
     "patience": _number("patience", "beam_size times this many complete hypotheses end the search", 1),
@@ -199,6 +252,10 @@ _USAGE = _object(
 def _route(properties: Json, required: tuple[str, ...], description: str, answer: Json) -> Json:
     """A route that takes an object of these properties; answer: its answer's, beside model and usage."""
     schema = _object({**answer, "model": _MODEL, "usage": _USAGE}, (next(iter(answer)), "model", "usage"))
+    return _taking(properties, required, description, schema)
+
+
+def _taking(properties: Json, required: tuple[str, ...], description: str, schema: Json) -> Json:
     return {
         "requestBody": {
             "required": True,
@@ -237,6 +294,31 @@ SCORE = _route(
             )
         )
     },
+)
+_CONFIDENCE: Json = {"type": "number", "description": "0 to 1; together they make 1"}
+DETECT = _taking(
+    {"text": TRANSLATE_PROPERTIES["text"]},
+    ("text",),
+    "one detection a text, in order",
+    _object(
+        {
+            "detections": _array(
+                _object(
+                    {
+                        "language": {"type": ["string", "null"], "description": "null: there are no letters"},
+                        "confidence": _CONFIDENCE,
+                        "candidates": _array(
+                            _object(
+                                {"language": _STRING, "confidence": _CONFIDENCE}, ("language", "confidence")
+                            )
+                        ),
+                    },
+                    ("language", "confidence", "candidates"),
+                )
+            )
+        },
+        ("detections",),
+    ),
 )
 MODELS: Json = {
     "responses": {"200": _answer("the models", _object({"models": {"type": "array"}}, ("models",)))}

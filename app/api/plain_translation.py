@@ -1,8 +1,7 @@
-"""Texts to plain translations for the dialects: languages detected, what needs no model left as it is."""
+"""Texts to plain translations for the dialects: a thin way to the translator, in their words."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,11 +14,11 @@ from app.api.native import count
 from app.api.native_schema import RequestLimits
 from app.api.service import Service
 from app.decoding.options import DecodingOptions
-from app.text.detection import LanguageDetector, is_in_target
+from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
 from app.text.passage import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
-from app.translator import TranslationRequest, Translator
+from app.translator import Translation, TranslationRequest, TranslationResult, Translator
 
 Ranked = list[tuple[str, float]]
 
@@ -70,8 +69,6 @@ class PlainTranslator:
         self.service = service
         self.limits = limits
         self._timeout_s = timeout_s
-        self._detector: LanguageDetector | None = None
-        self._loading = asyncio.Lock()
 
     def languages(self) -> list[str]:
         """Every language served. Raises NotReady."""
@@ -84,74 +81,31 @@ class PlainTranslator:
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
         """The served languages of each text with probabilities, the likeliest first; empty for a text of no words."""
-        served = self.languages()
-        async with self._loading:
-            if self._detector is None:
-                self._detector = await asyncio.to_thread(LanguageDetector, served)
-        detector, translator = self._detector, self.service.check_open()
-        return await translator.off_loop(lambda: [detector.detect(text, served) for text in texts])
+        return await self.service.check_open().detect(texts)
 
     async def translate(
         self, request: Request, texts: Sequence[str], wanted: Wanted
     ) -> list[PlainTranslation]:
         """One translation a text, in order.
 
-        A text in the target language, or without a letter or digit, comes back as it is. Raises NoSuchPair, and what
-        `Translator.translate` does.
+        What is in the target language comes back as it is, whether it was said to be or detected. Raises NoSuchPair,
+        and what `Translator.translate` does.
         """
+        if wanted.source == wanted.target:
+            self.service.check_open()
+            return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
         with self.service.work() as translator:
-            return await while_connected(request, self._translate(request, translator, texts, wanted))
+            result = await while_connected(request, self._translate(request, translator, texts, wanted))
+            count(self.service, result)
+        return [plainly(each) for each in result.translations]
 
     async def _translate(
         self, request: Request, translator: Translator, texts: Sequence[str], wanted: Wanted
-    ) -> list[PlainTranslation]:
-        source, target = wanted.source, wanted.target
-        if source is None:
-            ranked = await self.detect(texts)
-            found = [self._settled(text, target, each) for text, each in zip(texts, ranked, strict=True)]
-        else:
-            if source != target and (source, target) not in self.pairs():
-                raise NoSuchPair(source, target)
-            found = [PlainTranslation(text, source, 1.0) for text in texts]
-        for language in dict.fromkeys(each.source for each in found):
-            places = [
-                place
-                for place, each in enumerate(found)
-                if each.source == language and language != target and any(map(str.isalnum, each.text))
-            ]
-            if places:
-                asked = self._request(request, [texts[place] for place in places], language, wanted)
-                asked = replace(asked, options=_options(translator, wanted))
-                result = await translator.translate(asked)
-                count(self.service, result)
-                for place, translation in zip(places, result.translations, strict=True):
-                    others = [text for text in translation.hypotheses[1:] if text != translation.text]
-                    found[place] = replace(
-                        found[place], text=translation.text, alternatives=tuple(dict.fromkeys(others))
-                    )
-        return found
-
-    def _settled(self, text: str, target: str, ranked: Ranked) -> PlainTranslation:
-        """The text, not yet translated, with the language that it will be translated from. Raises NoSuchPair."""
-        pairs = self.pairs()
-        if not ranked:
-            known = sorted(source for source, other in pairs if other == target)
-            return PlainTranslation(text, "en" if "en" in known or not known else known[0], 0.0)
-        if not is_in_target(text, target, ranked):
-            for language, confidence in ranked:
-                if (language, target) in pairs:
-                    return PlainTranslation(text, language, confidence)
-        if ranked[0][0] != target:
-            raise NoSuchPair(ranked[0][0], target)
-        return PlainTranslation(text, *ranked[0])
-
-    def _request(
-        self, request: Request, texts: Sequence[str], source: str, wanted: Wanted
-    ) -> TranslationRequest:
+    ) -> TranslationResult:
         request_id, caller, received_at = requester_of(request)
-        return TranslationRequest(
+        asked = TranslationRequest(
             texts=tuple(texts),
-            source=source,
+            source=wanted.source,
             target=wanted.target,
             request_id=request_id,
             caller=caller,
@@ -160,7 +114,26 @@ class PlainTranslator:
             splitting=wanted.splitting,
             xml=wanted.xml,
             glossary=wanted.glossary,
+            options=_options(translator, wanted),
         )
+        try:
+            return await translator.translate(asked)
+        except UnsupportedLanguages as error:
+            raise NoSuchPair(
+                wanted.source or await self._stranger(texts, wanted.target), wanted.target
+            ) from error
+
+    async def _stranger(self, texts: Sequence[str], target: str) -> str:
+        """The language, of the texts', that is not translated into the target."""
+        sources = {source for source, other in self.pairs() if other == target} | {target}
+        likeliest = [ranked[0][0] for ranked in await self.detect(texts) if ranked]
+        return next((language for language in likeliest if language not in sources), target)
+
+
+def plainly(translation: Translation) -> PlainTranslation:
+    """A translation's text, and its other hypotheses that say something else than it and than one another."""
+    others = dict.fromkeys(text for text in translation.hypotheses[1:] if text != translation.text)
+    return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
 def _options(translator: Translator, wanted: Wanted) -> DecodingOptions | None:

@@ -36,16 +36,21 @@ class Languages:
         """Raises UnsupportedLanguages where no text can be translated so, InvalidRequest where none is detected."""
         if source is not None:
             self.pair(source, target)
-        elif self._detector is None:
+            return
+        self.check_detector()
+        if target not in self._served:
+            raise self._unsupported("auto", target)
+
+    def check_detector(self) -> None:
+        """Raises InvalidRequest where no language is detected."""
+        if self._detector is None:
             raise InvalidRequest("the source language is not detected here: name it", field="source")
-        elif target not in self._served:
-            raise self._unsupported()
 
     def pair(self, source: str, target: str) -> LanguagePair:
         """The pair. Raises UnsupportedLanguages, which lists those that there are."""
         pair = self._pairs.get((source, target))
         if pair is None:
-            raise self._unsupported()
+            raise self._unsupported(source, target)
         return pair
 
     def detect(self, text: str) -> Ranked:
@@ -58,17 +63,19 @@ class Languages:
         ranked = self.detect(prose)
         if not ranked:
             if not sources:
-                raise self._unsupported()
+                return Settled(None, target, 0.0)
             return Settled(None, sources[0], 0.0)
         if not is_in_target(prose, target, ranked):
             for language, confidence in ranked:
                 if language in sources:
                     return Settled(self._pairs[language, target], language, confidence)
         if ranked[0][0] != target:
-            raise self._unsupported()
+            raise self._unsupported(ranked[0][0], target)
         return Settled(None, *ranked[0])
 
-    def _unsupported(self) -> UnsupportedLanguages:
+    def _unsupported(self, source: str, target: str) -> UnsupportedLanguages:
         known = sorted(self._pairs)[:MAX_LISTED_PAIRS]
-        listed = ", ".join(f"{source} to {target}" for source, target in known)
-        return UnsupportedLanguages(f"this pair is not translated here; supported: {listed}", field="target")
+        listed = ", ".join(f"{one} to {other}" for one, other in known)
+        return UnsupportedLanguages(
+            f"this pair is not translated here; supported: {listed}", source=source, target=target
+        )

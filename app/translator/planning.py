@@ -140,6 +140,8 @@ class Planner:
 
     def _glossary(self, request: TranslationRequest) -> Glossary | None:
         """The request's own, or the stored one. Raises InvalidRequest, NotReady."""
+        if request.terms:
+            return Glossary(request.terms, request.source or "")
         if request.glossary_id is None:
             return request.glossary
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.startup import Model
+from app.text.detection import LanguageDetector
 from app.text.tokenizer import Tokenizer
 from tests.engine.fake_runner import FakeRunner
 
@@ -80,7 +82,12 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
     golden = Golden(
         source=GOLDEN, beam_size=4, ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]}
     )
-    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, runner)
+    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, runner, _detector())
+
+
+@functools.cache
+def _detector() -> LanguageDetector:
+    return LanguageDetector(("en", "de"))
 
 
 def _manifest(tokenizer: Tokenizer) -> Manifest:

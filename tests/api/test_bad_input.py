@@ -117,7 +117,38 @@ CASES = [
     invalid("formula as a list", body(length_penalty={"formula": ["wu"], "alpha": 1}), "length_penalty.formula"),
     invalid("alpha", body(length_penalty={"formula": "wu", "alpha": "1"}), "length_penalty.alpha"),
     invalid("alpha and more", body(length_penalty={"formula": "wu", "alpha": 1, "x": 1}), "length_penalty"),
-    invalid("auto", body(source="auto"), "source"),
+    invalid("auto with a stored glossary", body(source="auto", glossary={"id": "a"}), "source"),
+    *(
+        invalid(f"{name} {value}", raw(name, value), name)
+        for name in ("format", "splitting")
+        for value in ("null", "5", '"HTML"', '["text"]', '""')
+    ),
+    *(
+        invalid(f"{name} {value}", body(format="xml", **{name: value}), field)
+        for name in ("ignore_tags", "splitting_tags", "non_splitting_tags")
+        for value, field in (("x", name), (None, name), ([5], f"{name}[0]"), (["x", "a b"], f"{name}[1]"),
+                             (["<x>"], f"{name}[0]"), ([""], f"{name}[0]"))
+    ),
+    too_large("a long tag", body(format="xml", ignore_tags=["x" * 65]), "ignore_tags[0]"),
+    too_large("many tags", body(format="xml", ignore_tags=["x"] * 101), "ignore_tags"),
+    invalid("tags of text", body(ignore_tags=["x"]), "ignore_tags"),
+    invalid("splitting tags of html", body(format="html", splitting_tags=["x"]), "splitting_tags"),
+    invalid("both", body(format="xml", splitting_tags=["x"], non_splitting_tags=["x"]), "splitting_tags"),
+    *(
+        invalid(f"glossary {value}", body(glossary=value), field)
+        for value, field in (
+            ("a", "glossary"), (None, "glossary"), ({}, "glossary"), ({"id": "a", "terms": {"a": "b"}}, "glossary"),
+            ({"name": "a"}, "glossary"), ({"id": 5}, "glossary.id"), ({"id": ""}, "glossary.id"),
+            ({"id": "a" * 65}, "glossary.id"), ({"id": "no such one"}, "glossary.id"),
+            ({"terms": []}, "glossary.terms"), ({"terms": {}}, "glossary.terms"),
+            ({"terms": {"a": 5}}, "glossary.terms"), ({"terms": {" ": "b"}}, "glossary.terms"),
+            ({"terms": {"a": "\n"}}, "glossary.terms"), ({"terms": {"a": "b" * 513}}, "glossary.terms"),
+            ({"terms": {"a\x00b": "c"}}, "glossary.terms"),
+        )
+    ),
+    too_large("terms", body(glossary={"terms": {f"a{i}": "b" for i in range(1001)}}), "glossary.terms"),
+    invalid("malformed XML", body(format="xml", text=["<a/>", "<a>"]), "text[1]"),
+    invalid("an entity of XML", body(format="xml", text='<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'), "text[0]"),
     invalid("a language of 900 kB", body(source="e" * 900_000), "source"),
     invalid("an empty language", body(target=""), "target"),
     *(

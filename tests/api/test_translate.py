@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.api.native_schema import SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native_schema import DETECT_FIELDS, SCORED_FIELDS, TRANSLATE_FIELDS
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
@@ -89,7 +89,7 @@ def test_a_text_without_words_is_not_given_to_the_model(
         "<script>alert(1)</script>",
         "\u202eAnna\u202c sees",
         "  one\r\n\r\n\ttwo  \u2028three\x85\x0bfour\n",
-        "Anna " * 300,
+        "Anna sees " * 150,
         "a" * 1500,
         "\U0001f600 a " * 40,
         "e\u0301" * 200,
@@ -201,13 +201,19 @@ def test_the_description_names_every_route_and_field(client: httpx.Client) -> No
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/v1/translate",
+        "/v1/translate/stream",
         "/v1/score",
+        "/v1/detect",
         "/v1/models",
         "/livez",
         "/readyz",
         "/metrics",
     }
-    for path, fields in (("/v1/translate", TRANSLATE_FIELDS), ("/v1/score", SCORED_FIELDS)):
+    for path, fields in (
+        ("/v1/translate", TRANSLATE_FIELDS),
+        ("/v1/score", SCORED_FIELDS),
+        ("/v1/detect", DETECT_FIELDS),
+    ):
         content = document["paths"][path]["post"]["requestBody"]["content"]
         properties = content["application/json"]["schema"]["properties"]
         assert set(properties) == set(fields)
