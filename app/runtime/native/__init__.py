@@ -57,6 +57,15 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
     return count
 
 
+def allow_matrix_tiles(is_allowed: bool) -> bool:
+    """Whether int8 products may use the processor's tile registers (AMX-INT8); at first they may. Same integers.
+
+    Returns whether they are used now: False too where the processor or the system has none. Raises RuntimeError where
+    the library cannot be used.
+    """
+    return bool(_library().transduce_allow_matrix_tiles(int(is_allowed)))
+
+
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows as if all at once, in every plane; the team's threads share the planes.
 

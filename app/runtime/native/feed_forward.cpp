@@ -44,7 +44,7 @@ public:
         int64_t d = inner_.inputs();
         Flow flow(call, d);
         auto total = call.output<float>(0, {flow.n, d}), normalised = call.output<float>(1, {flow.n, d});
-        each_block(flow.n, inner_.row_nanoseconds() + outer_.row_nanoseconds(), [&](int64_t begin, int64_t n) {
+        each_block(inner_, flow.n, inner_.row_nanoseconds() + outer_.row_nanoseconds(), [&](int64_t begin, int64_t n) {
             int64_t at = begin * d;
             block(flow.residual + at, flow.given + at, n, total + at, normalised + at);
         });

@@ -6,10 +6,10 @@ namespace transduce {
 namespace {
 
 // Bytes ahead of the weights in use that a single pass asks for.
-constexpr size_t AHEAD = 4096;
+constexpr size_t AHEAD = 4096, LINE = 64;
 constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
 // Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
-constexpr int64_t BYTES_A_NS = 28, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
+constexpr int64_t BYTES_A_NS = 28, MATRIX_PRODUCTS_A_NS = 1200, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
 
 // uint8 by int8: four products a lane and instruction.
 struct Int8 {
@@ -39,13 +39,19 @@ struct Float {
 };
 
 constexpr int VECTORS = PANEL / LANES;
-// Bytes of the packed weights that one step over DEPTH inputs reads, of either type.
-constexpr size_t STEP_BYTES = PANEL * 4;
 
-// `steps` steps of R rows by one panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
+// Packed weights of one panel: `steps` steps, `group` of which stand together, vector by vector.
+struct Steps {
+    const char* weights;
+    int steps, group;
+};
+
+// R rows by one panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
 template <class Kind, int R, int L>
-void tile(const void* values, size_t stride, const char* weights, int steps, const Fetch& fetch, const int32_t* starts,
+void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fetch, const int32_t* starts,
           int32_t* to) {
+    const char* weights = panel.weights;
+    size_t apart = size_t(panel.group) * LINE;
     const char* ahead = fetch.from;
     auto x = static_cast<const typename Kind::Input*>(values);
     typename Kind::Sum sums[R][VECTORS];
@@ -54,22 +60,24 @@ void tile(const void* values, size_t stride, const char* weights, int steps, con
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts + v * LANES);
     }
-    for (int step = 0; step < steps; ++step) {
-        typename Kind::Sum w[VECTORS];
+    for (int step = 0; step < panel.steps; weights += (VECTORS - 1) * apart) {
+        for (int last = step + panel.group; step < last; ++step) {
+            typename Kind::Sum w[VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * 64);
-        if (L && step == fetch.turn) ahead = fetch.then;
+            for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * apart);
+            if (L && step == fetch.turn) ahead = fetch.then;
 #pragma GCC unroll 4
-        for (int l = 0; l < L; ++l) _mm_prefetch(ahead + l * 64, L == VECTORS ? _MM_HINT_T0 : _MM_HINT_T1);
+            for (int l = 0; l < L; ++l) _mm_prefetch(ahead + l * LINE, L == VECTORS ? _MM_HINT_T0 : _MM_HINT_T1);
 #pragma GCC unroll 6
-        for (int r = 0; r < R; ++r) {
-            typename Kind::Sum input = Kind::spread(x + r * stride);
+            for (int r = 0; r < R; ++r) {
+                typename Kind::Sum input = Kind::spread(x + r * stride);
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+                for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
+            }
+            weights += LINE;
+            ahead += L * LINE;
+            x += Kind::DEPTH;
         }
-        weights += STEP_BYTES;
-        ahead += L * 64;
-        x += Kind::DEPTH;
     }
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
@@ -78,7 +86,7 @@ void tile(const void* values, size_t stride, const char* weights, int steps, con
     }
 }
 
-using Tile = void (*)(const void*, size_t, const char*, int, const Fetch&, const int32_t*, int32_t*);
+using Tile = void (*)(const void*, size_t, const Steps&, const Fetch&, const int32_t*, int32_t*);
 // By rows - 1.
 template <class Kind, int L>
 constexpr Tile TILES[] = {tile<Kind, 1, L>, tile<Kind, 2, L>, tile<Kind, 3, L>,
@@ -92,18 +100,25 @@ Tile tile_of(int rows, int lines) {
 
 }  // namespace
 
-// Packed: for each panel, for each DEPTH inputs, for each of 64 columns, the DEPTH weights side by side.
+// Packed: for each panel, for each group of steps, for each of its four vectors, step by step, for each of 16 columns,
+// the DEPTH weights of a step side by side.
 template <class Weight>
 void Linear::pack(const LinearSource& source) {
     constexpr int depth = sizeof(Weight) == 1 ? 4 : 1;
     auto weights = static_cast<const Weight*>(source.weights);
     size_t down = source.is_transposed ? 1 : outputs_, across = source.is_transposed ? inputs_ : 1;
     auto to = packed_.as<Weight>();
-    for (int panel = 0; panel < num_panels(); ++panel) {
-        for (int input = 0; input < inputs_; input += depth) {
-            for (int column = panel * PANEL; column < (panel + 1) * PANEL; ++column) {
-                for (int i = 0; i < depth; ++i, ++to) {
-                    *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
+    auto put = [&](int input, int column) {
+        for (int i = 0; i < depth; ++i, ++to) {
+            *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
+            if (depth > 1 && levels_ == Levels::around_128) starts_[column] -= 128 * int32_t(*to);
+        }
+    };
+    for (int column = 0; column < num_panels() * PANEL; column += PANEL) {
+        for (int begin = 0; begin < inputs_; begin += group_ * depth) {
+            for (int vector = 0; vector < PANEL; vector += LANES) {
+                for (int step = 0; step < group_; ++step) {
+                    for (int lane = 0; lane < LANES; ++lane) put(begin + step * depth, column + vector + lane);
                 }
             }
         }
@@ -112,6 +127,8 @@ void Linear::pack(const LinearSource& source) {
 
 Linear::Linear(const LinearSource& source)
     : inputs_(source.inputs), outputs_(source.outputs), is_int8_(source.is_int8), levels_(source.levels) {
+    // As tile registers take them, where they can.
+    group_ = is_int8_ && inputs_ % MATRIX_DEPTH == 0 ? MATRIX_DEPTH / 4 : 1;
     packed_ = Block(num_panels() * panel_bytes());
     size_t padded = size_t(num_panels()) * PANEL;
     columns_ = Block(3 * padded * 4);
@@ -126,20 +143,13 @@ Linear::Linear(const LinearSource& source)
     pack<int8_t>(source);
     float levels = levels_ == Levels::around_128 ? LARGEST : LARGEST_UNSIGNED;
     for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
-    if (levels_ == Levels::from_0) return;
-    auto packed = packed_.as<int8_t>();
-    for (size_t column = 0; column < padded; ++column) {
-        const int8_t* own = packed + column / PANEL * panel_bytes() + column % PANEL * 4;
-        for (int step = 0; step < inputs_ / 4; ++step) {
-            for (int i = 0; i < 4; ++i) starts_[column] -= 128 * own[step * STEP_BYTES + i];
-        }
-    }
 }
 
 int64_t Linear::nanoseconds(int64_t n) const {
     int64_t products = n * inputs_ * outputs_;
     int64_t bytes = int64_t(num_panels()) * panel_bytes();
-    return std::max(products / (is_int8_ ? INT8_PRODUCTS_A_NS : FLOAT_PRODUCTS_A_NS), n ? bytes / BYTES_A_NS : 0);
+    int64_t rate = uses_matrix_tiles(n) ? MATRIX_PRODUCTS_A_NS : is_int8_ ? INT8_PRODUCTS_A_NS : FLOAT_PRODUCTS_A_NS;
+    return std::max(products / rate, n ? bytes / BYTES_A_NS : 0);
 }
 
 Fetch Linear::fetch(int index, const char* next, int tile, int tiles) const {
@@ -154,16 +164,21 @@ Fetch Linear::fetch(int index, const char* next, int tile, int tiles) const {
     return {next + panel_bytes() / VECTORS * lines * tile, lines};
 }
 
-void Linear::sums(const Activations& x, int64_t begin, int count, int index, Fetch fetch, void* to) const {
-    size_t stride = inputs_;
+void Linear::sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int index, const char* next,
+                           int32_t* to) const {
+    auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
+    matrix_sums(values, x.stride, rows, {panel(index), inputs_, starts_ + index * PANEL, next}, to);
+}
+
+void Linear::sums(const Activations& x, int64_t begin, int count, int index, const Fetch& fetch, void* to) const {
     auto out = static_cast<int32_t*>(to);
     if (is_int8_) {
-        const void* rows = static_cast<const uint8_t*>(x.values) + begin * stride;
+        const void* rows = static_cast<const uint8_t*>(x.values) + begin * x.stride;
         const int32_t* starts = starts_ + index * PANEL;
-        tile_of<Int8>(count, fetch.lines)(rows, stride, panel(index), inputs_ / 4, fetch, starts, out);
+        tile_of<Int8>(count, fetch.lines)(rows, x.stride, {panel(index), inputs_ / 4, group_}, fetch, starts, out);
     } else {
-        const void* rows = static_cast<const float*>(x.values) + begin * stride;
-        tile_of<Float>(count, fetch.lines)(rows, stride, panel(index), inputs_, fetch, nullptr, out);
+        const void* rows = static_cast<const float*>(x.values) + begin * x.stride;
+        tile_of<Float>(count, fetch.lines)(rows, x.stride, {panel(index), inputs_, 1}, fetch, nullptr, out);
     }
 }
 

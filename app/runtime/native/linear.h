@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "matrix_tiles.h"
 #include "memory.h"
 #include "simd.h"
 #include "team.h"
@@ -15,15 +17,21 @@ namespace transduce {
 constexpr int PANEL = 64;
 // Rows of a register tile: 6 x 4 sums leave room for four weights and an input.
 constexpr int TILE_ROWS = 6;
-// Rows that are taken together by one chunk, a multiple of TILE_ROWS.
+// Bytes of packed weights that one step over four eight-bit inputs, or one float, reads.
+constexpr size_t STEP_BYTES = PANEL * 4;
+// Rows that are taken together by one chunk, a multiple of TILE_ROWS and of MATRIX_ROWS.
 constexpr int BLOCK_ROWS = 192;
+// With fewer rows than these, vector instructions are as fast as tile registers.
+constexpr int64_t LEAST_MATRIX_ROWS = 5;
 
 // How activations stand in eight bits: around 128, or from 0 where none is negative.
 enum class Levels { around_128, from_0 };
 
-// Rows to multiply. int8 weights: uint8 (rows, inputs) and the rows' magnitudes; float weights: float.
+// Rows to multiply, `stride` numbers from row to row. int8 weights: uint8 (rows, inputs) and the rows' magnitudes;
+// float weights: float.
 struct Activations {
     const void* values;
+    size_t stride;
     const float* magnitudes;
 };
 
@@ -60,6 +68,12 @@ public:
     Levels levels() const { return levels_; }
     int num_panels() const { return (outputs_ + PANEL - 1) / PANEL; }
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
+    // Whether n rows are multiplied by tile registers, by `sums_of_tiles`.
+    bool uses_matrix_tiles(int64_t n) const { return group_ > 1 && n >= LEAST_MATRIX_ROWS && has_matrix_tiles(); }
+    // Rows that one thread takes through a whole block at most, and at least: with fewer all threads share each product
+    // instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
+    int64_t most_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : 36; }
+    int64_t least_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 32 : 16; }
     // What n rows cost one thread, roughly.
     int64_t nanoseconds(int64_t n) const;
     // What each of many rows costs.
@@ -67,7 +81,11 @@ public:
 
     // (rows, PANEL) sums of rows [begin, begin + count), count <= TILE_ROWS, with the columns of a panel: int32 or
     // float by the weights' type.
-    void sums(const Activations& x, int64_t begin, int count, int panel, Fetch fetch, void* to) const;
+    void sums(const Activations& x, int64_t begin, int count, int panel, const Fetch& fetch, void* to) const;
+
+    // As `sums` of rows from `begin` on, as `matrix_sums` has it. next: the panel that is used afterwards, or nullptr.
+    void sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
+                       int32_t* to) const;
 
     // One row's 16 products from column 16 * vector of the panel, scale and bias included. sums: of that row.
     __m512 finish(const void* sums, int panel, int vector, float magnitude) const {
@@ -89,6 +107,8 @@ private:
     void pack(const LinearSource& source);
 
     int inputs_ = 0, outputs_ = 0;
+    // Steps that stand together in a panel.
+    int group_ = 1;
     bool is_int8_ = true;
     Levels levels_ = Levels::around_128;
     Block packed_;
@@ -109,28 +129,40 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
     // Chunks of several panels where there are many, so that the ticket is not what a thread waits for.
     int together = std::max(1, num_panels / 24);
     int groups = (num_panels + together - 1) / together;
+    bool uses_matrix = linear.uses_matrix_tiles(n);
+    auto give = [&](int64_t row, int panel, const int32_t* sums) {
+        float magnitude = linear.is_int8() ? x.magnitudes[row] : 0;
+        for (int vector = 0; vector < PANEL / LANES; ++vector) {
+            int column = panel * PANEL + vector * LANES;
+            if (column >= linear.outputs()) break;
+            __mmask16 lanes = first_lanes(linear.outputs() - column);
+            store(row, column, lanes, linear.finish(sums, panel, vector, magnitude));
+        }
+    };
+    auto by_matrix = [&](int64_t begin, int64_t end, int panel, const char* next) {
+        RowTiles rows(end - begin);
+        alignas(64) int32_t sums[(BLOCK_ROWS + MATRIX_ROWS) * PANEL];
+        linear.sums_of_tiles(x, begin, rows, panel, next, sums);
+        for (int64_t row = begin; row < end; ++row) give(row, panel, sums + rows.place(row - begin) * PANEL);
+    };
+    auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
+        int tiles = int((end - begin + TILE_ROWS - 1) / TILE_ROWS);
+        alignas(64) int32_t sums[TILE_ROWS * PANEL];
+        for (int tile = 0; tile < tiles; ++tile) {
+            int64_t from = begin + (end - begin) * tile / tiles, to = begin + (end - begin) * (tile + 1) / tiles;
+            linear.sums(x, from, int(to - from), panel, linear.fetch(panel, next, tile, tiles), sums);
+            for (int64_t row = from; row < to; ++row) give(row, panel, sums + (row - from) * PANEL);
+        }
+    };
     auto work = [&](int chunk, Direction direction) {
         int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
         int first = chunk % groups * together, last = std::min(first + together, num_panels);
-        int tiles = int((end - begin + TILE_ROWS - 1) / TILE_ROWS);
-        alignas(64) int32_t sums[TILE_ROWS * PANEL];
+        std::optional<MatrixTiles> registers;
+        if (uses_matrix) registers.emplace(RowTiles(end - begin).height);
         for (int panel = first; panel < last; ++panel) {
             int next = panel + 1 < last ? panel + 1 : panel + 1 + (direction == Direction::up ? 0 : -2 * together);
             const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;
-            for (int tile = 0; tile < tiles; ++tile) {
-                int64_t from = begin + (end - begin) * tile / tiles, to = begin + (end - begin) * (tile + 1) / tiles;
-                linear.sums(x, from, int(to - from), panel, linear.fetch(panel, memory, tile, tiles), sums);
-                for (int64_t row = from; row < to; ++row) {
-                    const int32_t* own = sums + (row - from) * PANEL;
-                    float magnitude = linear.is_int8() ? x.magnitudes[row] : 0;
-                    for (int vector = 0; vector < PANEL / LANES; ++vector) {
-                        int column = panel * PANEL + vector * LANES;
-                        if (column >= linear.outputs()) break;
-                        __mmask16 lanes = first_lanes(linear.outputs() - column);
-                        store(row, column, lanes, linear.finish(own, panel, vector, magnitude));
-                    }
-                }
-            }
+            uses_matrix ? by_matrix(begin, end, panel, memory) : by_vectors(begin, end, panel, memory);
         }
     };
     parallel(int(groups * num_blocks), linear.nanoseconds(n), work);

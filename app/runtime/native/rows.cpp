@@ -70,9 +70,9 @@ void normalize_row(const float* x, const Norm& norm, float* to) {
 }
 
 Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch)
-    : x_(x), n_(n), width_(linear.inputs()), levels_(linear.levels()) {
+    : x_(x), n_(n), width_(linear.inputs()), stride_(stride_of(linear)), levels_(linear.levels()) {
     if (!linear.is_int8()) return;
-    q_ = scratch.take<uint8_t>(n * width_);
+    q_ = scratch.take<uint8_t>(n * stride_);
     magnitudes_ = scratch.take<float>(n);
 }
 

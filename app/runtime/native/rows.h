@@ -39,17 +39,13 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Rows that one thread takes through a whole block, where there are so many: what stands between the block's products
-// stays in that thread's cache, and nobody waits in between. With fewer than LEAST_ROWS a thread, all threads share
-// each product instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
-constexpr int64_t ROWS_TOGETHER = 36, LEAST_ROWS = 16;
-
-// Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread.
-// nanoseconds: what a row costs.
+// Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
+// then what stands between the block's products stays in that thread's cache, and nobody waits in between. linear: of
+// the block. nanoseconds: what a row costs.
 template <class Block>
-void each_block(int64_t n, int64_t nanoseconds, Block&& block) {
-    int64_t threads = num_threads(), count = (n + ROWS_TOGETHER - 1) / ROWS_TOGETHER;
-    if (n < LEAST_ROWS * threads) return block(0, n);
+void each_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
+    int64_t threads = num_threads(), most = linear.most_rows_together(), count = (n + most - 1) / most;
+    if (n < linear.least_rows_together() * threads) return block(0, n);
     count = std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
     parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
         int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
@@ -61,7 +57,7 @@ void each_block(int64_t n, int64_t nanoseconds, Block&& block) {
 class Prepared {
 public:
     static size_t bytes(const Linear& linear, int64_t n) {
-        return linear.is_int8() ? Scratch::piece<uint8_t>(n * linear.inputs()) + Scratch::piece<float>(n) : 0;
+        return linear.is_int8() ? Scratch::piece<uint8_t>(n * stride_of(linear)) + Scratch::piece<float>(n) : 0;
     }
 
     // x: (n, linear.inputs()), read by `put` or `put_all`.
@@ -69,15 +65,19 @@ public:
 
     // Prepare one row, from the thread that has just written it.
     void put(int64_t row) const {
-        if (q_) magnitudes_[row] = quantize_row(x_ + row * width_, width_, levels_, q_ + row * width_);
+        if (q_) magnitudes_[row] = quantize_row(x_ + row * width_, width_, levels_, q_ + row * stride_);
     }
     void put_all() const;
-    Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, magnitudes_}; }
+    Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, stride_, magnitudes_}; }
 
 private:
+    // A cache line more than a row has, so that rows below one another do not share a set of the cache.
+    static size_t stride_of(const Linear& linear) { return linear.inputs() + (linear.is_int8() ? 64 : 0); }
+
     const float* x_;
     int64_t n_;
     int width_;
+    size_t stride_;
     Levels levels_;
     uint8_t* q_ = nullptr;
     float* magnitudes_ = nullptr;

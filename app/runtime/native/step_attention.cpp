@@ -135,7 +135,7 @@ public:
         auto total = call.output<float>(0, {flow.n, parts_.d()});
         auto normalised = call.output<float>(1, {flow.n, parts_.d()});
         int64_t columns = std::accumulate(positions, positions + flow.n, flow.n);
-        each_block(flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+        each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
             Rows rows(parts_, flow.rows(begin, n, parts_.d()), caches.capacity());
             if (caches.is_half()) {
                 attend_rows<Half>(rows, caches, positions, begin, n);
@@ -196,7 +196,7 @@ protected:
         auto weights = aligned.empty() ? nullptr : call.output<float>(2, {flow.n, capacity});
         if (weights) std::fill(weights, weights + flow.n * capacity, 0.0f);
         int64_t columns = std::accumulate(lengths, lengths + flow.n, int64_t(0));
-        each_block(flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+        each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
             Rows rows(parts_, flow.rows(begin, n, d), capacity, weights != nullptr);
             const Source source{slots + begin, lengths + begin, n};
             Aligned own{aligned, weights + begin * capacity};

@@ -94,7 +94,7 @@ public:
         auto logits = call.output<float>(2, {n, vocab_size});
         bool is_wanted = *wanted.as<int64_t>() != 0;
         int64_t cost = linear_.row_nanoseconds() + vocab_size / LANES * CHOOSE_COST / 8;
-        each_block(n, cost, [&](int64_t begin, int64_t count) {
+        each_block(linear_, n, cost, [&](int64_t begin, int64_t count) {
             Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(count * vocab_size) +
                             Scratch::piece<float>(count * num_block_floats(vocab_size)));
             // Where nobody reads them, logits stay in this thread's own memory, which is in its cache.

@@ -1,0 +1,55 @@
+// Products of rows in eight bits by the processor's tile registers (AMX-INT8), where it has them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace transduce {
+
+// Rows of a tile, and inputs that one instruction takes of each.
+constexpr int MATRIX_ROWS = 16, MATRIX_DEPTH = 64;
+
+// Whether they are used: the processor and the system have them, and nobody has forbidden it.
+bool has_matrix_tiles();
+
+// How rows are cut into tiles of one height, the last of which may begin inside the one before.
+struct RowTiles {
+    int64_t rows;
+    int tiles, height;
+
+    explicit RowTiles(int64_t rows)
+        : rows(rows),
+          tiles(int((rows + MATRIX_ROWS - 1) / MATRIX_ROWS)),
+          height(int((rows + tiles - 1) / tiles)) {}
+
+    // A tile's first row.
+    int64_t first(int tile) const { return tile + 1 < tiles ? int64_t(tile) * height : rows - height; }
+    // Where a row stands among all tiles' rows, one tile after another.
+    int64_t place(int64_t row) const {
+        return row < int64_t(tiles - 1) * height ? row : row + int64_t(tiles) * height - rows;
+    }
+};
+
+// The calling thread's tile registers, set up for tiles of 1 to MATRIX_ROWS rows while the object lives.
+class MatrixTiles {
+public:
+    explicit MatrixTiles(int height);
+    ~MatrixTiles();
+    MatrixTiles(const MatrixTiles&) = delete;
+    MatrixTiles& operator=(const MatrixTiles&) = delete;
+};
+
+// One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH, and the (64,) sums that its columns start from.
+// next: the panel that is used afterwards, or nullptr.
+struct MatrixPanel {
+    const char* weights;
+    int inputs;
+    const int32_t* starts;
+    const char* next;
+};
+
+// to (tiles * height, 64) = starts + x weights, a row at its `place`; a MatrixTiles of that height must live. x: uint8,
+// `stride` bytes from row to row. The very integers that the vector instructions give.
+void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to);
+
+}  // namespace transduce
