@@ -1,0 +1,170 @@
+"""A translator whose engine says what a test tells it to: every sentence is answered at once, by a function."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
+
+from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
+from app.engine.engine import Engine
+from app.engine.sequence import SequenceResult
+from app.stores.glossaries import GlossaryStore
+from app.text.detection import LanguageDetector
+from app.text.tokenizer import PLACEHOLDERS, Tokenizer
+from app.translator import (
+    AnswerLimits,
+    Extras,
+    Observer,
+    TextSpan,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    Translator,
+)
+from tests.api.echo import Behaviour, echo_model
+
+# What a sentence's translation is; one that ends with "..." found no end.
+Say = Callable[[str], str]
+NO_END = "..."
+
+
+class ScriptedEngine:
+    """Remembers every sentence as text, with its options. Runs of unknown characters are placeholders in them."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
+        self.limits = limits
+        self.asked: list[tuple[str, DecodingOptions]] = []
+        self._tokenizer = tokenizer
+        self._say = say
+
+    def reserve(self, *_: object, **__: object) -> ScriptedEngine:
+        return self
+
+    def __enter__(self) -> ScriptedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def resize(self, *_: object) -> None:
+        pass
+
+    def join(self, *_: object, **__: object) -> None:
+        """Every sentence is answered already."""
+
+    def submit(
+        self, source_ids: Sequence[int], options: DecodingOptions, **_: object
+    ) -> asyncio.Future[SequenceResult]:
+        source = self._tokenizer.offsets(list(source_ids[:-1]))[0]
+        self.asked.append((source, options))
+        said = self._say(source)
+        reason = FinishReason.LENGTH if said.endswith(NO_END) else FinishReason.STOP
+        ids = self._tokenizer.encode_target(said.removesuffix(NO_END), PLACEHOLDERS)[:-1]
+        num_tokens = len(ids) + (reason is FinishReason.STOP)
+        alignment = tuple(
+            tuple(float(column == min(row, len(source_ids) - 1)) for column in range(len(source_ids)))
+            for row in range(num_tokens)
+        )
+        hypothesis = Hypothesis(
+            ids,
+            log_probability=-float(num_tokens),
+            score=-1.0,
+            finish_reason=reason,
+            token_log_probabilities=(-1.0,) * num_tokens,
+            alignment=alignment if options.alignment else (),
+        )
+        future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
+        future.set_result(SequenceResult([hypothesis] * options.num_hypotheses, 0.0, 0.0, 0.001, num_tokens))
+        return future
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """num_hops: how often work was handed to it."""
+
+    num_hops = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.num_hops += 1
+        return super().submit(*args, **kwargs)
+
+
+class Script:
+    """A translator on such an engine."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        say: Say,
+        *,
+        has_alignment: bool = False,
+        detector: LanguageDetector | None = None,
+        glossaries: GlossaryStore | None = None,
+    ) -> None:
+        model = echo_model(tokenizer, Behaviour(), num_rows=16)
+        limits = replace(model.runner.limits, has_alignment=has_alignment)
+        self.engine = ScriptedEngine(tokenizer, limits, say)
+        self.executor = CountingExecutor(1)
+        self.translator = Translator(
+            model.manifest,
+            cast("Engine", self.engine),
+            source_tokenizer=tokenizer,
+            target_tokenizer=tokenizer,
+            executor=self.executor,
+            limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
+            extras=Extras(detector=detector, glossaries=glossaries),
+        )
+
+    @property
+    def sources(self) -> list[str]:
+        """What the engine was asked."""
+        return [source for source, _ in self.engine.asked]
+
+    def result(
+        self, texts: Sequence[str], observer: Observer | None = None, **changes: Any
+    ) -> TranslationResult:
+        return asyncio.run(self.translator.translate(request(texts, **changes), observer))
+
+    def __call__(self, text: str, observer: Observer | None = None, **changes: Any) -> Translation:
+        (translation,) = self.result([text], observer, **changes).translations
+        return translation
+
+
+def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
+    fields: dict[str, Any] = {
+        "texts": tuple(texts),
+        "source": "en",
+        "target": "de",
+        "request_id": "r",
+        "caller": "",
+        "deadline": time.monotonic() + 20,
+    }
+    return TranslationRequest(**{**fields, **changes})
+
+
+class Watcher:
+    """An observer. shown: what deltas and replacements add up to, by text and segment; ended: what was told last."""
+
+    def __init__(self) -> None:
+        self.spans: list[list[tuple[int, int]]] = []
+        self.shown: dict[tuple[int, int], str] = {}
+        self.ended: dict[tuple[int, int], str] = {}
+
+    def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
+        assert self.spans == []
+        self.spans = [[(span.start, span.end) for span in spans] for spans in texts]
+
+    def delta(self, text_index: int, segment_index: int, text: str) -> None:
+        place = (text_index, segment_index)
+        self.shown[place] = self.shown.get(place, "") + text
+
+    def replaced(self, text_index: int, segment_index: int, text: str) -> None:
+        self.shown[text_index, segment_index] = text
+
+    def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
+        assert (text_index, segment_index) not in self.ended
+        assert finish_reason is FinishReason.STOP
+        self.ended[text_index, segment_index] = text

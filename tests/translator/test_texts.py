@@ -1,0 +1,290 @@
+"""What becomes of a text around what the model says: separators, placeholders, markup, numbers, second rounds."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.decoding.options import DecodingOptions, FinishReason
+from app.errors import InvalidRequest
+from app.stores.glossaries import GlossaryStore
+from app.text.glossary import Term
+from app.text.passage import TextFormat
+from app.text.segments import Fallback
+from app.text.tokenizer import Tokenizer
+from app.translator import TextSpan, Translation
+from app.translator.second_rounds import MAX_SPLITS
+from tests.model.sentences import write_tokenizer
+from tests.translator.scripted import NO_END, Script, Watcher
+
+WORDS = [
+    "Anna",
+    "draws",
+    "cats",
+    "7",
+    "1,200",
+    "WHO",
+    "{name}",
+    "\U0001f600",
+    "e\u0301",
+    "NEVER",
+    "again.",
+    "and",
+]
+SEPARATORS = [" ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", " - ", "\n- ", "\n1. ", "\u00a0", ". ", "! "]
+TEXTS = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(SEPARATORS)), max_size=12).map(
+    lambda parts: "".join(word + separator for word, separator in parts)
+)
+GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("translator") / "tokenizer.spm"))
+
+
+def echo(source: str) -> str:
+    return source
+
+
+def backwards(source: str) -> str:
+    return " ".join(reversed(source.split()))
+
+
+def between(text: str, spans: list[TextSpan]) -> list[str]:
+    """What stands before, between and behind the spans."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=TEXTS)
+def test_what_is_no_segment_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
+    translation = Script(tokenizer, backwards)(text)
+    sources = [segment.source for segment in translation.segments]
+    targets = [segment.target for segment in translation.segments]
+    assert between(text, sources) == between(translation.text, targets)
+    untouched = "".join(between(text, sources)).replace("{name}", "")
+    assert not any(map(str.isalpha, untouched))
+    for segment in translation.segments:
+        assert translation.text[slice(*segment.target)] == segment.hypotheses[0].text
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=TEXTS)
+def test_a_model_that_says_what_it_hears_changes_nothing(tokenizer: Tokenizer, text: str) -> None:
+    found = Script(tokenizer, echo)(text).text
+    # English titles are given to the model in lower case.
+    assert found.casefold() == unicodedata.normalize("NFC", text).casefold()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  \n\t ", "42", "1.\n- \n...", "\U0001f600", "{name}", "https://a.example/b"]
+)
+def test_what_has_no_letter_is_not_asked(tokenizer: Tokenizer, text: str) -> None:
+    script = Script(tokenizer, echo)
+    assert script(text) == Translation(text, (text,), (), "en")
+    assert script.engine.asked == []
+
+
+def test_only_sentences_with_something_to_place_ask_for_the_alignment(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo, has_alignment=True)
+    script.result(["Anna draws.", "See {name} here.", "Anna sees \U0001f600 here."])
+    script("<p>Anna <b>draws</b> cats.</p><p>Anna draws.</p>", text_format=TextFormat.HTML)
+    assert [options.alignment for _, options in script.engine.asked] == [False, True, True, True, False]
+
+
+def test_a_request_needs_two_hops(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo, has_alignment=True)
+    script.result(["Anna draws.", "See {name} here at 7."])
+    assert script.executor.num_hops == 2
+
+
+def test_a_lost_placeholder_is_translated_around(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: "Anna" if "\ue000" in source else source)
+    translation = script("Anna draws {name} and nobody sees it.")
+    assert translation.text == "Anna draws {name} and nobody sees it."
+    assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+    assert script.sources[1:] == ["Anna draws", "and nobody sees it."]
+
+
+def test_an_alignment_spares_the_second_round(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
+    translation = script("Anna draws {name} and nobody sees it.")
+    assert "{name}" in translation.text
+    assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
+    assert len(script.engine.asked) == 1
+
+
+def test_a_changed_number_is_carried(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: source.replace("2", "4"))
+    translation = script("Anna draws 2 cats.")
+    assert translation.text == "Anna draws 2 cats."
+    (segment,) = translation.segments
+    assert segment.fallbacks == (Fallback.NUMBERS_CARRIED,)
+    assert not segment.changed_numbers
+    assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 cats."]
+
+
+def test_a_number_that_cannot_be_carried_is_told(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: source.replace("2", "4"))
+    translation = script("Anna draws 2 cats.", target_prefixes=("Anna",))
+    assert translation.text == "Anna draws 4 cats."
+    assert translation.segments[0].changed_numbers.missing == ("2",)
+    assert translation.segments[0].changed_numbers.added == ("4",)
+    assert len(script.engine.asked) == 1
+
+
+class TestNoEnd:
+    """A translation that reaches the server's own limit."""
+
+    SENTENCE = "Anna draws the cats and nobody sees the old tree today."
+
+    def script(self, tokenizer: Tokenizer, num_words: int) -> Script:
+        """Finds an end for so many words at most."""
+        return Script(
+            tokenizer,
+            lambda source: source if len(source.split()) <= num_words else f"Anna Anna{NO_END}",
+            has_alignment=True,
+        )
+
+    def test_is_made_of_parts(self, tokenizer: Tokenizer) -> None:
+        script = self.script(tokenizer, 5)
+        translation = script(self.SENTENCE)
+        assert translation.text == self.SENTENCE
+        (segment,) = translation.segments
+        assert segment.fallbacks == (Fallback.LENGTH_SPLIT,)
+        assert segment.hypotheses[0].finish_reason is FinishReason.STOP
+        assert script.sources == [
+            self.SENTENCE,
+            "Anna draws the cats and nobody",
+            "sees the old tree today.",
+            "Anna draws the",
+            "cats and nobody",
+        ]
+
+    def test_ends(self, tokenizer: Tokenizer) -> None:
+        script = self.script(tokenizer, 0)
+        (segment,) = script(self.SENTENCE).segments
+        assert segment.fallbacks == (Fallback.LENGTH_SPLIT,)
+        assert segment.hypotheses[0].finish_reason is FinishReason.LENGTH
+        assert len(script.engine.asked) <= 2 ** (MAX_SPLITS + 1) - 1
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"extra_target_length": None, "options": replace(GREEDY, max_target_length=5)},
+            {"options": replace(GREEDY, min_target_length=2)},
+            {"options": replace(GREEDY, min_target_ratio=0.5)},
+            {"target_prefixes": ("Anna",)},
+        ],
+    )
+    def test_is_only_told_where_the_caller_wanted_a_length(
+        self, tokenizer: Tokenizer, changes: dict[str, object]
+    ) -> None:
+        script = self.script(tokenizer, 5)
+        (segment,) = script(self.SENTENCE, **changes).segments
+        assert segment.hypotheses[0].finish_reason is FinishReason.LENGTH
+        assert segment.fallbacks == ()
+        assert len(script.engine.asked) == 1
+
+    def test_keeps_tags_and_tokens_in_their_places(self, tokenizer: Tokenizer) -> None:
+        script = self.script(tokenizer, 5)
+        source = "Anna draws the <b>cats</b> and nobody sees the <i>old</i> {name} tree today."
+        translation = script(source, text_format=TextFormat.HTML, token_scores=True)
+        assert translation.text == source
+        check_tokens(translation)
+
+
+def check_tokens(translation: Translation) -> None:
+    """Every token's text stands where it says, and together they make the text but for what is around them."""
+    for segment in translation.segments:
+        start = segment.target.start
+        best = segment.hypotheses[0]
+        assert best.tokens
+        places = [token.target.moved(start) for token in best.tokens]
+        assert [translation.text[slice(*place)] for place in places] == [
+            token.text or "" for token in best.tokens
+        ]
+        ends = [edge for place in places for edge in place]
+        assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "text_format"),
+    [
+        ("See {name} and \U0001f600 at https://a.example/b?c=1 today.", TextFormat.PLAIN),
+        ("NOBODY SEES THE {name} OF ANNA!", TextFormat.PLAIN),
+        ("<p>Anna &amp; <b>nobody</b> see <a href='x'>the <i>old</i> tree</a>.</p>", TextFormat.HTML),
+    ],
+)
+@pytest.mark.parametrize("has_alignment", [True, False])
+def test_tokens_stand_where_they_say(
+    tokenizer: Tokenizer, text: str, text_format: TextFormat, has_alignment: bool
+) -> None:
+    script = Script(tokenizer, echo, has_alignment=has_alignment)
+    options = replace(GREEDY, alignment=has_alignment)
+    translation = script(text, text_format=text_format, token_scores=True, options=options)
+    check_tokens(translation)
+    for segment in translation.segments:
+        for token in segment.hypotheses[0].tokens:
+            if has_alignment and token.text and text_format is TextFormat.PLAIN:
+                assert token.source is not None
+                assert text[slice(*token.source)].lower() == token.text.lower()
+
+
+def test_every_hypothesis_has_all_tags(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo, has_alignment=True)
+    source = "<p>Anna <b>draws</b> cats.</p>"
+    options = replace(GREEDY, beam_size=2, num_hypotheses=2)
+    translation = script(source, text_format=TextFormat.HTML, options=options)
+    assert translation.hypotheses == (source, source)
+    assert [each.text for each in translation.segments[0].hypotheses] == ["Anna <b>draws</b> cats."] * 2
+
+
+def test_malformed_xml_names_its_text(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo)
+    with pytest.raises(InvalidRequest, match=r"text\[1\]: malformed XML at line 1, column 4") as caught:
+        script.result(["<a/>", "<a>"], text_format=TextFormat.XML)
+    assert caught.value.field == "text[1]"
+    assert script.engine.asked == []
+
+
+def test_terms_stand_in_the_translation(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo, has_alignment=True)
+    translation = script("Anna draws cats.\nNobody sees the cat.", terms=(Term("cat", "Kater"),))
+    assert translation.text == "Anna draws Kater.\nNobody sees the Kater."
+    spans = [hit.span.of("Anna draws cats.\nNobody sees the cat.") for hit in translation.glossary_hits]
+    assert spans == ["cats", "cat"]
+
+
+def test_a_stored_glossary_is_its_owners_and_of_one_pair(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite")
+    mine = store.create("mine", "cats", ("en", "de"), [Term("cat", "Kater")]).glossary_id
+    other = store.create("mine", "cats", ("de", "en"), [Term("cat", "Kater")]).glossary_id
+    script = Script(tokenizer, echo, has_alignment=True, glossaries=store)
+    assert script("Anna draws cats.", glossary_id=mine, caller="mine").text == "Anna draws Kater."
+    for glossary_id, caller in ((mine, "yours"), (other, "mine"), ("none", "mine")):
+        with pytest.raises(InvalidRequest, match=r"^glossary\.id: ") as caught:
+            script("Anna draws cats.", glossary_id=glossary_id, caller=caller)
+        assert caught.value.field == "glossary.id"
+
+
+def test_an_observer_is_told_of_every_segment(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: source.replace("2", "4"))
+    watcher = Watcher()
+    texts = ["Anna draws 2 cats. Nobody sees it.", "42", "Anna draws."]
+    result = script.result(texts, watcher, options=GREEDY)
+    assert watcher.spans == [[(0, 18), (19, 34)], [], [(0, 11)]]
+    assert watcher.ended == {
+        (index, place): segment.hypotheses[0].text
+        for index, translation in enumerate(result.translations)
+        for place, segment in enumerate(translation.segments)
+    }
+    assert watcher.shown == watcher.ended
+    assert result.translations[0].text == "Anna draws 2 cats. Nobody sees it."
