@@ -1,0 +1,76 @@
+"""The structured texts through the real model, as a server would translate them: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from app.main import Application
+from app.settings import Settings
+from app.text.passage import TextFormat
+from app.translator import Translation, TranslationRequest, Translator
+from benchmarks.roundtrip import Loss, count, read_texts
+from tests.api.server_process import ROOT
+
+
+class Bundled:
+    """The bundled model in this process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, translator: Translator) -> None:
+        self._loop = loop
+        self.translator = translator
+
+    def __call__(self, text: str, text_format: TextFormat, *, beam_size: int = 1) -> Translation:
+        request = TranslationRequest(
+            texts=(text,),
+            source="en",
+            target="de",
+            request_id="r",
+            caller="",
+            deadline=time.monotonic() + 60,
+            text_format=text_format,
+            options=replace(self.translator.default_options, beam_size=beam_size),
+        )
+        (translation,) = self._loop.run_until_complete(self.translator.translate(request)).translations
+        return translation
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Iterator[Bundled]:
+    settings = Settings(bundle=ROOT / "bundles" / "en-de", device="cpu", precision="int8", num_threads=1)
+    application = Application(settings)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(application._open())
+    assert application.service.translator is not None
+    yield Bundled(loop, application.service.translator)
+    loop.run_until_complete(application.close_engine())
+    loop.close()
+
+
+def test_nothing_is_lost(bundled: Bundled) -> None:
+    num_segments = 0
+
+    def translate(text: str, text_format: TextFormat) -> str:
+        nonlocal num_segments
+        translation = bundled(text, text_format)
+        num_segments += len(translation.segments)
+        return translation.text
+
+    assert count(read_texts(), translate, "en", "de") == Loss()
+    assert num_segments > 300
+
+
+def test_a_plain_sentence_is_the_same_in_a_document(bundled: Bundled) -> None:
+    sentences = ["The water is cold.", "Where is the station?", "It is late and I am going home."]
+    alone = [bundled(sentence, TextFormat.PLAIN, beam_size=4) for sentence in sentences]
+    together = bundled("\n\n".join(sentences), TextFormat.PLAIN, beam_size=4)
+    page = bundled(f"<p>{'</p><p>'.join(sentences)}</p>", TextFormat.HTML, beam_size=4)
+    assert together.text == "\n\n".join(each.text for each in alone)
+    assert page.text == f"<p>{'</p><p>'.join(each.text for each in alone)}</p>"
+    scores = [segment.hypotheses[0].score for each in alone for segment in each.segments]
+    assert [segment.hypotheses[0].score for segment in together.segments] == scores
+    assert [segment.hypotheses[0].score for segment in page.segments] == scores

@@ -1,0 +1,93 @@
+"""Texts whose language is left to detection, and texts whose language is stated."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.errors import InvalidRequest, UnsupportedLanguages
+from app.text.detection import LanguageDetector
+from app.text.glossary import Term
+from app.text.passage import TextFormat
+from app.text.tokenizer import Tokenizer
+from tests.model.sentences import write_tokenizer
+from tests.translator.scripted import Script
+
+ENGLISH = "Where is the nearest railway station, and how late is it?"
+GERMAN = "Wo ist hier der nächste Bahnhof, und wie spät ist es jetzt?"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("languages") / "tokenizer.spm"))
+
+
+@pytest.fixture(scope="module")
+def detector() -> LanguageDetector:
+    return LanguageDetector(("en", "de"))
+
+
+def shouted(source: str) -> str:
+    return source.replace("a", "aa")
+
+
+def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    texts = [ENGLISH, GERMAN, "Gift", "42", f"{GERMAN} https://www.example.com/where/is/the/station"]
+    translations = script.result(texts, source=None).translations
+    assert [each.source for each in translations] == ["en", "de", "en", "en", "de"]
+    assert [each.text == text for each, text in zip(translations, texts, strict=True)] == [
+        False, True, True, True, True,
+    ]  # fmt: skip
+    assert translations[0].confidence > 0.95
+    assert translations[1].confidence > 0.95
+    assert translations[1].segments == ()
+    assert 0 < translations[2].confidence < 0.95
+    assert translations[3].confidence == 0
+    assert len(script.engine.asked) == 2  # the English text and the short one
+
+
+def test_a_stated_source_is_believed(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    (gift, german) = script.result(["Gift", GERMAN]).translations
+    assert len(script.engine.asked) == 2
+    assert (gift.source, gift.confidence) == (german.source, german.confidence) == ("en", 1.0)
+
+
+def test_markup_is_no_evidence(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    page = f'<p title="the station of the town">{GERMAN}</p><script>where is the station of the town</script>'
+    translation = script(page, source=None, text_format=TextFormat.HTML)
+    assert (translation.source, translation.text) == ("de", page)
+
+
+def test_terms_have_the_endings_of_what_was_detected(
+    tokenizer: Tokenizer, detector: LanguageDetector
+) -> None:
+    script = Script(tokenizer, lambda source: source, detector=detector, has_alignment=True)
+    translation = script("Two stations are open now.", source=None, terms=(Term("station", "Halt"),))
+    assert translation.source == "en"
+    assert translation.text == "Two Halt are open now."
+
+
+@pytest.mark.parametrize(("source", "target"), [(None, "fr"), ("de", "en"), ("en", "en"), ("fr", "de")])
+def test_an_unknown_pair_is_told(
+    tokenizer: Tokenizer, detector: LanguageDetector, source: str | None, target: str
+) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    with pytest.raises(UnsupportedLanguages, match="en to de"):
+        script(ENGLISH, source=source, target=target)
+
+
+def test_into_a_language_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    assert script(ENGLISH, source=None, target="en").text == ENGLISH
+    with pytest.raises(UnsupportedLanguages) as caught:
+        script(GERMAN, source=None, target="en")
+    assert (caught.value.source, caught.value.target) == ("de", "en")
+
+
+def test_without_a_detector_a_source_is_needed(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, shouted)
+    with pytest.raises(InvalidRequest) as caught:
+        script(ENGLISH, source=None)
+    assert caught.value.field == "source"
