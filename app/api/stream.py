@@ -32,6 +32,8 @@ from app.translator import TranslationRequest, Translator
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
+# The server waits for its reader before it takes the next ones.
+CHUNK_BYTES = 65_536
 # In the scope's extensions: cuts the connection, whatever waits to be sent.
 ABORT = "transduce.abort"
 
@@ -154,8 +156,16 @@ class _Line:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
-        """Returns once there is room for more. Raises RequestCancelled where that takes too long."""
-        message = {"type": "http.response.body", "body": body, "more_body": not is_last}
+        """Returns once all is on its way but CHUNK_BYTES and what the server lets wait for the system, as much again.
+
+        Raises RequestCancelled where the reader takes nothing for too long.
+        """
+        chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
+        for chunk in (*chunks, *([b""] if is_last else [])):
+            await self._send_chunk(chunk, is_last=is_last and not chunk)
+
+    async def _send_chunk(self, chunk: bytes, *, is_last: bool) -> None:
+        message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
         try:
             await asyncio.wait_for(self._send(message), self._stall_s)
         except TimeoutError as error:

@@ -1,0 +1,298 @@
+"""POST /v1/translate/stream: what is told adds up, the end is the answer without a stream, nobody is held up."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import psutil
+import pytest
+
+from tests.api.echo import GOLDEN, POISON
+from tests.api.server_process import ServerProcess
+
+ROUTE = "/v1/translate/stream"
+BODY: dict[str, Any] = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
+LONG = "Anna sees the river and nobody draws the old tree in the garden."
+Events = list[tuple[str, Any]]
+
+
+def events_of(content: str) -> Events:
+    """Names and data; comments are told as ("", None)."""
+    found: Events = []
+    for block in content.split("\n\n")[:-1]:
+        if block.startswith(":"):
+            found.append(("", None))
+            continue
+        name, data = block.split("\n")
+        assert name.startswith("event: ")
+        assert data.startswith("data: ")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    assert content.endswith("\n\n")
+    return found
+
+
+def streamed(client: httpx.Client, **changes: Any) -> Events:
+    answer = client.post(ROUTE, json={**BODY, **changes})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "content-length" not in answer.headers
+    return events_of(answer.text)
+
+
+def screen_of(events: Events) -> dict[tuple[int, int], str]:
+    """What a reader shows who only knows `delta` and `replace`."""
+    shown: dict[tuple[int, int], str] = {}
+    for name, data in events:
+        if name in {"delta", "replace"}:
+            place = (data["text_index"], data["segment"])
+            shown[place] = data["text"] if name == "replace" else shown.get(place, "") + data["text"]
+    return shown
+
+
+def raw_done(client: httpx.Client, body: dict[str, Any]) -> bytes:
+    content = client.post(ROUTE, json=body, timeout=60.0).content
+    return content.rpartition(b"event: done\ndata: ")[2].removesuffix(b"\n\n")
+
+
+def check_order(events: Events) -> None:
+    names = [name for name, _ in events]
+    assert names[0] == "start"
+    assert names[-1] == "done"
+    assert names.count("start") == names.count("done") == 1
+    num_segments = events[0][1]["num_segments"]
+    told = [data for name, data in events if name == "segment"]
+    assert [data["num_done"] for data in told] == list(range(1, num_segments + 1))
+    assert {data["num_segments"] for data in told} <= {num_segments}
+    ended: set[tuple[int, int]] = set()
+    for name, data in events:
+        if name in {"delta", "replace", "segment"}:
+            place = (data["text_index"], data["segment"])
+            assert place not in ended, "nothing follows a segment's end"
+            if name == "segment":
+                ended.add(place)
+    planned = events[0][1]["texts"]
+    assert ended == {(t, s) for t, text in enumerate(planned) for s in range(len(text["segments"]))}
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "one sentence": {"text": "Where is the station?"},
+    "two texts": {"text": ["Where is the station?\n\n It is late. ", "Good night!"]},
+    "a beam": {"text": "The train to Vienna leaves at noon. Please wait here.", "beam_size": 4},
+    "capitals": {"text": "PLEASE CLOSE THE WINDOW BEFORE YOU LEAVE. Thank you."},
+    "carried": {"text": "She sent 🎉 from 東京 to her friends, and {name} answered."},
+    "numbers": {"text": "On 14 May 1998 the 3 ships carried 1,250 tons of grain for $ 7.50 a sack."},
+    "no words": {"text": ["...", "1234"]},
+    "tokens": {"text": "The water is cold.", "token_scores": True, "num_alternatives": 2, "alignment": True},
+    "hypotheses": {"text": "The water is cold.", "beam_size": 4, "num_hypotheses": 3},
+    "a prefix": {"text": "Could you help me, please?", "target_prefix": "Kannst du"},
+    "sampled": {"text": "The water is cold. It is late.", "sampling": {"seed": 5, "top_k": 4}},
+    "guarded": {"text": "no no no no no no no no no no no no no no", "loop_guard": True},
+    "html": {"text": "<p>The <b>water</b> is cold &amp; clear.</p><p>It is late.</p>", "format": "html"},
+    "xml": {"text": "<a>The <b>water</b> is cold.<c/></a>", "format": "xml"},
+    "lines": {"text": "The water\nis cold.", "splitting": "lines"},
+    "detected": {"text": "Where is the nearest railway station?", "source": "auto"},
+}
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_the_end_is_the_answer_and_what_was_told_adds_up_to_it(bundled: httpx.Client, kind: str) -> None:
+    body = {**BODY, **REQUESTS[kind]}
+    events = streamed(bundled, **REQUESTS[kind])
+    check_order(events)
+    plain = bundled.post("/v1/translate", json=body)
+    assert raw_done(bundled, body) == plain.content, "byte for byte"
+    answer = events[-1][1]
+    assert answer == plain.json()
+    told = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
+    shown = screen_of(events)
+    for index, translation in enumerate(answer["translations"]):
+        planned = events[0][1]["texts"][index]["segments"]
+        assert planned == [segment["source"] for segment in translation["segments"]]
+        for place, segment in enumerate(translation["segments"]):
+            span = segment["target"]
+            text = translation["text"][span["start"] : span["end"]]
+            assert told[index, place]["text"] == text
+            assert told[index, place]["finish_reason"] == segment["finish_reason"]
+            if body["beam_size"] == 1:
+                assert shown[index, place] == text
+    if body["beam_size"] > 1:
+        assert not shown, "of a beam nobody knows before its end"
+
+
+def test_tokens_are_shown_one_after_another(server: ServerProcess, echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "step_s=0.05"]) as slow, slow.ready().client() as client:
+        arrivals: list[float] = []
+        with client.stream("POST", ROUTE, json=BODY) as answer:
+            arrivals.extend(time.monotonic() for line in answer.iter_lines() if line == "event: delta")
+    assert len(arrivals) > 5
+    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
+    assert sum(gap > 0.02 for gap in gaps) > len(gaps) / 2, "as they come, not all at the end"
+
+
+def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Client) -> None:
+    for changes, status, code in (
+        ({"beam_size": 99}, 422, "invalid_request"),
+        ({"target": "xx"}, 422, "unsupported_languages"),
+        ({"text": POISON}, 500, "engine_failure"),
+        ({"stream": True}, 422, "invalid_request"),
+        ({"timeout_ms": 1}, 504, "deadline_exceeded"),
+    ):
+        answer = client.post(ROUTE, json={**BODY, **changes})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert answer.headers["content-type"] == "application/json"
+    assert client.post(ROUTE, content=b"{", headers={"content-type": "application/json"}).status_code == 400
+    assert client.post(ROUTE, json=BODY, headers={"content-type": "text/plain"}).status_code == 415
+    assert client.get(ROUTE).status_code == 405
+
+
+@pytest.fixture
+def hang_file(tmp_path: Path) -> Path:
+    return tmp_path / "hang"
+
+
+@pytest.fixture
+def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
+    """A server whose steps hang while `hang_file` exists, with a short queue and short patience."""
+    settings: dict[str, object] = {"max_pending_sentences": 2, "max_request_sentences": 2, "max_items": 2}
+    settings |= {"stream_keep_alive_s": 0.2, "sentence_cache_bytes": 0, "num_rows": 16}
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
+        yield process.ready()
+
+
+def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
+    hanging: ServerProcess, hang_file: Path
+) -> None:
+    hang_file.touch()
+    with ThreadPoolExecutor(1) as pool, hanging.client() as client:
+        held = pool.submit(streamed, client, text=[GOLDEN, LONG])
+        hanging.wait_until("transduce_queue_depth", 2)
+        with hanging.client() as other:
+            refused = other.post(ROUTE, json=BODY)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        time.sleep(0.7)
+        hang_file.unlink()
+        events = held.result()
+    assert events[0][0] == "start"
+    assert [name for name, _ in events].count("") >= 2
+    check_order([each for each in events if each[0]])
+    assert hanging.metric("transduce_inflight_requests") == 0
+
+
+def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "step_s=0.05"]) as slow, slow.ready().client() as client:
+        events = streamed(client, text=LONG, timeout_ms=400)
+        name, data = events[-1]
+        assert name == "error"
+        assert data["error"]["code"] == "deadline_exceeded"
+        assert "request_id" in data["error"]
+        assert "delta" in {name for name, _ in events}
+        assert not {"done", "segment"} & {name for name, _ in events}
+        slow.wait_until('transduce_rejected_total{reason="deadline"}', 1)
+        assert slow.metric('transduce_stream_events_total{event="error"}') == 1
+        slow.wait_until("transduce_inflight_requests", 0)
+        assert not any("without completing" in line for line in slow.log)
+        # The connection is whole, and the server too.
+        check_order(streamed(client, text=GOLDEN))
+
+
+def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"sentence_cache_bytes": 0}
+    with ServerProcess([*echo_command, "step_s=0.05"], settings) as server:
+        server.ready()
+        content = orjson.dumps({**BODY, "text": LONG})
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        with server.connect() as connection:
+            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
+            received = b""
+            while b"event: delta" not in received:
+                received += connection.recv(65_536)
+        server.wait_until("transduce_inflight_requests", 0, timeout_s=0.15)
+        server.wait_until("transduce_queue_depth", 0, timeout_s=0.15)
+        time.sleep(0.15)
+        steps = server.metric("transduce_decode_steps_total")
+        time.sleep(0.5)
+        assert server.metric("transduce_decode_steps_total") == steps, "ten steps' time, and none was made"
+        server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
+        assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4  # of the start
+
+
+def test_who_leaves_takes_nothing_from_who_waits_for_the_same(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "step_s=0.03"]) as server, ThreadPoolExecutor(1) as pool:
+        server.ready()
+        content = orjson.dumps({**BODY, "text": LONG})
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        with server.client() as client, server.connect() as connection:
+            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
+            received = b""
+            while b"event: delta" not in received:
+                received += connection.recv(65_536)
+            other = pool.submit(streamed, client, text=LONG)
+            server.wait_until("transduce_coalesced_sentences_total", 1)
+            connection.close()
+            events = other.result()
+        check_order(events)
+        answer = events[-1][1]["translations"][0]["text"]
+        assert screen_of(events)[0, 0] == answer, "who came late is told from the first token on"
+
+
+def is_cut_off(connection: socket.socket) -> bool:
+    """Whether it ends before its last event."""
+    received = b""
+    try:
+        while part := connection.recv(65_536):
+            received += part
+    except ConnectionError:
+        pass
+    return not received.endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.slow
+def test_a_reader_that_does_not_read_holds_up_nobody_and_is_cut_off(echo_command: list[str]) -> None:
+    """Its events are kept as text, not as events, and its connection ends when its time is over."""
+    settings: dict[str, object] = {"stream_stall_s": 1, "max_item_characters": 50_000, "num_rows": 64}
+    settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
+    # Of 250 sentences, which are decoded once, each token's 16 alternatives: more than a system takes for a reader that does not read.
+    text = " ".join([LONG] * 250)
+    told = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
+    with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
+        assert len(raw_done(client, {**BODY, **told})) > 4_000_000
+        process = psutil.Process(server.pid)
+        before = process.memory_info().rss
+        content = orjson.dumps({**BODY, **told})
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        connections = []
+        for _ in range(2):
+            connection = socket.socket()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(head % (ROUTE.encode(), len(content)) + content)
+            connections.append(connection)
+        assert streamed(client)[-1][0] == "done", "others are served meanwhile"
+        server.wait_until("transduce_stalled_streams_total", 2, timeout_s=60)
+        server.wait_until("transduce_inflight_requests", 0)
+        assert process.memory_info().rss - before < 40_000_000
+        for connection in connections:
+            connection.settimeout(5)
+            assert is_cut_off(connection)
+            connection.close()
+        server.wait_until('transduce_rejected_total{reason="cancelled"}', 2)
+
+
+def test_a_known_sentence_is_shown_at_once(bundled: httpx.Client) -> None:
+    body = {"text": "The second time this is known already."}
+    first, second = (streamed(bundled, **body) for _ in range(2))
+    assert first[-1] == second[-1]
+    assert screen_of(first) == screen_of(second)
+    assert [name for name, _ in second] == ["start", "delta", "segment", "done"]
