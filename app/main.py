@@ -25,6 +25,9 @@ from app.api.auth import ApiKeys
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
+from app.api.file_desk import FileDesk
+from app.api.file_shelf import FileLimits
+from app.api.files import UPLOAD_PATHS
 from app.api.middleware import Gate, RequestScope
 from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
@@ -68,6 +71,7 @@ class Application:
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
+        self._desk: FileDesk | None = None
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:
@@ -85,14 +89,18 @@ class Application:
         stream_limits = StreamLimits(settings.stream_keep_alive_s, settings.stream_stall_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
-        add_dialects(app.router, plain, keys, UsageCounter(settings.quota_characters))
+        usage = UsageCounter(settings.quota_characters)
+        if settings.files_enabled:
+            self._desk = FileDesk(plain, _file_limits(settings), usage)
+        add_dialects(app.router, plain, keys, usage, self._desk)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi())
         if settings.page_enabled:
             add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
-        app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes)
+        larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes) if self._desk else {}
+        app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
         return app
 
@@ -105,6 +113,8 @@ class Application:
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
+            if self._desk is not None:
+                await self._desk.close()
             await self.close_engine()
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -272,6 +282,16 @@ def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
         has_docs=settings.docs_enabled,
         max_characters=settings.max_item_characters,
         max_beam_size=settings.max_beam_size,
+    )
+
+
+def _file_limits(settings: Settings) -> FileLimits:
+    return FileLimits(
+        max_file_bytes=settings.max_file_bytes,
+        max_files=settings.max_files,
+        max_kept_bytes=settings.max_kept_file_bytes,
+        ttl_s=settings.file_ttl_s,
+        timeout_s=settings.file_timeout_s,
     )
 
 

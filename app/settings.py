@@ -119,6 +119,17 @@ class Settings(BaseSettings):
     )
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
+    files_enabled: bool = Field(
+        False, description="whether files are taken at /translate_file and /v2/document"
+    )
+    max_file_bytes: int = Field(10_000_000, ge=1024, description="bytes of an uploaded file with its form")
+    max_files: int = Field(100, ge=1, description="files at work or kept; one more is answered 429")
+    max_kept_file_bytes: int = Field(
+        200_000_000, ge=1024, description="bytes of translated files kept, on disk"
+    )
+    file_ttl_s: float = Field(3_600.0, gt=0, description="seconds that a translated file is kept")
+    file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")
+
     api_keys: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
         description="SHA-256 of each API key in hexadecimal, parted by commas; none: no key needed",

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -132,18 +133,23 @@ class _Answer:
 class Gate:
     """Refuses, before a byte of the body is read, what is declared too large, and who has no key."""
 
-    def __init__(self, app: ASGIApp, *, keys: ApiKeys, max_body_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, keys: ApiKeys, max_body_bytes: int, larger: Mapping[str, int] | None = None
+    ) -> None:
+        """larger: bytes of a body by path, where a path takes more than others."""
         self._app = app
         self._keys = keys
         self._max_body_bytes = max_body_bytes
+        self._larger = dict(larger or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises PayloadTooLarge, Unauthorized."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             declared = headers.get("content-length", "0")
-            if not declared.isdecimal() or int(declared[:20]) > self._max_body_bytes:
-                raise too_large(self._max_body_bytes)
+            max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
+            if not declared.isdecimal() or int(declared[:20]) > max_bytes:
+                raise too_large(max_bytes)
             authorization = [value for name, value in scope["headers"] if name == b"authorization"]
             dialect, path = scope["state"]["dialect"], scope["path"]
             is_open = dialect is not None and path in dialect.open_paths

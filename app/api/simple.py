@@ -55,7 +55,8 @@ DIALECT = Dialect(
     paths=(*PATHS, *FILE_PATHS),
     body=lambda _status, message: {"error": message},
     retell=_retell,
-    open_paths=frozenset(PATHS),
+    # The key of an upload stands in its form.
+    open_paths=frozenset((*PATHS, "/translate_file")),
     headers=HEADERS,
 )
 
@@ -133,8 +134,10 @@ def check_format(fields: Fields) -> None:
         raise DialectError(400, f"{value if is_word else 'this'} format is not supported")
 
 
-def add_simple_routes(router: APIRouter, plain: PlainTranslator, keys: ApiKeys) -> None:
-    """Add the routes."""
+def add_simple_routes(
+    router: APIRouter, plain: PlainTranslator, keys: ApiKeys, *, file_suffixes: Sequence[str] = ()
+) -> None:
+    """Add the routes. file_suffixes: of the files that are taken; none where none are."""
     reader = _Reader(plain, keys)
 
     @router.post("/translate", include_in_schema=False)
@@ -171,10 +174,12 @@ def add_simple_routes(router: APIRouter, plain: PlainTranslator, keys: ApiKeys) 
 
     for path in PATHS:
         router.add_api_route(path, preflight, methods=["OPTIONS"], include_in_schema=False)
-    _add_descriptions(router, plain, has_keys=keys.are_needed)
+    _add_descriptions(router, plain, has_keys=keys.are_needed, file_suffixes=file_suffixes)
 
 
-def _add_descriptions(router: APIRouter, plain: PlainTranslator, *, has_keys: bool) -> None:
+def _add_descriptions(
+    router: APIRouter, plain: PlainTranslator, *, has_keys: bool, file_suffixes: Sequence[str]
+) -> None:
     """What is open to everyone: clients ask it before they have a key at hand."""
 
     @router.get("/languages", include_in_schema=False)
@@ -205,8 +210,8 @@ def _add_descriptions(router: APIRouter, plain: PlainTranslator, *, has_keys: bo
             "apiKeys": has_keys,
             "keyRequired": has_keys,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": bool(file_suffixes),
+            "supportedFilesFormat": list(file_suffixes),
             "language": {
                 "source": {"code": "auto", "name": "Auto Detect"},
                 "target": {"code": target, "name": language_name(target)},

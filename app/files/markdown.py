@@ -16,12 +16,13 @@ from markdown_it.token import Token
 from app.files.encoding import decode
 from app.files.html_file import html_slots
 from app.files.inline_marks import InlineParser
-from app.files.tagged import Mark, Piece, Tagged
+from app.files.tagged import Mark, MarkKind, Piece, Tagged
 from app.files.unit import Slot, SlottedText, is_translatable
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _CLOSING_HASHES = re.compile(r"[ \t]+#+[ \t]*$")
+_EMPHASIS = frozenset({"em", "strong", "s"})
 # What would make something else of a line than running text.
 _BLOCK_START = re.compile(
     r"(\s{0,3})(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|(?:=+|-+)\s*$|```|~~~)"
@@ -134,7 +135,7 @@ class _Writer:
 
     def __call__(self, translation: str) -> str:
         """The block's text."""
-        pieces = self.tagged.read(translation)
+        pieces = _tidied(self.tagged.read(translation))
         if not self.breaks:
             pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
         if self.kind in {"th_open", "td_open"}:
@@ -152,6 +153,31 @@ class _Writer:
             written.append(_restored(piece, self.breaks[num_breaks:] or self.breaks[-1:]))
             num_breaks += piece.count("\n")
         return "".join(written)
+
+
+def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
+    """Emphasis as Markdown takes it for such: around words, without spaces at its edges."""
+    found: list[Piece[str]] = []
+    for piece in pieces:
+        previous = found[-1] if found else ""
+        if isinstance(piece, str) and _is_emphasis(previous, MarkKind.OPEN):
+            body = piece.lstrip()
+            found[-1:] = [piece[: len(piece) - len(body)], previous, body]
+        elif not _is_emphasis(piece, MarkKind.CLOSE):
+            found.append(piece)
+        elif isinstance(previous, str):
+            body = previous.rstrip()
+            found[-1:] = [body, piece, previous[len(body) :]]
+        elif _is_emphasis(previous, MarkKind.OPEN):
+            found.pop()  # nothing stands between the two
+        else:
+            found.append(piece)
+        found = [*found[:-3], *(each for each in found[-3:] if each != "")]
+    return found
+
+
+def _is_emphasis(piece: Piece[str], kind: MarkKind) -> bool:
+    return isinstance(piece, Mark) and piece.name in _EMPHASIS and piece.kind is kind
 
 
 def _as_text(line: str) -> str:

@@ -198,6 +198,20 @@ def test_a_pipe_stays_in_its_cell() -> None:
     assert [unit.text for unit in file.units] == ['a <x id="1"/> c', "b", "one", "two"]
 
 
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ('Das <g id="1"> gute </g>Wort.', "Das  **gute** Wort."),
+        ('Gut<g id="1"></g> so', "Gut so"),
+        ('Gut<g id="1"> </g>so', "Gut so"),
+        ('<g id="1">Gut</g> so', "**Gut** so"),
+    ],
+)
+def test_emphasis_stands_around_words(translation: str, expected: str) -> None:
+    file = read_file(b"The **good** word.", FileFormat.MARKDOWN)
+    assert file.write([translation]).decode() == expected
+
+
 def test_a_cue_keeps_its_lines() -> None:
     file = read_file(SRT, FileFormat.SRT)
     out = file.write(['Das <g id="1">alte</g> Haus ist leer.', *[unit.text for unit in file.units[1:]]])

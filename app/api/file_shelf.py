@@ -1,0 +1,148 @@
+"""Translated files on disk until they are fetched or their time is up: so many, so many bytes, each for its owner.
+
+They lie in a temporary folder that nobody else may read and that goes with the server. Every method is called on the
+event loop; only the bytes are moved in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import tempfile
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from app.errors import Overloaded
+
+
+class FileStatus(StrEnum):
+    """What has become of a file; the last two are final."""
+
+    QUEUED = "queued"
+    TRANSLATING = "translating"
+    DONE = "done"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class FileLimits:
+    """Of the file routes; each is a setting.
+
+    max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all that are kept. ttl_s: seconds that
+    one is kept. timeout_s: from a file's turn to its translation. num_workers: files at work at once.
+    """
+
+    max_file_bytes: int
+    max_files: int
+    max_kept_bytes: int
+    ttl_s: float
+    timeout_s: float
+    num_workers: int = 2
+
+
+@dataclass
+class ShelvedFile:
+    """One file. file_id, key: neither can be guessed. message: what is in the way, where its status is ERROR.
+
+    num_characters: to translate; num_done: of them translated; started_at: seconds of time.monotonic.
+    """
+
+    file_id: str
+    key: str
+    owner: str
+    name: str
+    expires_at: float
+    status: FileStatus = FileStatus.QUEUED
+    message: str = ""
+    num_characters: int = 0
+    num_done: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    num_bytes: int = 0
+
+
+class NoSuchFile(Exception):
+    """There is none of this name, or its time is up, or it is somebody else's."""
+
+
+class FileShelf:
+    """The files at work and kept."""
+
+    def __init__(self, limits: FileLimits) -> None:
+        self._limits = limits
+        self._files: dict[str, ShelvedFile] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def add(self, owner: str, name: str) -> ShelvedFile:
+        """A place for one more. Raises Overloaded while all are taken."""
+        self._sweep()
+        if len(self._files) >= self._limits.max_files:
+            first = min(file.expires_at for file in self._files.values())
+            raise Overloaded(
+                f"{self._limits.max_files} files are kept here already",
+                retry_after_s=max(1.0, first - time.monotonic()),
+            )
+        file = ShelvedFile(
+            file_id=secrets.token_hex(24),
+            key=secrets.token_hex(24),
+            owner=owner,
+            name=name,
+            expires_at=time.monotonic() + self._limits.timeout_s + self._limits.ttl_s,
+        )
+        self._files[file.file_id] = file
+        return file
+
+    async def keep(self, file: ShelvedFile, content: bytes) -> None:
+        """Put the translation on the shelf. Raises Overloaded where there is no room for it."""
+        self._sweep()
+        kept = sum(other.num_bytes for other in self._files.values())
+        if kept + len(content) > self._limits.max_kept_bytes:
+            raise Overloaded("no room is left for translated files", retry_after_s=self._limits.ttl_s)
+        file.num_bytes = len(content)
+        await asyncio.to_thread(self._path(file).write_bytes, content)
+        file.expires_at = time.monotonic() + self._limits.ttl_s
+        file.status = FileStatus.DONE
+        asyncio.get_running_loop().call_later(self._limits.ttl_s + 1, self._sweep)
+
+    def find(self, file_id: str, owner: str, key: str | None = None) -> ShelvedFile:
+        """A file of its owner's; with the key that it was given, where that is asked for. Raises NoSuchFile."""
+        self._sweep()
+        file = self._files.get(file_id)
+        if file is None or file.owner != owner:
+            raise NoSuchFile("there is no such file here")
+        if key is not None and not hmac.compare_digest(file.key.encode(), key.encode()):
+            raise NoSuchFile("there is no such file here")
+        return file
+
+    async def content(self, file: ShelvedFile) -> bytes:
+        """The translation. Raises NoSuchFile."""
+        try:
+            return await asyncio.to_thread(self._path(file).read_bytes)
+        except FileNotFoundError as error:
+            raise NoSuchFile("there is no such file here") from error
+
+    def remove(self, file: ShelvedFile) -> None:
+        """Forget it."""
+        self._files.pop(file.file_id, None)
+        if self._folder is not None:
+            self._path(file).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove everything."""
+        self._files.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _path(self, file: ShelvedFile) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="transduce-files-")
+        return Path(self._folder.name, file.file_id)
+
+    def _sweep(self) -> None:
+        """Remove what has had its time."""
+        now = time.monotonic()
+        for file in [file for file in self._files.values() if file.expires_at <= now]:
+            self.remove(file)

@@ -1,0 +1,104 @@
+"""Files at the root: POST /translate_file, then GET /download_file/<name>. docs/files.md."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.auth import ApiKeys
+from app.api.dialect import DialectError
+from app.api.disconnect import while_connected
+from app.api.error_table import OrjsonResponse
+from app.api.file_desk import FileDesk, FileJob
+from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
+from app.api.languages import find_language
+from app.api.multipart import Upload, read_upload
+from app.api.plain_translation import NoSuchPair
+from app.api.simple import HEADERS
+from app.errors import InvalidRequest
+from app.files import FileFormat, format_of
+from app.stores.usage import QuotaExceeded
+
+UPLOAD_PATHS = ("/translate_file", "/v2/document")
+OCTETS = "application/octet-stream"
+
+
+def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
+    """Add the routes."""
+
+    @router.post("/translate_file", include_in_schema=False)
+    async def translate_file(request: Request) -> Response:
+        desk.plain.service.check_open()
+        upload = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        caller = _caller(request, upload, keys)
+        source, target = (_language(desk, upload, name) for name in ("source", "target"))
+        if target is None:
+            raise DialectError(400, "auto is not supported")
+        file_format = known_format(upload.name)
+        shelved = desk.shelf.add(caller, upload.name)
+        try:
+            file = await desk.read(upload.content, file_format)
+        except BaseException:
+            desk.shelf.remove(shelved)
+            raise
+        job = FileJob(file, source, target, request.state.request_id)
+        try:
+            await while_connected(request, desk.translate(shelved, job))
+        except NoSuchPair as error:
+            raise DialectError(
+                400, f"{error.target} is not available as a target from {error.source}"
+            ) from error
+        except QuotaExceeded as error:
+            raise DialectError(403, str(error)) from error
+        name = shelved.file_id + PurePath(upload.name).suffix.lower()
+        url = f"{str(request.base_url).rstrip('/')}/download_file/{name}"
+        return OrjsonResponse({"translatedFileUrl": url}, headers=dict(HEADERS))
+
+    @router.get("/download_file/{name}", include_in_schema=False)
+    async def download_file(request: Request, name: str) -> Response:
+        try:
+            file = desk.shelf.find(PurePath(name).stem, request.state.caller)
+            return await sent(desk, file)
+        except NoSuchFile as error:
+            raise DialectError(404, str(error)) from error
+
+
+def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
+    """Whose key stands in the header or, as many clients send it, in the form. Raises Unauthorized."""
+    headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    if headers:
+        return keys.caller(request.url.path, headers)
+    return keys.caller_of(upload.fields.get("api_key", ""))
+
+
+async def sent(desk: FileDesk, file: ShelvedFile) -> Response:
+    """The translated file, as bytes to be saved: no browser shows it as a page of ours. Raises NoSuchFile."""
+    if file.status is not FileStatus.DONE:
+        raise NoSuchFile("there is no such file here")
+    suffix = PurePath(file.name).suffix.lower()
+    headers = {"content-disposition": f'attachment; filename="translated{suffix}"', **dict(HEADERS)}
+    return Response(await desk.shelf.content(file), media_type=OCTETS, headers=headers)
+
+
+def known_format(name: str) -> FileFormat:
+    """By the name's suffix. Raises InvalidRequest."""
+    found = format_of(name)
+    if found is None:
+        raise InvalidRequest("file: this format is not supported", field="file")
+    return found
+
+
+def _language(desk: FileDesk, upload: Upload, name: str) -> str | None:
+    """None for `auto`. Raises DialectError."""
+    code = upload.fields.get(name)
+    if not code:
+        raise DialectError(400, f"Invalid request: missing {name} parameter")
+    if code == "auto":
+        return None
+    found = find_language(code, desk.plain.languages())
+    if found is None:
+        raise DialectError(400, "this language is not supported")
+    return found

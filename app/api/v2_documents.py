@@ -1,0 +1,120 @@
+"""Documents at /v2: POST /v2/document, then its status and its result. docs/files.md."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.dialect import DialectError
+from app.api.error_table import OrjsonResponse
+from app.api.file_desk import FileDesk, FileJob, seconds_remaining
+from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
+from app.api.files import known_format, sent
+from app.api.form_body import read_fields
+from app.api.multipart import Upload, read_upload
+from app.api.v2_languages import served_language
+from app.errors import InvalidRequest
+from app.stores.glossaries import GlossaryNotFound
+from app.text.glossary import Glossary
+
+IGNORED_FORMALITIES = ("", "default", "prefer_more", "prefer_less")
+
+
+def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
+    """Add the routes."""
+
+    @router.post("/v2/document", include_in_schema=False)
+    async def upload(request: Request) -> Response:
+        desk.plain.service.check_open()
+        given = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        source, target = _languages(desk, given)
+        caller = request.state.caller
+        glossary = await _glossary(desk, caller, given, (source, target))
+        file_format = known_format(given.fields.get("filename") or given.name)
+        wanted = given.fields.get("output_format", file_format)
+        if wanted.lower() != file_format:
+            raise InvalidRequest("output_format must be the format of the file", field="output_format")
+        shelved = desk.shelf.add(caller, given.fields.get("filename") or given.name)
+        try:
+            file = await desk.read(given.content, file_format)
+        except BaseException:
+            desk.shelf.remove(shelved)
+            raise
+        desk.start(shelved, FileJob(file, source, target, request.state.request_id, glossary))
+        return OrjsonResponse({"document_id": shelved.file_id, "document_key": shelved.key})
+
+    _add_results(router, desk)
+
+
+def _add_results(router: APIRouter, desk: FileDesk) -> None:
+    @router.api_route("/v2/document/{document_id}", methods=["GET", "POST"], include_in_schema=False)
+    async def status(request: Request, document_id: str) -> Response:
+        file = await _found(request, document_id)
+        answer: dict[str, object] = {"document_id": document_id, "status": file.status}
+        if file.status is FileStatus.TRANSLATING:
+            answer["seconds_remaining"] = seconds_remaining(file)
+        elif file.status is FileStatus.DONE:
+            answer["billed_characters"] = file.num_characters
+        elif file.status is FileStatus.ERROR:
+            answer["error_message"] = file.message
+        return OrjsonResponse(answer)
+
+    @router.api_route("/v2/document/{document_id}/result", methods=["GET", "POST"], include_in_schema=False)
+    async def result(request: Request, document_id: str) -> Response:
+        file = await _found(request, document_id)
+        if file.status in {FileStatus.QUEUED, FileStatus.TRANSLATING}:
+            raise DialectError(503, "the document is not translated yet")
+        try:
+            return await sent(desk, file)
+        except NoSuchFile as error:
+            raise DialectError(404, str(error)) from error
+
+    async def _found(request: Request, document_id: str) -> ShelvedFile:
+        fields = await read_fields(request, max_bytes=desk.plain.limits.max_body_bytes)
+        key = fields.get("document_key")
+        try:
+            return desk.shelf.find(document_id, request.state.caller, key if isinstance(key, str) else "")
+        except NoSuchFile as error:
+            raise DialectError(404, str(error)) from error
+
+
+def _languages(desk: FileDesk, given: Upload) -> tuple[str | None, str]:
+    """Source and target, served. Raises InvalidRequest."""
+    formality = given.fields.get("formality", "")
+    if formality not in IGNORED_FORMALITIES:
+        raise InvalidRequest("formality is not supported here", field="formality")
+    served = desk.plain.languages()
+    found = {}
+    for name in ("source_lang", "target_lang"):
+        code = given.fields.get(name, "")
+        found[name] = served_language(code, served) if code else None
+        if found[name] is None and (code or name == "target_lang"):
+            raise InvalidRequest(f"{name} must be one of {', '.join(served).upper()}", field=name)
+    source, target = found["source_lang"], found["target_lang"]
+    if target is None or (
+        source is not None and source != target and (source, target) not in desk.plain.pairs()
+    ):
+        raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
+    return source, target
+
+
+async def _glossary(
+    desk: FileDesk, owner: str, given: Upload, pair: tuple[str | None, str]
+) -> Glossary | None:
+    """The glossary that a request names. Raises DialectError, InvalidRequest."""
+    glossary_id = given.fields.get("glossary_id")
+    if not glossary_id:
+        return None
+    store = desk.plain.service.glossaries
+    try:
+        stored, glossary = await asyncio.to_thread(lambda: store.ready(owner, glossary_id))
+    except GlossaryNotFound as error:
+        raise DialectError(404, f"glossary_id: {error}") from error
+    if (stored.source_language, stored.target_language) != pair:
+        raise InvalidRequest(
+            "glossary_id: this glossary is for another pair of languages", field="glossary_id"
+        )
+    return glossary

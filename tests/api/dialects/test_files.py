@@ -1,0 +1,260 @@
+"""Files over HTTP: both dialects' routes against the server process, one of them by its unmodified client."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import deepl
+import httpx
+import pytest
+
+from app.files import SUFFIXES, FileFormat, read_file
+from tests.api.dialects.conftest import KEY
+from tests.api.server_process import ServerProcess
+from tests.files.samples import SAMPLES, docx
+
+OTHER_KEY = "another-key"
+SETTINGS: dict[str, object] = {
+    "files_enabled": True,
+    "max_file_bytes": 100_000,
+    "max_files": 4,
+    "max_kept_file_bytes": 90_000,
+    "file_ttl_s": 600,
+}
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def desk(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """Says what it hears; files allowed."""
+    with ServerProcess(echo_command, SETTINGS) as process:
+        yield process.ready()
+
+
+@pytest.fixture
+def http(desk: ServerProcess) -> Iterator[httpx.Client]:
+    with desk.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def guarded(echo_command: list[str]) -> Iterator[ServerProcess]:
+    keys = f"{digest(KEY)},{digest(OTHER_KEY)}"
+    with ServerProcess(echo_command, {**SETTINGS, "max_files": 50, "api_keys": keys}) as process:
+        yield process.ready()
+
+
+def post(http: httpx.Client, name: str, content: bytes, **fields: str) -> httpx.Response:
+    given = {"source": "en", "target": "de", **fields}
+    return http.post("/translate_file", files={"file": (name, content)}, data=given)
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_a_file_at_the_root(guarded: ServerProcess, file_format: FileFormat) -> None:
+    data = SAMPLES[file_format]
+    with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
+        answer = post(http, f"a file.{file_format}", data)
+        assert answer.status_code == 200, answer.text
+        url = answer.json()["translatedFileUrl"]
+        assert url.startswith(f"{guarded.url}/download_file/")
+        assert url.endswith(f".{file_format}")
+        found = http.get(url)
+    assert found.headers["content-disposition"] == f'attachment; filename="translated.{file_format}"'
+    assert found.headers["content-type"] == "application/octet-stream"
+    before, after = read_file(data, file_format), read_file(found.content, file_format)
+    if file_format is not FileFormat.PO:
+        assert len(after.units) == len(before.units)
+
+
+def test_a_file_that_the_model_repeats_is_the_same_file(http: httpx.Client) -> None:
+    words = b"Anna sees the river today.\r\n\r\n  Anna sees the river today.\r\n"
+    found = http.get(post(http, "a.txt", words).json()["translatedFileUrl"])
+    assert found.content == words
+
+
+def test_files_are_told_of(http: httpx.Client, locked: ServerProcess) -> None:
+    settings = http.get("/frontend/settings").json()
+    assert settings["filesTranslation"] is True
+    assert settings["supportedFilesFormat"] == list(SUFFIXES)
+    with locked.client() as without:
+        assert without.get("/frontend/settings").json()["filesTranslation"] is False
+        headers = {"authorization": f"Bearer {KEY}"}
+        assert (
+            without.post("/v2/document", files={"file": ("a.txt", b"a")}, headers=headers).status_code == 404
+        )
+        assert without.post("/translate_file", files={"file": ("a.txt", b"a")}).json() == {
+            "error": "not found"
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "status", "message"),
+    [
+        ("a.exe", b"a", {}, 400, "this format is not supported"),
+        ("a.json", b"{", {}, 400, "file: line 1, column 2"),
+        ("a.txt", b"\xff", {}, 400, "file: line 1 is not UTF-8"),
+        ("a.txt", b"a", {"target": ""}, 400, "missing target parameter"),
+        ("a.txt", b"a", {"source": "zz"}, 400, "this language is not supported"),
+        ("a.txt", b"a", {"target": "auto"}, 400, "auto is not supported"),
+        ("a.txt", b"yes", {"source": "de", "target": "en"}, 400, "not available"),
+        ("a.txt", b"x" * 200_000, {}, 413, "larger than 100000 bytes"),
+        ("a.docx", docx("<!DOCTYPE a><a/>"), {}, 400, "document type"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    guarded: ServerProcess, name: str, content: bytes, fields: dict[str, str], status: int, message: str
+) -> None:
+    with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
+        answer = post(http, name, content, **fields)
+    assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]
+
+
+def test_bodies_that_are_no_upload(guarded: ServerProcess) -> None:
+    with guarded.client(headers={"authorization": f"Bearer {OTHER_KEY}"}) as http:
+        for path in ("/translate_file", "/v2/document"):
+            assert http.post(path, json={"file": "a"}).status_code == 415
+            form = {"content-type": "multipart/form-data; boundary=x"}
+            assert http.post(path, content=b"nothing of it", headers=form).status_code == 400
+            assert http.post(path, files={"other": ("a.txt", b"a")}).status_code == 400
+            assert http.post(path, data={"file": "a"}, files={"x": ("", b"")}).status_code == 400
+
+        def chunks() -> Iterator[bytes]:
+            yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+            for _ in range(300):
+                yield b"a" * 1000
+
+        assert http.post("/translate_file", content=chunks(), headers=form).status_code == 413
+
+
+def test_a_file_is_its_owners_alone(guarded: ServerProcess) -> None:
+    mine, theirs = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OTHER_KEY}"}
+    with guarded.client() as http:
+        assert post(http, "a.txt", b"a").status_code == 400
+        assert post(http, "a.txt", b"a", api_key="wrong").status_code == 403
+        url = post(http, "a.txt", b"a", api_key=KEY).json()["translatedFileUrl"]
+        assert http.get(url).status_code == 400
+        assert http.get(url, headers=theirs).status_code == 404
+        assert http.get(url[:-10] + "0" * 6 + ".txt", headers=mine).status_code == 404
+        assert http.get(url, headers=mine).content == b"a"
+        languages = {"source_lang": "EN", "target_lang": "DE"}
+        handle = http.post(
+            "/v2/document", files={"file": ("a.txt", b"a")}, data=languages, headers=mine
+        ).json()
+        path = f"/v2/document/{handle['document_id']}"
+        key = {"document_key": handle["document_key"]}
+        assert http.post(path, json=key, headers=mine).status_code == 200
+        for wrong, headers in ((key, theirs), ({"document_key": "0"}, mine), ({}, mine)):
+            assert http.post(path, json=wrong, headers=headers).status_code == 404
+            assert http.post(f"{path}/result", json=wrong, headers=headers).status_code == 404
+
+
+def test_room_is_bounded(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
+        numbers = b"1 " * 20_000
+        assert [post(http, "a.txt", numbers).status_code for _ in range(3)] == [200, 200, 429], "bytes"
+        assert [post(http, "a.txt", b"a").status_code for _ in range(2)] == [200, 200], (
+            "what failed takes no place"
+        )
+        refused = post(http, "a.txt", b"a")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_room_is_given_back(echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    settings = {**SETTINGS, "file_ttl_s": 0.5, "max_files": 1}
+    with ServerProcess(echo_command, settings) as process, process.ready().client() as http:
+        url = post(http, "a.txt", b"a").json()["translatedFileUrl"]
+        until = time.monotonic() + 20
+        while list(tmp_path.glob("transduce-files-*/*")):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert http.get(url).status_code == 404
+        assert post(http, "a.txt", b"a").status_code == 200
+
+
+def test_nothing_stays_behind(
+    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with ServerProcess(echo_command, SETTINGS) as process, process.ready().client() as http:
+        assert post(http, "a.txt", b"a").status_code == 200
+        (folder,) = tmp_path.glob("transduce-files-*")
+        assert folder.stat().st_mode & 0o077 == 0
+        assert len(list(folder.iterdir())) == 1
+        process.signal()
+        process.ended()
+    assert list(tmp_path.glob("transduce-files-*")) == []
+
+
+@pytest.fixture
+def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[deepl.DeepLClient]:
+    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
+    client = deepl.DeepLClient(OTHER_KEY, server_url=guarded.url, send_platform_info=False)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.DOCX, FileFormat.HTML])
+def test_the_unmodified_client_of_documents(
+    client: deepl.DeepLClient, tmp_path: Path, file_format: FileFormat
+) -> None:
+    path, out = tmp_path / f"a.{file_format}", tmp_path / "out"
+    path.write_bytes(SAMPLES[file_format])
+    status = client.translate_document_from_filepath(path, out, target_lang="DE", source_lang="EN")
+    assert status.done
+    units = read_file(SAMPLES[file_format], file_format).units
+    assert status.billed_characters == sum(len(unit.text) for unit in units)
+    assert len(read_file(out.read_bytes(), file_format).units) == len(units)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "message"),
+    [
+        ("a.exe", "DE", "format is not supported"),
+        ("a.json", "DE", "line 1, column 2"),
+        ("a.txt", "FR", "target_lang must be"),
+    ],
+)
+def test_the_unmodified_client_sees_what_is_wrong(
+    client: deepl.DeepLClient, tmp_path: Path, name: str, target: str, message: str
+) -> None:
+    path, out = tmp_path / name, tmp_path / "out"
+    path.write_bytes(b"{")
+    with pytest.raises(deepl.DeepLException, match=message):
+        client.translate_document_from_filepath(path, out, target_lang=target)
+
+
+def test_the_source_of_a_file_is_detected_as_a_whole(client: deepl.DeepLClient, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_bytes(b"Das ist ein langer deutscher Satz, der schon da ist.\n")
+    client.translate_document_from_filepath(path, out, target_lang="DE")
+    assert out.read_bytes() == path.read_bytes()
+
+
+def test_what_went_wrong_on_the_way_is_told(echo_command: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Anna sees the river today. " * 30)
+    settings = {**SETTINGS, "file_timeout_s": 0.2}
+    with ServerProcess([*echo_command, "step_s=0.1"], settings) as process, process.ready().client() as http:
+        languages = {"source_lang": "EN", "target_lang": "DE"}
+        handle = http.post(
+            "/v2/document", files={"file": ("a.txt", path.read_bytes())}, data=languages
+        ).json()
+        key = {"document_key": handle["document_key"]}
+        status = f"/v2/document/{handle['document_id']}"
+        until = time.monotonic() + 10
+        while (told := http.post(status, json=key).json())["status"] != "error":
+            assert told["status"] in {"queued", "translating"}
+            assert http.post(f"{status}/result", json=key).status_code == 503
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert told["error_message"]
+        assert http.post(f"{status}/result", json=key).status_code == 404
