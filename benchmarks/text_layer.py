@@ -1,0 +1,190 @@
+"""What the text layer adds to a request: everything around the model but the tokenizer itself.
+
+Each text is translated again and again, greedily; after the first time its sentences come from the sentence cache, so
+that what is left is the way there and back. From the time that a request says it spent before and behind the engine the
+time is taken off that the bare tokenizer needs for the same text, and that it takes to leave the event loop and come
+back as often as the request does. Medians.
+
+    python -m benchmarks.text_layer --bundle bundles/en-de --output benchmarks/results/text_layer.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.settings import Settings
+from app.startup import Model, load_model
+from app.text.glossary import Term
+from app.text.passage import PassageOptions, TextFormat, read_passage
+from app.text.segmentation import sentence_spans
+from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
+from app.translator.decoder import DecoderSettings, SentenceDecoder
+from benchmarks.machine import ROOT, commit, describe_machine
+
+RESULT = Path(__file__).with_name("results") / "text_layer.json"
+BUNDLE = ROOT / "bundles" / "en-de"
+NUM_REPEATS = 2000
+NUM_WARM = 200
+TIMEOUT_S = 60.0
+SENTENCE = "The old library behind the harbour is open until late in the evening."
+# By name: the text and what the request says of it.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "4 words": ("The water is cold.", {}),
+    "13 words": (SENTENCE, {}),
+    "13 words, source detected": (SENTENCE, {"source": None}),
+    "13 words, a term": (SENTENCE, {"terms": (Term("library", "Bibliothek"),)}),
+    "13 words, HTML, two elements": (
+        "<p>The <b>old library</b> behind the <a href='/h'>harbour</a> is open until late in the evening.</p>",
+        {"text_format": TextFormat.HTML},
+    ),
+    "13 words, a placeholder and a number": (
+        "The old library behind {place} is open until 10:30 in the evening, they say.",
+        {},
+    ),
+    "8 sentences": (" ".join([SENTENCE, "It is late.", "Nobody knows why.", "We have seen it."] * 2), {}),
+}
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """num_hops: how often work was handed to it."""
+
+    num_hops = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As the base class."""
+        self.num_hops += 1
+        return super().submit(*args, **kwargs)
+
+
+class Bench:
+    """A bundle's model, engine and translator, outside any server."""
+
+    def __init__(self, model: Model, engine: Engine) -> None:
+        self.model = model
+        self.executor = CountingExecutor(1)
+        self.translator = Translator(
+            model.manifest,
+            engine,
+            source_tokenizer=model.source_tokenizer,
+            target_tokenizer=model.target_tokenizer,
+            executor=self.executor,
+            limits=AnswerLimits(),
+            extras=Extras(
+                detector=model.detector,
+                decoder=SentenceDecoder(engine, settings=DecoderSettings(cache_bytes=10_000_000)),
+            ),
+        )
+
+    def request(self, text: str, changes: dict[str, Any]) -> TranslationRequest:
+        """Of a text, searched for greedily."""
+        fields: dict[str, Any] = {
+            "texts": (text,),
+            "source": "en",
+            "target": "de",
+            "request_id": "",
+            "caller": "",
+            "deadline": time.monotonic() + TIMEOUT_S,
+            "options": replace(self.translator.default_options, beam_size=1),
+        }
+        return TranslationRequest(**{**fields, **changes})
+
+    async def hop_ms(self, num_repeats: int) -> float:
+        """Of leaving the event loop and coming back."""
+        times = []
+        for _ in range(num_repeats):
+            started = time.perf_counter()
+            await self.translator.off_loop(lambda: None)
+            times.append(time.perf_counter() - started)
+        return median(times) * 1000
+
+    async def measure(self, text: str, changes: dict[str, Any], num_repeats: int) -> dict[str, float | int]:
+        """Milliseconds of one text's way, and how often it left the event loop."""
+        times = []
+        num_segments = num_hops = 0
+        for index in range(num_repeats + NUM_WARM):
+            before = self.executor.num_hops
+            result = await self.translator.translate(self.request(text, changes))
+            num_hops, num_segments = self.executor.num_hops - before, result.num_sentences
+            if index >= NUM_WARM:
+                times.append(result.timings.tokenise + result.timings.detokenise)
+        text_format = changes.get("text_format", TextFormat.PLAIN)
+        prose = read_passage(text, PassageOptions("en", "de", text_format)).prose
+        tokenizer_ms, hop_ms = self._tokenizer_ms(prose, num_repeats), await self.hop_ms(num_repeats)
+        spent_ms = median(times)
+        return {
+            "num_segments": num_segments,
+            "hops": num_hops,
+            "spent_ms": round(spent_ms, 3),
+            "tokenizer_ms": round(tokenizer_ms, 3),
+            "hops_ms": round(hop_ms * num_hops, 3),
+            "added_ms": round(spent_ms - tokenizer_ms - hop_ms * num_hops, 3),
+        }
+
+    def _tokenizer_ms(self, text: str, num_repeats: int) -> float:
+        """Of encoding each sentence of a text without markup, and decoding as many subwords."""
+        sentences = [span.of(text) for span in sentence_spans(text, "en")]
+        times = []
+        for _ in range(num_repeats):
+            started = time.perf_counter()
+            for sentence in sentences:
+                encoded = self.model.source_tokenizer.encode(sentence)
+                self.model.target_tokenizer.decode(encoded.ids[:-1], encoded.carried)
+            times.append(time.perf_counter() - started)
+        return median(times) * 1000
+
+
+async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float | int]]:
+    """Every case."""
+    model = load_model(Settings(bundle=bundle))
+    engine = Engine(model.runner, settings=EngineLimits())
+    engine.start()
+    bench = Bench(model, engine)
+    try:
+        return {
+            name: await bench.measure(text, changes, num_repeats) for name, (text, changes) in CASES.items()
+        }
+    finally:
+        await engine.close(0.0)
+        bench.executor.shutdown()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bundle", type=Path, default=BUNDLE)
+    parser.add_argument("--num-repeats", type=int, default=NUM_REPEATS)
+    parser.add_argument("--output", type=Path, default=RESULT)
+    args = parser.parse_args(arguments)
+    machine = describe_machine()
+    found = asyncio.run(measure(args.bundle, args.num_repeats))
+    for name, figures in found.items():
+        print(f"{name:40} {figures}")
+    given = sys.argv[1:] if arguments is None else arguments
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.text_layer", *given]),
+        "commit": commit(),
+        "machine": machine,
+        "cases": found,
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
