@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -62,7 +62,7 @@ async def read_upload(request: Request, *, max_bytes: int) -> Upload:
         await form.close()
 
 
-async def _bounded(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
     num_bytes = 0
     async for chunk in request.stream():
         num_bytes += len(chunk)

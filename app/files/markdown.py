@@ -118,8 +118,8 @@ class _Reader:
         pieces.append(content[done:])
         tagged = Tagged.of(pieces)
         if is_translatable(tagged.plain):
-            first = tagged.pieces[0]
-            starts_block = isinstance(first, str) and _as_text(first) != first
+            beginning = tagged.pieces[0]
+            starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
             writer = _Writer(tagged, tuple(breaks), kind, starts_block)
             yield Slot(places[0], ends[-1], tagged.unit(flows="\n" in content), writer)
 

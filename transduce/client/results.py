@@ -49,11 +49,28 @@ class Hypothesis:
     tokens: tuple[Token, ...] = ()
 
 
+class ChangedNumbers(NamedTuple):
+    """Numbers of a segment that its translation lacks, and numbers of the translation that the segment lacks."""
+
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GlossaryHit:
+    """A term of the glossary that stands in the text at `source`, and what stands for it in the translation."""
+
+    source: Span
+    term: str
+    translation: str
+
+
 @dataclass(frozen=True)
 class Segment:
     """A sentence, or a part of an over-long one. What was not asked for is None or empty.
 
-    fallbacks: what its markup and placeholders needed beyond the model's own doing.
+    fallbacks: what its markup and placeholders needed beyond the model's own doing. changed_numbers: None where they
+    agree.
     """
 
     source: Span
@@ -66,6 +83,7 @@ class Segment:
     tokens: tuple[Token, ...] = ()
     hypotheses: tuple[Hypothesis, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    changed_numbers: ChangedNumbers | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,7 @@ class Translation:
     """One text's translation.
 
     source: its language, given or detected; confidence: 0 to 1, where it was detected. hypotheses: whole texts, best
-    first, where several were asked for. raw: all that the server told of it.
+    first, where several were asked for. glossary_hits: where a glossary was. raw: all that the server told of it.
     """
 
     text: str
@@ -81,6 +99,7 @@ class Translation:
     segments: tuple[Segment, ...] = ()
     hypotheses: tuple[str, ...] = ()
     confidence: float | None = None
+    glossary_hits: tuple[GlossaryHit, ...] = ()
     raw: Json = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -253,6 +272,10 @@ def _translation(each: Json) -> Translation:
         segments=tuple(_segment(segment) for segment in each.get("segments", ())),
         hypotheses=tuple(other["text"] for other in each.get("hypotheses", ())),
         confidence=each.get("confidence"),
+        glossary_hits=tuple(
+            GlossaryHit(read_span(hit["source"]), hit["term"], hit["translation"])
+            for hit in each.get("glossary_hits", ())
+        ),
         raw=each,
     )
 
@@ -278,7 +301,12 @@ def _segment(each: Json) -> Segment:
             for other in each.get("hypotheses", ())
         ),
         fallbacks=tuple(each.get("fallbacks", ())),
+        changed_numbers=_changed_numbers(each["changed_numbers"]) if "changed_numbers" in each else None,
     )
+
+
+def _changed_numbers(each: Json) -> ChangedNumbers:
+    return ChangedNumbers(tuple(each["missing"]), tuple(each["added"]))
 
 
 def _tokens(owner: Json) -> tuple[Token, ...]:

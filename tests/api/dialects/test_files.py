@@ -199,7 +199,7 @@ def client(guarded: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
     client = deepl.DeepLClient(OTHER_KEY, server_url=guarded.url, send_platform_info=False)
     yield client
-    client.close()
+    client.close()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.DOCX, FileFormat.HTML])
