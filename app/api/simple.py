@@ -23,6 +23,7 @@ from app.errors import (
     Unauthorized,
     UnsupportedLanguages,
 )
+from app.text.passage import TextFormat
 
 HEADERS = (
     ("access-control-allow-origin", "*"),
@@ -32,6 +33,7 @@ HEADERS = (
 PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings", "/suggest")
 FILE_PATHS = ("/translate_file", "/download_file/")
 FRONTEND_TIMEOUT_MS = 500
+FORMATS = {"text": TextFormat.PLAIN, "html": TextFormat.HTML}
 Json = dict[str, object]
 
 
@@ -126,12 +128,13 @@ class _Reader:
         return max(0, value)
 
 
-def check_format(fields: Fields) -> None:
-    """Markup is refused rather than spoilt. Raises DialectError."""
+def text_format(fields: Fields) -> TextFormat:
+    """Raises DialectError."""
     value = fields.get("format") or "text"
-    if value != "text":
+    if not isinstance(value, str) or value not in FORMATS:
         is_word = isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isalnum()
         raise DialectError(400, f"{value if is_word else 'this'} format is not supported")
+    return FORMATS[value]
 
 
 def add_simple_routes(
@@ -146,10 +149,13 @@ def add_simple_routes(
         fields = await reader.fields(request)
         texts = reader.texts(fields)
         source, target = reader.languages(fields)
-        check_format(fields)
+        written_in = text_format(fields)
         num_alternatives = reader.num_alternatives(fields)
+        # Clients expect none of HTML.
+        num_sought = num_alternatives if written_in is TextFormat.PLAIN else 0
+        wanted = Wanted(source, target, num_sought, text_format=written_in)
         try:
-            found = await plain.translate(request, texts, Wanted(source, target, num_alternatives))
+            found = await plain.translate(request, texts, wanted)
         except NoSuchPair as error:
             raise _unavailable(error) from error
         answers = _columns(found, tells_source=source is None, tells_alternatives=num_alternatives > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.error import HTTPError
 
 import httpx
@@ -39,3 +40,42 @@ def test_the_request_of_a_translation_platform(bundled: httpx.Client) -> None:
     texts = bundled.post("/translate", json=body).json()["translatedText"]
     assert len(texts) == 20
     assert all("Haus" in text for text in texts)
+
+
+def test_the_request_of_an_older_translation_platform(bundled: httpx.Client) -> None:
+    """One text, urlencoded."""
+    body = {"api_key": "", "q": SENTENCE, "source": "en", "target": "de"}
+    assert "Haus" in bundled.post("/translate", data=body).json()["translatedText"]
+
+
+@pytest.mark.parametrize("source", ["auto", "en"])
+def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> None:
+    """Posts as HTML, all parts of one at once; then which language goes to which."""
+    post = (
+        '<p>The <a href="https://a.test/tags/house" class="mention hashtag" rel="tag">#<span>house</span></a> is '
+        "small and old.<br />Good night!</p>"
+    )
+    texts = [post, "A warning", "<p></p>", "🎉"]
+    body = {"q": texts, "source": source, "target": "de", "format": "html", "api_key": None}
+    found = bundled.post("/translate", json=body).json()
+    assert len(found["translatedText"]) == 4
+    translated = found["translatedText"][0]
+    assert re.findall(r"<[^>]+>|&\w+;", translated) == re.findall(r"<[^>]+>|&\w+;", post)
+    assert translated.startswith("<p>")
+    assert "Gute Nacht!</p>" in translated
+    assert found["translatedText"][2:] == texts[2:]
+    if source == "auto":
+        assert [each["language"] for each in found["detectedLanguage"]][:2] == ["en", "en"]
+    targets = {each["code"]: each["targets"] for each in bundled.get("/languages").json()}
+    assert {code: [to for to in each if to != code] for code, each in targets.items()} == {
+        "de": [],
+        "en": ["de"],
+    }
+
+
+def test_html_has_no_alternatives(bundled: httpx.Client) -> None:
+    body = {"q": f"<b>{SENTENCE}</b>", "source": "en", "target": "de", "alternatives": 2}
+    found = bundled.post("/translate", json={**body, "format": "html"}).json()
+    assert found["alternatives"] == []
+    assert found["translatedText"].startswith("<b>")
+    assert len(bundled.post("/translate", json={**body, "q": SENTENCE}).json()["alternatives"]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -99,6 +100,71 @@ def test_splitting(client: Client, splitting: deepl.SplitSentences) -> None:
     assert ("\n" in found) is (splitting is not deepl.SplitSentences.NO_NEWLINES)
 
 
+DOCUMENT = """<?xml version="1.0"?>
+<manual>
+    <title>The small house</title>
+    <par><span>The garden of the house</span> <span>is very large.</span></par>
+    <raw>This is not translated.</raw>
+</manual>
+"""
+
+
+def test_a_document_of_xml(client: Client) -> None:
+    found = str(
+        client.translate_text(
+            DOCUMENT,
+            target_lang="DE",
+            tag_handling="xml",
+            outline_detection=False,
+            non_splitting_tags="span",
+            splitting_tags=["title", "par"],
+            ignore_tags=["raw"],
+        )
+    )
+    assert found.startswith('<?xml version="1.0"?>\n<manual>')
+    assert re.search(r"\n    <title>[^<]*Haus</title>\n    <par>", found)
+    assert "    <raw>This is not translated.</raw>\n</manual>\n" in found
+    assert sorted(re.findall("<[^>]+>", found)) == sorted(re.findall("<[^>]+>", DOCUMENT))
+    assert "Garten" in found
+
+
+def test_a_page_of_html(client: Client) -> None:
+    page = '<!DOCTYPE html>\n<body class="a b">\n<h1>The house</h1>\n<p translate="no">Left as it is.</p>\n</body>\n'
+    found = str(client.translate_text(page, target_lang="DE", tag_handling="html"))
+    assert re.fullmatch(re.escape(page).replace("The\\ house", "[^<]*Haus"), found)
+
+
+def test_xml_that_is_not_well_formed(client: Client) -> None:
+    with pytest.raises(deepl.DeepLException, match=r"Bad request.*line 1") as caught:
+        client.translate_text("<a>Secret words</b>", target_lang="DE", tag_handling="xml")
+    assert "Secret" not in str(caught.value)
+
+
+def test_a_translation_platform_marks_what_it_keeps(bundled: httpx.Client) -> None:
+    """Every text is XML, with an element in the place of each placeholder."""
+    texts = [
+        'The file <x id="9"></x> is not there.',
+        "Fish &amp; chips &lt; 5",
+        "Good night!",
+        '<x id="0"></x> of <x id="8"></x> houses',
+    ]
+    body = {
+        "text": texts,
+        "source_lang": "EN",
+        "target_lang": "DE",
+        "formality": "default",
+        "tag_handling": "xml",
+        "ignore_tags": ["x"],
+    }
+    key = {"Authorization": "DeepL-Auth-Key any"}
+    found = bundled.post("/v2/translate", json=body, headers=key).raise_for_status().json()["translations"]
+    for text, each in zip(texts, found, strict=True):
+        assert sorted(re.findall(r"<[^>]+>|&\w+;", each["text"])) == sorted(
+            re.findall(r"<[^>]+>|&\w+;", text)
+        )
+    assert "Nacht" in found[2]["text"]
+
+
 def test_usage(client: Client) -> None:
     before = client.get_usage().character
     client.translate_text(SENTENCE, target_lang="DE")
@@ -164,10 +230,10 @@ def test_keys(locked: ServerProcess) -> None:
 def test_the_quota(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"quota_characters": len(ANNA)}) as server:
         client = connected(server.ready().url)
-        client.translate_text(ANNA, target_lang="DE")
+        german(client)
         assert client.get_usage().character.limit_reached
         with pytest.raises(deepl.QuotaExceededException, match="quota of this API key"):
-            client.translate_text(ANNA, target_lang="DE")
+            german(client)
 
 
 FULL: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}

@@ -60,6 +60,27 @@ def test_ten_thousand_entries(client: deepl.DeepLClient) -> None:
     assert isinstance(found, deepl.TextResult)
 
 
+def test_terms_stand_in_the_translation(client: deepl.DeepLClient) -> None:
+    made = client.create_glossary(
+        "art", "EN", "DE", {"artist": "Malerin", "prize": "Gewinn", "London": "London"}
+    )
+    found = client.translate_text_with_glossary(
+        ["The artists won a prize in London.", "The house is small."], made
+    )
+    assert isinstance(found, list)
+    assert [term in found[0].text for term in ("Malerin", "Gewinn", "London")] == [True] * 3
+    html = client.translate_text(
+        "<p>The <b>artist</b> is here.</p>",
+        source_lang="EN",
+        target_lang="DE",
+        glossary=made.glossary_id,
+        tag_handling="html",
+    )
+    assert "<b>Malerin</b>" in str(html)
+    plain = client.translate_text("The house is small.", source_lang="EN", target_lang="DE")
+    assert found[1].text == str(plain)
+
+
 def test_the_pairs(client: deepl.DeepLClient) -> None:
     (pair,) = client.get_glossary_languages()
     assert (pair.source_lang, pair.target_lang) == ("en", "de")

@@ -1,0 +1,59 @@
+"""Codes of languages as callers write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.api.languages import find_language
+from app.api.v2_languages import served_language, source_rows, target_rows
+
+SERVED = ["de", "en", "pt-BR", "zh-Hans"]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("PT-br", "pt-BR"),
+        ("pt_BR", "pt-BR"),
+        ("pb", "pt-BR"),
+        ("zh", "zh-Hans"),
+        ("en-US", None),
+        ("xx", None),
+    ],
+)
+def test_codes_at_the_root(code: str, found: str | None) -> None:
+    assert find_language(code, SERVED) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("EN-GB", "en"),
+        ("en-419", "en"),
+        ("PT-BR", "pt-BR"),
+        ("PT", "pt-BR"),
+        ("PT-PT", None),
+        ("ZH-HANS", "zh-Hans"),
+        ("ZH-HANT", None),
+        ("DE-LATN", None),
+        ("", None),
+    ],
+)
+def test_codes_at_v2(code: str, found: str | None) -> None:
+    assert served_language(code, SERVED) == found
+
+
+def test_rows_at_v2() -> None:
+    pairs = {("de", "en"), ("pt-BR", "en"), ("en", "pt"), ("en", "zh-Hans")}
+    assert source_rows(pairs) == [
+        {"language": "DE", "name": "German"},
+        {"language": "EN", "name": "English"},
+        {"language": "PT", "name": "Portuguese"},
+    ]
+    assert [(row["language"], row["name"]) for row in target_rows(pairs)] == [
+        ("EN-GB", "English (British)"),
+        ("EN-US", "English (American)"),
+        ("PT-BR", "Portuguese (Brazilian)"),
+        ("PT-PT", "Portuguese (European)"),
+        ("ZH-HANS", "Chinese (simplified)"),
+    ]
