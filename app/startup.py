@@ -8,8 +8,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
@@ -33,7 +33,7 @@ NUM_WARM_UP = 3
 
 @dataclass(frozen=True)
 class Model:
-    """A bundle's variant, loaded. `name`: of its folder."""
+    """A bundle's variant, loaded. `name`: of its folder. detector: may still be loading; None: there is none."""
 
     name: str
     manifest: Manifest
@@ -42,7 +42,7 @@ class Model:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     runner: Runner
-    detector: LanguageDetector | None = None
+    detector: Future[LanguageDetector] | None = None
 
 
 def load_model(settings: Settings) -> Model:
@@ -67,19 +67,30 @@ def load_model(settings: Settings) -> Model:
         raise BundleError(path.name, problems)
     precision = choose_precision(bundle, choose_device(settings.device), settings.precision)
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
-    with ThreadPoolExecutor(1, thread_name_prefix="loading") as beside:
-        detector = beside.submit(LanguageDetector, languages)
-        runner = load_runner(
-            bundle,
-            precision=precision,
-            device=settings.device,
-            kernels=settings.kernels,
-            num_rows=settings.num_rows,
-            num_threads=settings.num_threads or num_usable_cores(),
-        )
-        return Model(
-            path.name, bundle.manifest, bundle.golden, precision, source, target, runner, detector.result()
-        )
+    detector = loading_detector(languages)
+    runner = load_runner(
+        bundle,
+        precision=precision,
+        device=settings.device,
+        kernels=settings.kernels,
+        num_rows=settings.num_rows,
+        num_threads=settings.num_threads or num_usable_cores(),
+    )
+    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, runner, detector)
+
+
+def loading_detector(languages: Collection[str]) -> Future[LanguageDetector]:
+    """A detector of these languages, which takes half a second or more to load: on a thread of its own."""
+    detector: Future[LanguageDetector] = Future()
+
+    def load() -> None:
+        try:
+            detector.set_result(LanguageDetector(languages))
+        except BaseException as error:  # noqa: BLE001 - handed over, whatever it is
+            detector.set_exception(error)
+
+    threading.Thread(target=load, name="detector", daemon=True).start()
+    return detector
 
 
 def model_key(model: Model) -> str:

@@ -259,16 +259,26 @@ def _placed(mended: Mended, place: Callable[[int, int], Place]) -> Mended:
 
 
 def _inserted(source: str, mended: Mended, tag: Tag) -> Mended:
-    """With a stand-in at `tag.position`, with spaces around it as in the source."""
+    """With a stand-in at `tag.position`, apart from its neighbours as in the source, and from words anyway."""
     text, place, position = mended.text, max(source.find(tag.markup), 0), tag.position
     behind = place + len(tag.markup)
-    has_space_before = place > 0 and source[place - 1].isspace()
-    has_space_behind = source[behind : behind + 1].isspace()
-    left = " " * (has_space_before and position > 0 and not text[position - 1].isspace())
-    right = " " * (has_space_behind and position < len(text) and not text[position].isspace())
+    left = " " * _are_apart(source[:place][-1:], text[:position][-1:])
+    right = " " * _are_apart(source[behind : behind + 1], text[position : position + 1])
     inserted = left + tag.markup + right
     shift = len(inserted)
     mended = replace(mended, text=text[:position] + inserted + text[position:])
     return _placed(
         mended, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )
+
+
+def _are_apart(before: str, now: str) -> bool:
+    """Whether a space goes between a stand-in and its neighbour `now`; `before`: its neighbour in the source."""
+    if not now or now.isspace():
+        return False
+    return before.isspace() or (_is_in_word(now) and not _is_in_word(before))
+
+
+def _is_in_word(character: str) -> bool:
+    """Whether it is a letter, a digit or a stand-in."""
+    return character.isalnum() or (character != "" and ord(character) in STAND_INS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from app.bundle import LanguagePair
@@ -26,8 +27,8 @@ class Settled:
 class Languages:
     """Those of one bundle. Any thread may use it."""
 
-    def __init__(self, pairs: Sequence[LanguagePair], detector: LanguageDetector | None) -> None:
-        """detector: None where no language is detected."""
+    def __init__(self, pairs: Sequence[LanguagePair], detector: Future[LanguageDetector] | None) -> None:
+        """detector: None where no language is detected; it is waited for off the event loop."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._detector = detector
@@ -55,7 +56,7 @@ class Languages:
 
     def detect(self, text: str) -> Ranked:
         """The served languages of a text; empty for a text without letters, and where none is detected."""
-        return [] if self._detector is None else self._detector.detect(text, self._served)
+        return [] if self._detector is None else self._detector.result().detect(text, self._served)
 
     def settled(self, prose: str, target: str) -> Settled:
         """The language of what there is to translate in a text. Raises UnsupportedLanguages."""

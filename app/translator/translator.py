@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -55,11 +55,11 @@ CHARACTERS_PER_TOKEN = 4
 class Extras:
     """What a translator may have beside its model.
 
-    detector: None where every request names its source. glossaries: those that a request can name. decoder: None where
-    no sentence is kept.
+    detector: waited for where it is needed; None where every request names its source. glossaries: those that a request
+    can name. decoder: None where no sentence is kept.
     """
 
-    detector: LanguageDetector | None = None
+    detector: Future[LanguageDetector] | None = None
     glossaries: GlossaryStore | None = None
     decoder: SentenceDecoder | None = None
 

@@ -84,6 +84,16 @@ def test_what_is_lost_comes_back_in_the_order_of_the_source() -> None:
     assert mended.text == f"so {A} {B}\U0001f600"
 
 
+def test_it_is_not_glued_to_a_word() -> None:
+    source = f"The {A} is at {B}."
+    mended = mend(segment(source), translated(source, f"Auf {A} ist.", [(0, 0), (1, 4), (2, 2), (3, 5)]))
+    assert sorted(mended.text.split()) == sorted(["Auf", A, B, "ist."])
+    # Where it was a part of a word it may be one again.
+    source = f"pre{A}fix so"
+    mended = mend(segment(source), translated(source, "vorne so", [(0, 1), (1, 3)]))
+    assert len(mended.text) == len("vorne so") + 1
+
+
 def test_a_whole_translation_is_left_as_it_is() -> None:
     source = f"Dear {A} come"
     translation = translated(source, f"Komm, {A}", [(0, 2)])

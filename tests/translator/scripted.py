@@ -115,7 +115,7 @@ class Script:
             target_tokenizer=tokenizer,
             executor=self.executor,
             limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
-            extras=Extras(detector=detector, glossaries=glossaries),
+            extras=Extras(detector=None if detector is None else loaded(detector), glossaries=glossaries),
         )
 
     @property
@@ -131,6 +131,12 @@ class Script:
     def __call__(self, text: str, observer: Observer | None = None, **changes: Any) -> Translation:
         (translation,) = self.result([text], observer, **changes).translations
         return translation
+
+
+def loaded(detector: LanguageDetector) -> Future[LanguageDetector]:
+    future: Future[LanguageDetector] = Future()
+    future.set_result(detector)
+    return future
 
 
 def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
