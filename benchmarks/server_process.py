@@ -33,13 +33,15 @@ class Served:
     """How the server is started.
 
     python: of an environment with Transduce. bundle: None is the server's own choice. precision: as the
-    setting. cores: those that the process may run on, None for all.
+    setting. cores: those that the process may run on, None for all. keeps_sentences: whether sentences that are known
+    or in flight are not decoded again; off, since what is measured is the decoding.
     """
 
     python: str
     bundle: Path | None
     precision: str = "auto"
     cores: frozenset[int] | None = None
+    keeps_sentences: bool = False
 
 
 class ServerProcess:
@@ -56,6 +58,8 @@ class ServerProcess:
             command += ["--bundle", str(self._served.bundle.resolve())]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environment[f"{PREFIX}PRECISION"] = self._served.precision
+        if not self._served.keeps_sentences:
+            environment |= {f"{PREFIX}SENTENCE_CACHE_BYTES": "0", f"{PREFIX}COALESCE": "false"}
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()

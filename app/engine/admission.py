@@ -26,8 +26,10 @@ MAX_RETRY_AFTER_S = 60.0
 # What is measured fades with this time constant, of stepping with full rows and of sentences' decoding.
 MEMORY_S = 10.0
 MEMORY_ROW_STEPS = 50_000
-# Steps with full rows before which nothing is foreseen.
+# Steps with full rows before which nothing is foreseen; without any for so long, what was measured is forgotten: a
+# slow minute must not have requests refused that would never fill the rows, and so never show that it is over.
 MIN_FULL_STEPS = 16
+MAX_FULL_AGE_S = 3.0
 # A request is refused where its foreseen wait, so many times as long, would pass its deadline.
 DEADLINE_MARGIN = 1.25
 
@@ -35,7 +37,10 @@ DEADLINE_MARGIN = 1.25
 class Speed:
     """Source tokens a second of the engine with all rows busy."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """clock: seconds."""
+        self._clock = clock
+        self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sentences that ended, and their source tokens
         self._tokens = 0.0
         self._full_rows = 0.0  # stepped while somebody waited, and in how much time
@@ -50,19 +55,28 @@ class Speed:
                 kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
                 self._row_steps = self._row_steps * kept + row_steps
                 self._tokens = self._tokens * kept + len(sequence.source_ids)
+        if not self._is_fresh:
+            self._full_rows = self._full_time_s = 0.0
+            self._num_full_steps = 0
         for step in report.steps:
             if step.num_waiting and step.num_rows:
                 kept = math.exp(-step.step_time_s / MEMORY_S)
                 self._full_rows = self._full_rows * kept + step.num_rows + step.num_idle_rows
                 self._full_time_s = self._full_time_s * kept + step.step_time_s
                 self._num_full_steps += 1
+                self._last_full_at = self._clock()
 
     @property
     def tokens_per_s(self) -> float | None:
-        """None while too little was measured."""
-        if self._num_full_steps < MIN_FULL_STEPS or not self._row_steps or not self._full_time_s:
+        """None while too little was measured of late."""
+        is_known = self._num_full_steps >= MIN_FULL_STEPS and self._row_steps and self._full_time_s
+        if not is_known or not self._is_fresh:
             return None
         return (self._full_rows / self._full_time_s) * (self._tokens / self._row_steps)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._clock() - self._last_full_at <= MAX_FULL_AGE_S
 
 
 class Admission:
@@ -73,7 +87,7 @@ class Admission:
         self._settings = settings
         self._clock = clock
         self._held: dict[str, set[Reservation]] = {}
-        self.speed = Speed()
+        self.speed = Speed(clock)
         self.num_sentences = 0
         self.num_tokens = 0
 

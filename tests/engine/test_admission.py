@@ -7,7 +7,13 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
-from app.engine.admission import DEADLINE_MARGIN, MIN_FULL_STEPS, Admission, Reservation
+from app.engine.admission import (
+    DEADLINE_MARGIN,
+    MAX_FULL_AGE_S,
+    MIN_FULL_STEPS,
+    Admission,
+    Reservation,
+)
 from app.engine.core import Report
 from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence, SequenceResult
@@ -20,10 +26,11 @@ STEP_S = 0.01
 
 
 class Gate:
-    """An admission whose clock stands at 0."""
+    """An admission whose clock stands still. now: what it shows."""
 
     def __init__(self, limits: EngineLimits | None = None) -> None:
-        self.admission = Admission(limits or EngineLimits(max_pending_tokens=10**9), clock=lambda: 0.0)
+        self.now = 0.0
+        self.admission = Admission(limits or EngineLimits(max_pending_tokens=10**9), clock=lambda: self.now)
 
     def place(
         self, num_sentences: int, num_tokens: int, *, caller: str = "a", deadline: float | None = None
@@ -83,6 +90,22 @@ def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
     beam = DecodingOptions(beam_size=4, max_target_length=12)
     gate.admission.speed.measure(Report([ended(10, num_steps=10, options=beam)] * 20_000, []))
     assert gate.tokens_per_s == pytest.approx(800, rel=0.01)
+
+
+def test_a_slow_minute_is_forgotten() -> None:
+    """Else who is refused for it never fills the rows, and so it never shows that it is over."""
+    gate = Gate()
+    gate.work(num_steps=MIN_FULL_STEPS, num_rows=64, step_s=10.0)
+    assert gate.tokens_per_s == pytest.approx(6.4)
+    gate.hold(1, 64)
+    assert gate.refusal(gate.place(1, 64, deadline=5.0)).is_foreseen
+    gate.now = MAX_FULL_AGE_S + 0.1
+    gate.place(1, 64, deadline=gate.now + 5.0).__enter__()
+    gate.work(num_steps=10, num_rows=2, num_waiting=0)
+    gate.work(num_steps=MIN_FULL_STEPS - 1, num_rows=64)
+    assert gate.tokens_per_s is None
+    gate.work(num_steps=1, num_rows=64)
+    assert gate.tokens_per_s == pytest.approx(6400), "nothing is left of it"
 
 
 def test_idle_rows_of_beams_are_taken_too() -> None:

@@ -1,0 +1,122 @@
+"""What a sentence costs that is known, and when a stream's first word comes: over HTTP, one client, one connection.
+
+Starts the server as a user would, sends it the sentences beside this file twice, then streams them with a
+cache that is off. Writes JSON. Linux only.
+
+    python -m benchmarks.cache --output benchmarks/results/cache.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.load import HOST, Connection, Request, make_request
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import Served, ServerProcess
+from benchmarks.serving import read_sentences
+
+RESULT = Path(__file__).with_name("results") / "cache.json"
+PAIR = ("en", "de")
+BEAM_SIZES = (4, 1)
+STREAM = "/v1/translate/stream"
+NUM_WARM_UP = 20
+SETTINGS = (
+    "transduce_sentence_cache_bytes",
+    "transduce_sentence_cache_entries",
+    "transduce_sentence_cache_evictions_total",
+)
+
+
+def summary(milliseconds: Sequence[float]) -> dict[str, float]:
+    """Percentiles."""
+    ordered = sorted(milliseconds)
+    return {
+        "num": len(ordered),
+        "p50_ms": round(statistics.median(ordered), 3),
+        "p95_ms": round(ordered[int(0.95 * len(ordered))], 3),
+        "p99_ms": round(ordered[int(0.99 * len(ordered))], 3),
+        "max_ms": round(ordered[-1], 3),
+    }
+
+
+async def measure_known(port: int, requests: Sequence[Request]) -> dict[str, object]:
+    """Each sentence twice, all of them once before any comes again."""
+    async with Connection(port) as connection:
+        for request in requests[:NUM_WARM_UP]:
+            await connection.post(request)
+        unknown = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
+        known = [await connection.post(request) for request in requests[NUM_WARM_UP:]]
+    num_cached = sum(b"x-transduce-cached-sentences: 0" not in each.head.lower() for each in known)
+    return {
+        "unknown": summary([each.latency_ms for each in unknown]),
+        "known": summary([each.latency_ms for each in known]),
+        "num_known_from_cache": num_cached,
+        "num_equal": sum(a.body == b.body for a, b in zip(unknown, known, strict=True)),
+    }
+
+
+async def measure_stream(port: int, requests: Sequence[Request]) -> dict[str, object]:
+    """From sending a request to the first bytes that show a word or a sentence, and to the last byte."""
+    first, whole = [], []
+    reader, writer = await asyncio.open_connection(HOST, port)
+    for request in requests:
+        head = request.content.partition(b"\r\n\r\n")[0].replace(b"/v1/translate ", STREAM.encode() + b" ")
+        started_at = time.perf_counter()
+        writer.write(head + b"\r\n\r\n" + request.body)
+        received, shown_at = b"", 0.0
+        while not received.endswith(b"0\r\n\r\n"):
+            received += await reader.read(65_536)
+            if not shown_at and (b"event: delta" in received or b"event: segment" in received):
+                shown_at = time.perf_counter()
+        whole.append((time.perf_counter() - started_at) * 1e3)
+        first.append((shown_at - started_at) * 1e3)
+    writer.close()
+    await writer.wait_closed()
+    return {"first": summary(first[NUM_WARM_UP:]), "whole": summary(whole[NUM_WARM_UP:])}
+
+
+def measure(bundle: Path | None, sentences: Sequence[str]) -> dict[str, object]:
+    """All figures."""
+    found: dict[str, object] = {}
+    for beam_size in BEAM_SIZES:
+        requests = [
+            make_request(number, sentence, pair=PAIR, beam_size=beam_size)
+            for number, sentence in enumerate(sentences)
+        ]
+        served = Served(sys.executable, bundle, keeps_sentences=True)
+        with ServerProcess(served) as server:
+            known = asyncio.run(measure_known(server.port, requests))
+            known |= {name: server.metric(name) for name in SETTINGS}
+        with ServerProcess(Served(sys.executable, bundle)) as server:
+            streamed = asyncio.run(measure_stream(server.port, requests))
+        found[f"beam_size {beam_size}"] = {"cache": known, "stream": streamed}
+    return found
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bundle", type=Path, help="what is served (default: the bundled model)")
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
+    parser.add_argument("--num-sentences", type=int, default=200, help="(default: 200)")
+    given = parser.parse_args()
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.cache", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "figures": measure(given.bundle, read_sentences()[: given.num_sentences]),
+    }
+    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""More than the server can do: what is answered, what is refused, and whether anything comes too late.
+
+Measures how many requests a second the server answers when 64 clients wait for their answers, then sends it requests at
+random times at multiples of that rate, each with a short deadline, from one process that never waits.
+Goodput counts answers within their deadline. Writes JSON. Linux only.
+
+    python -m benchmarks.overload --output benchmarks/results/overload.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.cache import PAIR, summary
+from benchmarks.load import HOST, Request, closed_loop, make_request
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import Served, ServerProcess
+from benchmarks.serving import read_sentences
+
+RESULT = Path(__file__).with_name("results") / "overload.json"
+NUM_CLIENTS = 64
+MULTIPLES = (0.8, 1.5, 3.0)
+SEED = 11
+
+
+async def ask(port: int, request: Request) -> tuple[int, float, float]:
+    """Status, milliseconds to the last byte, and Retry-After in seconds (0 where there is none)."""
+    started_at = time.perf_counter()
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(request.content)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]))
+    elapsed_ms = (time.perf_counter() - started_at) * 1e3
+    writer.close()
+    retry = head.partition(b"retry-after:")[2].partition(b"\r\n")[0]
+    return int(head.split(b" ")[1]), elapsed_ms, float(retry or 0)
+
+
+async def flood(port: int, requests: Sequence[Request], *, rate: float, seconds: float) -> dict[str, object]:
+    """Requests at random times, whatever becomes of them."""
+    draw = random.Random(SEED)
+    tasks: list[asyncio.Task[tuple[int, float, float]]] = []
+    started_at = due_at = time.perf_counter()
+    for request in itertools.cycle(requests):
+        due_at += draw.expovariate(rate)
+        if due_at > started_at + seconds:
+            break
+        await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
+        tasks.append(asyncio.ensure_future(ask(port, request)))
+    answers = await asyncio.gather(*tasks)
+    elapsed_s = time.perf_counter() - started_at
+    served = [elapsed_ms for status, elapsed_ms, _ in answers if status == 200]
+    refused = [elapsed_ms for status, elapsed_ms, _ in answers if status == 429]
+    return {
+        "offered_per_s": round(len(answers) / seconds, 1),
+        "goodput_per_s": round(len(served) / elapsed_s, 1),
+        "statuses": dict(sorted(Counter(str(status) for status, _, _ in answers).items())),
+        "answered": summary(served) if served else None,
+        "refused": summary(refused) if refused else None,
+        "longest_retry_after_s": max(retry for _, _, retry in answers),
+    }
+
+
+def with_deadline(requests: Sequence[Request], timeout_ms: int) -> list[Request]:
+    """The same requests with another deadline."""
+    made = []
+    for request in requests:
+        body = json.dumps({**json.loads(request.body), "timeout_ms": timeout_ms}).encode()
+        head = request.content.partition(b"Content-Length: ")[0]
+        content = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        made.append(Request(request.number, request.beam_size, body, content))
+    return made
+
+
+def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: float) -> dict[str, object]:
+    """Capacity, then each multiple of it, on one server."""
+    requests = [
+        make_request(number, sentence, pair=PAIR, beam_size=beam_size)
+        for number, sentence in enumerate(read_sentences())
+    ]
+    with ServerProcess(Served(sys.executable, bundle)) as server:
+        loop = closed_loop(server.port, requests, num_clients=NUM_CLIENTS, num_answers=10**6, limit_s=seconds)
+        answers = asyncio.run(loop)
+        first, last = answers[NUM_CLIENTS].ended_at, answers[-1].ended_at
+        capacity = (len(answers) - NUM_CLIENTS - 1) / (last - first)
+        found: dict[str, object] = {"capacity_per_s": round(capacity, 1), "timeout_ms": timeout_ms}
+        late = with_deadline(requests, timeout_ms)
+        for multiple in MULTIPLES:
+            found[f"{multiple} x"] = asyncio.run(
+                flood(server.port, late, rate=multiple * capacity, seconds=seconds)
+            )
+    return found
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bundle", type=Path, help="what is served (default: the bundled model)")
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
+    parser.add_argument("--timeout-ms", type=int, default=1500, help="of each request (default: 1500)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each pass (default: 10)")
+    parser.add_argument("--beam-size", type=int, default=4, help="(default: 4)")
+    given = parser.parse_args()
+    figures = measure(
+        given.bundle, beam_size=given.beam_size, timeout_ms=given.timeout_ms, seconds=given.seconds
+    )
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.overload", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "figures": figures,
+    }
+    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
