@@ -16,7 +16,7 @@ RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/
 FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON) $(wildcard app/runtime/native/*.cpp app/runtime/native/*.h)
 
-.PHONY: help serve test check bench-serving bench-engine lock clean python
+.PHONY: help serve test check bench-serving bench-engine bench-http lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,11 +40,14 @@ bench-serving: .venv/ready-$(RUNTIME) .venv-dev/ready ## measure the server for 
 bench-engine: .venv-dev/ready ## compare the engine with CTranslate2 for some minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.engine $(BENCH_ARGS)
 
+bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, 20 minutes [BENCH_ARGS=...]
+	@.venv-dev/bin/python -m benchmarks.http --python .venv/bin/python $(BENCH_ARGS)
+
 python: ## show the Python that the environments are built with
 	@$(FIND_PYTHON)
 
 clean: ## remove the environments, caches and build outputs (never trained runs or data)
-	rm -rf .venv .venv-dev .venv-lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-dev .venv-lock .venv-libretranslate build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

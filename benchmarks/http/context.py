@@ -1,0 +1,130 @@
+"""What every part of the measurement has: the model, the cores, how long things may take; and servers side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.bundle import Bundle
+from benchmarks.http.processes import ALL_CORES, ServerProcess
+from benchmarks.http.subjects import Subject
+
+# Of our own server: sentences that were answered from its cache or with another request's answer; and all of them.
+KEPT = re.compile(
+    r'^transduce_(?:sentence_cache_lookups_total\{result="hit"\}|coalesced_sentences_total) (\S+)$',
+    re.MULTILINE,
+)
+NUM_KEPT = 2
+SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. Times in seconds of one run."""
+
+    num_starts: int
+    num_rounds: int
+    alone_s: float
+    saturated_s: float
+    trial_s: float
+    most_trials: int
+    bimodal_s: float
+    num_quality: int
+    num_ten_words: int
+    scaling_s: float
+    is_quick: bool
+
+
+FULL = Effort(
+    num_starts=2, num_rounds=3, alone_s=3.0, saturated_s=5.0, trial_s=10.0, most_trials=6, bimodal_s=15.0,
+    num_quality=300, num_ten_words=60, scaling_s=5.0, is_quick=False,
+)  # fmt: skip
+QUICK = Effort(
+    num_starts=1, num_rounds=1, alone_s=1.0, saturated_s=1.0, trial_s=2.0, most_trials=2, bimodal_s=3.0,
+    num_quality=20, num_ten_words=10, scaling_s=1.5, is_quick=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Context:
+    """python: with which our server runs. data: a table of sentence pairs, for quality. price: of a machine hour."""
+
+    bundle: Bundle
+    folder: Path
+    effort: Effort
+    python: str
+    data: Path | None
+    with_libretranslate: bool
+    price_per_hour: float
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Who runs where. is_pinned: the server and the tester have a core each, otherwise they share all there are."""
+
+    server: frozenset[int]
+    tester: frozenset[int]
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether they are apart."""
+        return self.server.isdisjoint(self.tester)
+
+
+def apart() -> Cores:
+    """A core each; where there is but one they share it, which the result says."""
+    first, *others = sorted(ALL_CORES)
+    return Cores(frozenset({first}), frozenset(others[:1] or {first}))
+
+
+def shared() -> Cores:
+    """As a user runs it who tests on the server's own machine."""
+    return Cores(ALL_CORES, ALL_CORES)
+
+
+@contextmanager
+def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ServerProcess]]]:
+    """All servers, started and ready; those that are not asked sleep. This process goes to the tester's cores."""
+    with ExitStack() as stack:
+        stack.callback(os.sched_setaffinity, 0, ALL_CORES)
+        os.sched_setaffinity(0, cores.tester)
+        started = [
+            (subject, stack.enter_context(ServerProcess(subject.command, cores=cores.server)))
+            for subject in subjects
+        ]
+        yield started
+
+
+def turned(servers: list[tuple[Subject, ServerProcess]], number: int) -> list[tuple[Subject, ServerProcess]]:
+    """The same in the order of round `number`: everybody is once after everybody else."""
+    place = number % len(servers)
+    return [*servers[place:], *servers[:place]]
+
+
+class NotPlainError(Exception):
+    """A run of ours whose answers came from elsewhere than the model: its figures are not to be compared."""
+
+
+def kept_share(server: ServerProcess) -> float:
+    """Of our server's sentences, what share did not come from the model: 0, or NotPlainError is raised."""
+    metrics = server.get("/metrics").decode()
+    told = KEPT.findall(metrics)
+    if len(told) != NUM_KEPT:
+        raise NotPlainError("the server does not tell how many sentences were answered from a store")
+    kept = sum(map(float, told))
+    share = kept / max(1.0, sum(float(value) for value in SENTENCES.findall(metrics)))
+    if kept:
+        raise NotPlainError(
+            f"{kept:.0f} sentences ({share:.2%}) were answered from a store or with another's answer"
+        )
+    return share
+
+
+def say(line: str) -> None:
+    """Progress, beside the result."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,161 @@
+"""What our server is meant to reach over HTTP, what was measured, and everything in which a peer is ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.http.subjects import ECHO, OURS, TITLES, WINDOW
+
+Parts = dict[str, Any]
+# Of a request of ten words: of its time with the base size, and milliseconds with the bundled model.
+MOST_SHARE, MOST_MS = 0.15, 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A goal and what was found. is_met: None where it was not measured."""
+
+    name: str
+    goal: str
+    found: str
+    is_met: bool | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that our server shares with the peers. of: its value by server; is_less_better as it says."""
+
+    name: str
+    of: dict[str, float]
+    is_less_better: bool
+
+
+def title_of(name: str) -> str:
+    """In words; what stands behind `@` is the layout of threads, workers x threads of each."""
+    kind, _, layout = name.partition("@")
+    return TITLES[kind] + (f", {layout} threads" if layout else "")
+
+
+def findings(parts: Parts) -> Iterator[Finding]:
+    """Each goal in turn."""
+    for part, where in (("goodput", "a core each"), ("together", "all cores shared")):
+        yield _goodput(parts.get(part), where)
+    yield _bimodal(parts.get("bimodal"))
+    for part, where in (("latency", "a core each"), ("together", "all cores shared")):
+        yield _alone(parts.get(part), where)
+    yield from _overhead(parts.get("overhead"))
+
+
+def _goodput(part: Parts | None, where: str) -> Finding:
+    name, goal = f"goodput of mixed-length traffic, {where}", "at least 2 times the best peer's"
+    if part is None:
+        return Finding(name, goal, "not measured", None)
+    own = part["goodput"][OURS]["per_s"]
+    peer, best = max((found["per_s"], each) for each, found in part["goodput"].items() if each != OURS)
+    if not best or not peer:
+        return Finding(name, goal, f"{own:.1f}/s; no peer kept the objective at any rate tried", own > 0)
+    return Finding(
+        name, goal, f"{own / peer:.2f} times ({own:.1f}/s; {title_of(best)}: {peer:.1f}/s)", own >= 2 * peer
+    )
+
+
+def _bimodal(part: Parts | None) -> Finding:
+    name, goal = "p99 of short sentences while long ones run", "at most 1/3 of the window batcher's"
+    if part is None:
+        return Finding(name, goal, "not measured", None)
+    own, window = (short_p99_ms(part["servers"][each]) for each in (OURS, WINDOW))
+    return Finding(name, goal, f"{own / window:.2f} of it ({own:.0f} ms; {window:.0f} ms)", 3 * own <= window)
+
+
+def short_p99_ms(rounds: list[dict[str, Any]]) -> float:
+    """The median of the rounds."""
+    values = sorted(float(each["short_p99_ms"]) for each in rounds)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+
+
+def _alone(part: Parts | None, where: str) -> Finding:
+    name, goal = f"median latency of one stream, {where}", "the lowest"
+    if part is None:
+        return Finding(name, goal, "not measured", None)
+    times = {each: found["p50_ms"] for each, found in part["alone"].items() if each != ECHO}
+    best = min((each for each in times if each != OURS), key=lambda each: times[each])
+    found = f"{times[OURS]:.1f} ms; the quickest peer, {title_of(best)}: {times[best]:.1f} ms"
+    return Finding(name, goal, found, times[OURS] < times[best])
+
+
+def _overhead(part: Parts | None) -> Iterator[Finding]:
+    """Each goal twice: of what stands around the engine, and of everything that is not the network."""
+    rows = {} if part is None else {row["model"]: row for row in part["models"]}
+    for kind, words in (
+        ("around_engine", "HTTP, JSON, text, waiting"),
+        ("overhead", "and scheduling and search"),
+    ):
+        for model, goal in (("base size", "below 15 %"), ("bundled", "below 2 ms")):
+            name = f"ten words, {model}: {words}"
+            if not rows:
+                yield Finding(name, goal, "not measured", None)
+                continue
+            share, ms, total_ms = (rows[model][key] for key in (f"{kind}_share", f"{kind}_ms", "total_ms"))
+            is_met = share < MOST_SHARE if model == "base size" else ms < MOST_MS
+            yield Finding(name, goal, f"{ms:.2f} of {total_ms:.1f} ms, {share:.1%}", is_met)
+
+
+def figures(parts: Parts) -> Iterator[Figure]:
+    """All that ours and the peers have in common; the echo is no peer."""
+    for part, where in (("latency", "a core each"), ("together", "all cores shared")):
+        if part in parts:
+            yield from _common(parts[part], where)
+    for part, where in (("goodput", "a core each"), ("together", "all cores shared")):
+        if part in parts:
+            own = {name: found["per_s"] for name, found in parts[part]["goodput"].items()}
+            yield Figure(f"goodput, {where}", own, is_less_better=False)
+    if "bimodal" in parts:
+        short = {name: short_p99_ms(rounds) for name, rounds in parts["bimodal"]["servers"].items()}
+        yield Figure("p99 of short sentences beside long ones, ms", short, is_less_better=True)
+
+
+def _common(part: Parts, where: str) -> Iterator[Figure]:
+    names = [name for name in part["alone"] if name != ECHO]
+    rules: list[tuple[str, Callable[[str], float], bool]] = [
+        (f"median latency of one stream, {where}, ms", lambda name: part["alone"][name]["p50_ms"], True),
+        (f"p95 latency of one stream, {where}, ms", lambda name: part["alone"][name]["p95_ms"], True),
+        (f"saturation, {where}, answers/s", lambda name: part["saturated"][name]["per_s"], False),
+        (
+            f"memory after load (PSS), {where}, MB",
+            lambda name: part["memory"][name]["after_load"]["pss_mb"],
+            True,
+        ),
+    ]
+    if part["starts"]:
+        rules.append((f"start until ready, {where}, s", lambda name: part["starts"][name]["ready_s"], True))
+        rules.append(
+            (
+                f"start until the first answer, {where}, s",
+                lambda name: part["starts"][name]["first_answer_s"],
+                True,
+            )
+        )
+    for title, value, is_less_better in rules:
+        yield Figure(title, {name: value(name) for name in names}, is_less_better)
+    scores = (part["quality"] or {}).get("servers", {})
+    for score in ("bleu", "chrf") if scores else ():
+        yield Figure(
+            f"{score} under load", {name: row[score] for name, row in scores.items()}, is_less_better=False
+        )
+
+
+def losses(parts: Parts) -> list[tuple[str, str, str]]:
+    """Every figure in which a peer is ahead of ours: its name, ours, and the best peer's."""
+    found = []
+    for figure in figures(parts):
+        own = figure.of[OURS]
+        peers = {name: value for name, value in figure.of.items() if name != OURS}
+        if not peers:
+            continue
+        best = min(peers, key=lambda name: peers[name] if figure.is_less_better else -peers[name])
+        is_behind = own > peers[best] if figure.is_less_better else own < peers[best]
+        if is_behind:
+            found.append((figure.name, f"{own:.4g}", f"{peers[best]:.4g} ({title_of(best)})"))
+    return found

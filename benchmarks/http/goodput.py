@@ -1,0 +1,143 @@
+"""The highest rate of mixed-length traffic at which nearly everybody is answered in time, servers in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.http.context import Context, Cores, kept_share, running, say
+from benchmarks.http.processes import ServerProcess
+from benchmarks.http.rate_search import RateSearch
+from benchmarks.http.subjects import Subject
+from benchmarks.http.traffic import (
+    NUM_CLIENTS,
+    SEED,
+    SLO,
+    TIMEOUT_S,
+    Trial,
+    arrive,
+    bimodal,
+    characters_of,
+    closed,
+    mixed,
+    percentile_ms,
+    plan_of,
+    samples_of,
+    settle,
+)
+from transduce.loadtest.arrivals import Arrivals
+
+# Of what clients that wait get, where the search begins.
+FIRST_SHARE = 0.85
+# Requests/s: below it a trial is a handful of requests.
+LEAST_RATE = 0.5
+# Of what the window batcher does at most with short and long sentences mixed: it is busy, and not too busy.
+BIMODAL_SHARE = 0.5
+
+
+def measure_goodput(
+    servers: Sequence[tuple[Subject, ServerProcess]], saturated: Mapping[str, float], context: Context
+) -> dict[str, Any]:
+    """For each server its trials and the highest rate that held. saturated: answers a second of clients that wait."""
+    effort = context.effort
+    searches = {
+        subject.name: RateSearch(
+            max(LEAST_RATE, FIRST_SHARE * saturated[subject.name]), most=effort.most_trials
+        )
+        for subject, _ in servers
+    }
+    trials: dict[str, list[Trial]] = {subject.name: [] for subject, _ in servers}
+    number = 0
+    while any(not search.is_done for search in searches.values()):
+        for subject, server in servers:
+            search = searches[subject.name]
+            if search.is_done:
+                continue
+            trial = arrive(
+                server, subject.dialect, mixed(), rate=search.rate, seconds=effort.trial_s, seed=SEED + number
+            )
+            trials[subject.name].append(trial)
+            search.tell(holds=trial.holds)
+            say(
+                f"{subject.name} at {trial.rate:.1f}/s: {trial.share_in_time:.2%} in time, p99 {trial.p99_ms}"
+            )
+        number += 1
+    return {
+        subject.name: {
+            "per_s": searches[subject.name].highest,
+            "is_enclosed": searches[subject.name].is_enclosed,
+            "trials": [asdict(trial) for trial in trials[subject.name]],
+        }
+        for subject, _ in servers
+    }
+
+
+def measure_slo(subjects: Sequence[Subject], cores: Cores, context: Context) -> dict[str, Any]:
+    """Saturation first, then the search."""
+    with running(subjects, cores) as servers:
+        saturated = {
+            subject.name: closed(
+                server, subject.dialect, mixed(), num_clients=NUM_CLIENTS, seconds=context.effort.saturated_s
+            ).per_s
+            for subject, server in servers
+        }
+        found = measure_goodput(servers, saturated, context)
+        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+    return {
+        "is_pinned": cores.is_pinned,
+        "slo": str(SLO),
+        "settings": {subject.name: subject.settings for subject in subjects},
+        "trial_s": context.effort.trial_s,
+        "characters_per_request": characters_of(mixed()),
+        "goodput": found,
+        "kept_share": max(kept, default=0.0),
+    }
+
+
+def measure_bimodal(
+    subjects: Sequence[Subject], cores: Cores, context: Context, *, window: str
+) -> dict[str, Any]:
+    """Short sentences while long ones run, at one rate for all: so much of what `window`, a subject, does at most."""
+    effort = context.effort
+    workload = bimodal()
+    num_short = len(workload.requests) * 4 // 5
+    with running(subjects, cores) as servers:
+        ((subject, server),) = [each for each in servers if each[0].name == window]
+        most = closed(
+            server, subject.dialect, workload, num_clients=NUM_CLIENTS, seconds=effort.saturated_s
+        ).per_s
+        rate = BIMODAL_SHARE * most
+        rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in servers}
+        for number in range(effort.num_rounds):
+            for subject, server in servers:
+                load = Arrivals.at(rate, effort.bimodal_s)
+                samples = samples_of(plan_of(server, subject.dialect, workload, load, seed=SEED + number))
+                settle(server, subject.dialect)
+                # One that was not answered in time counts as long as it was waited for.
+                short, long = (
+                    [each.latency_s if each.is_ok else TIMEOUT_S for each in own]
+                    for own in (
+                        [each for each in samples if each.number < num_short],
+                        [each for each in samples if each.number >= num_short],
+                    )
+                )
+                row = {
+                    "num_short": len(short),
+                    "num_failed": sum(not each.is_ok for each in samples),
+                    "short_p50_ms": percentile_ms(short, 0.5),
+                    "short_p99_ms": percentile_ms(short, 0.99),
+                    "long_p50_ms": percentile_ms(long, 0.5),
+                    "long_p99_ms": percentile_ms(long, 0.99),
+                }
+                rows[subject.name].append(row)
+                say(f"short and long, {subject.name} at {rate:.1f}/s: {row}")
+        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+    return {
+        "is_pinned": cores.is_pinned,
+        "settings": {subject.name: subject.settings for subject in subjects},
+        "rate": rate,
+        "share_of_window": BIMODAL_SHARE,
+        "servers": rows,
+        "kept_share": max(kept, default=0.0),
+    }

@@ -1,0 +1,131 @@
+"""One stream and saturation, starts, memory, and how good translations are under load; in rounds, servers in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from benchmarks.engine.cases import read_pairs
+from benchmarks.http.context import Context, Cores, kept_share, running, say, turned
+from benchmarks.http.processes import ServerProcess
+from benchmarks.http.subjects import Subject
+from benchmarks.http.traffic import (
+    NUM_CLIENTS,
+    PATIENCE_S,
+    Flow,
+    closed,
+    mixed,
+    plan_of,
+    samples_of,
+)
+from transduce.loadtest.arrivals import ClosedLoop
+from transduce.loadtest.workload import from_texts
+
+Servers = list[tuple[Subject, ServerProcess]]
+
+
+def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -> dict[str, dict[str, float]]:
+    """Seconds from a process' start until it says ready, and until it has answered its first sentence: medians."""
+    found: dict[str, list[tuple[float, float]]] = {subject.name: [] for subject in subjects}
+    for _ in range(num_starts):
+        for subject in subjects:
+            with running([subject], cores) as servers:
+                ((_, server),) = servers
+                started_at = time.perf_counter()
+                load = ClosedLoop(1, PATIENCE_S, num_requests=1)
+                samples_of(
+                    plan_of(server, subject.dialect, from_texts(["The kettle is already boiling."]), load)
+                )
+                found[subject.name].append(
+                    (server.ready_s, server.ready_s + time.perf_counter() - started_at)
+                )
+    return {
+        name: {
+            "ready_s": statistics.median(each[0] for each in own),
+            "first_answer_s": statistics.median(each[1] for each in own),
+        }
+        for name, own in found.items()
+    }
+
+
+def measure_flows(
+    servers: Servers, *, num_clients: int, seconds: float, num_rounds: int
+) -> dict[str, dict[str, Any]]:
+    """Clients that wait, each server in its turn, round after round: the rounds and their medians."""
+    found: dict[str, list[Flow]] = {subject.name: [] for subject, _ in servers}
+    for number in range(num_rounds):
+        for subject, server in turned(servers, number):
+            flow = closed(server, subject.dialect, mixed(), num_clients=num_clients, seconds=seconds)
+            found[subject.name].append(flow)
+            say(f"{num_clients} clients, {subject.name}: {flow.per_s:.1f}/s, median {flow.p50_ms:.1f} ms")
+    return {
+        name: {**median_flow(own), "rounds": [asdict(each) for each in own]} for name, own in found.items()
+    }
+
+
+def median_flow(flows: list[Flow]) -> dict[str, float]:
+    """Field by field."""
+    rows = [asdict(flow) for flow in flows]
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
+    """BLEU and chrF of the same sentences at saturation. Empty without a table of pairs."""
+    if context.data is None:
+        return {}
+    import sacrebleu
+
+    pairs = read_pairs(context.data)[: context.effort.num_quality]
+    workload = from_texts([source for source, _ in pairs], name="pairs")
+    load = ClosedLoop(NUM_CLIENTS, 10 * PATIENCE_S, num_requests=len(pairs))
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    rows = {}
+    for subject, server in servers:
+        plan = replace(plan_of(server, subject.dialect, workload, load), keeps_texts=True)
+        told = {each.number: each.told.texts[0] for each in samples_of(plan) if each.told is not None}
+        answers = [told.get(number, "") for number in range(len(pairs))]
+        references = [[target for _, target in pairs]]
+        rows[subject.name] = {
+            "num_answers": len(told),
+            "bleu": bleu.corpus_score(answers, references).score,
+            "chrf": chrf.corpus_score(answers, references).score,
+        }
+        say(f"quality, {subject.name}: {rows[subject.name]}")
+    return {
+        "data": context.data.name,
+        "num_sentences": len(pairs),
+        "signatures": [str(bleu.get_signature()), str(chrf.get_signature())],
+        "servers": rows,
+    }
+
+
+def measure_latency(
+    subjects: Sequence[Subject], cores: Cores, context: Context, *, with_starts: bool
+) -> dict[str, Any]:
+    """All of it on these cores."""
+    effort = context.effort
+    starts = measure_starts(subjects, cores, effort.num_starts) if with_starts else {}
+    with running(subjects, cores) as servers:
+        fresh = {subject.name: asdict(server.memory()) for subject, server in servers}
+        num_rounds = effort.num_rounds
+        alone = measure_flows(servers, num_clients=1, seconds=effort.alone_s, num_rounds=num_rounds)
+        saturated = measure_flows(
+            servers, num_clients=NUM_CLIENTS, seconds=effort.saturated_s, num_rounds=num_rounds
+        )
+        translating = [(subject, server) for subject, server in servers if subject.is_ours or subject.is_peer]
+        quality = measure_quality(translating, context) if with_starts else {}
+        loaded = {subject.name: asdict(server.memory()) for subject, server in servers}
+        kept = [kept_share(server) for subject, server in servers if subject.is_ours]
+    return {
+        "is_pinned": cores.is_pinned,
+        "settings": {subject.name: subject.settings for subject in subjects},
+        "starts": starts,
+        "alone": alone,
+        "saturated": saturated,
+        "quality": quality,
+        "memory": {name: {"ready": fresh[name], "after_load": loaded[name]} for name in fresh},
+        "kept_share": max(kept, default=0.0),
+    }

@@ -1,0 +1,134 @@
+"""LibreTranslate in an environment of its own, and this project's weights as one of its packages.
+
+Its package is a folder: a CTranslate2 model whose vocabulary is pieces, a SentencePiece model, `metadata.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from app.bundle import Bundle
+from benchmarks.engine.search import BACKENDS, Choice
+from benchmarks.http.processes import Command
+from benchmarks.machine import ROOT
+
+# AGPL: installed where it is measured, never among this project's requirements.
+REQUIREMENT = "libretranslate==1.9.6"
+ENVIRONMENT = ROOT / ".venv-libretranslate"
+SERVER = Path(__file__).with_name("libretranslate_server.py")
+INSTALL_LIMIT_S = 900
+LANGUAGES = {"en": "English", "de": "German"}
+
+
+class UnavailableError(Exception):
+    """Why it cannot be measured."""
+
+
+def ensure_environment(folder: Path = ENVIRONMENT) -> Path:
+    """Its Python; installed from the package index where it is not there yet. Raises UnavailableError."""
+    python = folder / "bin" / "python"
+    if _version(python) != REQUIREMENT.partition("==")[2]:
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENT],
+        ):
+            _run(command)
+    return python
+
+
+def _version(python: Path) -> str:
+    code = "from importlib import metadata; print(metadata.version('libretranslate'))"
+    if not python.exists():
+        return ""
+    done = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=INSTALL_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{type(error).__name__} while installing {REQUIREMENT}") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        raise UnavailableError(f"{REQUIREMENT} could not be installed: {last}")
+
+
+def write_package(bundle: Bundle, converted: Path, folder: Path) -> None:
+    """Make `folder`, its folder of packages. converted: the weights as `benchmarks.engine` converts them.
+
+    It asks its index for packages where it has fewer than two, so the same weights stand there for the way back too,
+    which is never asked for and never loaded.
+    """
+    pair = bundle.manifest.language_pairs[0]
+    for source, target in ((pair.source, pair.target), (pair.target, pair.source)):
+        package = folder / f"{source}_{target}"
+        shutil.copytree(converted, package / "model")
+        _name_pieces(package / "model", bundle.file("source.spm"))
+        shutil.copyfile(bundle.file("source.spm"), package / "sentencepiece.model")
+        metadata = {
+            "package_version": "1.0",
+            "argos_version": "1.5",
+            "from_code": source,
+            "from_name": LANGUAGES.get(source, source),
+            "to_code": target,
+            "to_name": LANGUAGES.get(target, target),
+        }
+        (package / "metadata.json").write_text(json.dumps(metadata), "utf-8")
+
+
+def _name_pieces(model: Path, tokenizer: Path) -> None:
+    """Its tokens are SentencePiece's pieces, and the end of a source is CTranslate2's to add: ours are ids."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer))
+    pieces = [processor.id_to_piece(identity) for identity in range(processor.vocab_size())]
+    vocabularies = list(model.glob("*vocabulary.json"))
+    if not vocabularies:
+        raise UnavailableError("CTranslate2 wrote its vocabulary in a form that is not known here")
+    for path in vocabularies:
+        path.write_text(json.dumps(pieces, ensure_ascii=False), "utf-8")
+    path = model / "config.json"
+    config: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    config |= {
+        "bos_token": pieces[processor.bos_id()],
+        "decoder_start_token": pieces[processor.bos_id()],
+        "eos_token": pieces[processor.eos_id()],
+        "unk_token": pieces[processor.unk_id()],
+        "add_source_eos": True,
+    }
+    path.write_text(json.dumps(config), "utf-8")
+
+
+def command_of(python: Path, packages: Path, home: Path, *, choice: Choice, beam_size: int) -> Command:
+    """How it is started. home: where it writes. choice: of CTranslate2's settings. Threads of HTTP are its default."""
+    return Command(
+        lambda port: [
+            str(python),
+            str(SERVER),
+            "--port",
+            str(port),
+            "--disable-web-ui",
+            "--disable-files-translation",
+        ],
+        {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(home),
+            "XDG_DATA_HOME": str(home / "data"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "ARGOS_PACKAGES_DIR": str(packages),
+            "ARGOS_COMPUTE_TYPE": "int8",
+            "ARGOS_INTER_THREADS": str(choice.settings.inter_threads),
+            "ARGOS_INTRA_THREADS": str(choice.settings.intra_threads),
+            "ARGOS_BEAM_SIZE": str(beam_size),
+            **BACKENDS[choice.backend],
+        },
+        ready_path="/languages",
+    )

@@ -1,0 +1,99 @@
+"""What is served: the bundled weights in every form that a server of the comparison loads, and a model of base size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.bundle import Bundle, Training
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.cases import encode, real_cases
+from benchmarks.engine.ctranslate2_model import write_ctranslate2
+from benchmarks.engine.search import Choice, PeerPool
+from benchmarks.engine.weights import random_model, trained_model
+from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_package
+from benchmarks.serving import read_sentences
+from export.bundle_writer import BundleRequest, write_bundle
+from export.model_card import Facts
+from model.checkpoint import Saved, save
+
+BASE_VOCABULARY = 8000
+
+
+@dataclass(frozen=True)
+class LibreTranslate:
+    """Its Python, its packages, and a folder that it may write to."""
+
+    python: Path
+    packages: Path
+    home: Path
+
+
+@dataclass(frozen=True)
+class Served:
+    """The same weights in every form. libretranslate: or why it is not measured."""
+
+    bundle: Bundle
+    converted: Path
+    libretranslate: LibreTranslate | str
+
+
+def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -> Served:
+    """Convert the bundle's weights into `folder`."""
+    converted = folder / "ctranslate2"
+    write_ctranslate2(trained_model(bundle), converted, "int8")
+    if not with_libretranslate:
+        return Served(bundle, converted, "left out by an argument")
+    try:
+        python = ensure_environment()
+        write_package(bundle, converted, folder / "packages")
+    except UnavailableError as error:
+        return Served(bundle, converted, str(error))
+    return Served(bundle, converted, LibreTranslate(python, folder / "packages", folder / "home"))
+
+
+def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
+    """CTranslate2's best settings by sentences in a call, 1 and 32, found on the cores that this process may use."""
+    bundle = served.bundle
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    longest = bundle.manifest.max_source_length
+    sentences = encode(tokenizer, read_sentences(), most_subwords=longest)
+    cases = [
+        case
+        for case in real_cases(sentences, bundle.manifest.max_target_length, sizes=(1, 32))
+        if case.beam_size == bundle.manifest.decoding.beam_size
+    ]
+    pool = PeerPool(str(served.converted), "int8", num_threads=num_threads, is_quick=is_quick)
+    try:
+        return {case.num_sentences: pool.search(case).choice for case in cases}
+    finally:
+        pool.close()
+
+
+def base_bundle(bundle: Bundle, folder: Path) -> Path:
+    """A bundle of the paper's base size with random weights and this bundle's tokeniser, int8, in `folder`."""
+    checkpoint = folder / "checkpoint"
+    model = random_model("base", BASE_VOCABULARY)
+    save(
+        checkpoint,
+        Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}),
+        bundle.file("source.spm"),
+    )
+    facts = Facts(
+        summary="random weights",
+        good_at=("being timed",),
+        bad_at=("translating",),
+        weights_licence="none",
+        training=Training(commit="none", num_steps=0, data=()),
+    )
+    write_bundle(checkpoint, folder / "base", BundleRequest("random-base", "0", "en", "de", ("int8",), facts))
+    shutil.rmtree(checkpoint)
+    return folder / "base"
+
+
+def pin(cores: Sequence[int] | frozenset[int]) -> None:
+    """Keep this process, and the children that it starts from here on, to these cores."""
+    os.sched_setaffinity(0, cores)

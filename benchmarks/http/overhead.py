@@ -1,0 +1,149 @@
+"""What a request of ten words costs beside the network: HTTP, JSON, text, waiting, and the engine's own Python.
+
+The network's time is that inside ONNX Runtime's own call, encoder and decoder, for the same sentences with the same
+beam, on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else counts as overhead.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from app.bundle import load_bundle
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.jobs import Job
+from benchmarks.engine.worker import Worker
+from benchmarks.http.context import Context, Cores, kept_share, running, say
+from benchmarks.http.models import base_bundle
+from benchmarks.http.subjects import echo, ours
+from benchmarks.http.traffic import PATIENCE_S, plan_of, samples_of, ten_words
+from transduce.loadtest.arrivals import ClosedLoop
+from transduce.loadtest.dialects import DIALECTS
+from transduce.loadtest.sample import read_server_timing
+from transduce.loadtest.workload import Workload, from_texts
+
+# Random weights never end a sentence; a trained model makes about so many subwords of ten words.
+BASE_TARGET_LENGTH = 16
+NUM_ROWS = 64
+NUM_ROUNDS = 5
+SETTINGS = {"golden_min_share": "0"}
+
+
+def requests(texts: list[str], beam_size: int, target_length: int | None) -> Workload:
+    """Each text once, in a request of its own."""
+    options: dict[str, Any] = {"beam_size": beam_size}
+    if target_length is not None:
+        options["max_target_length"] = target_length
+    plain = from_texts(texts, name="ten words")
+    return replace(plain, requests=tuple(replace(asked, options=options) for asked in plain.requests))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Of one round, mean milliseconds a request or sentence: through HTTP, in the engine, inside ONNX Runtime."""
+
+    total_ms: float
+    engine_ms: float
+    network_ms: float
+
+
+def measure_overhead(context: Context, cores: Cores) -> dict[str, Any]:
+    """For the bundled model and one of base size."""
+    base = base_bundle(context.bundle, context.folder)
+    return {
+        "is_pinned": cores.is_pinned,
+        "echo": _echo_ms(context, cores),
+        "models": [
+            _model(context, cores, "bundled", context.bundle.path, None),
+            _model(context, cores, "base size", base, BASE_TARGET_LENGTH),
+        ],
+    }
+
+
+def _model(
+    context: Context, cores: Cores, name: str, path: Path, target_length: int | None
+) -> dict[str, Any]:
+    """Requests one after another, and the same ids straight through the engine, in turns."""
+    bundle = load_bundle(path)
+    beam_size = bundle.manifest.decoding.beam_size
+    texts = ten_words()[: context.effort.num_ten_words]
+    tokenizer = Tokenizer(bundle.file("source.spm"))
+    longest = (target_length or bundle.manifest.max_target_length - 1) + 1
+    ids = [[list(tokenizer.encode(text).ids)] for text in texts]
+    job = Job(ids, beam_size, longest, is_forced=False)
+    subject = ours(path, context.python, SETTINGS)
+    load = ClosedLoop(1, PATIENCE_S, num_requests=len(texts))
+    splits, samples = [], []
+    with running([subject], cores) as servers, _engine(path, cores) as engine:
+        ((_, server),) = servers
+        plan = plan_of(server, DIALECTS["native"], requests(texts, beam_size, target_length), load)
+        samples_of(plan)  # the first requests of a server find nothing warm
+        for _ in range(NUM_ROUNDS):
+            latest = samples_of(plan)
+            if not all(each.is_ok for each in latest):
+                raise ValueError("a request of ten words was not answered")
+            done = engine.translate(job)
+            inside_s = done.spent.encoder_s + done.spent.decoder_s
+            total_s = statistics.mean(each.latency_s for each in latest)
+            splits.append(
+                Split(total_s * 1e3, done.times_s[0] * 1e3 / len(texts), inside_s * 1e3 / len(texts))
+            )
+            samples += latest
+        kept = kept_share(server)
+    phases = [read_server_timing(each.server_timing) for each in samples]
+    total_ms = statistics.median(split.total_ms for split in splits)
+    overhead_ms = statistics.median(split.total_ms - split.network_ms for split in splits)
+    around_ms = statistics.median(split.total_ms - split.engine_ms for split in splits)
+    say(f"ten words, {name}: {[asdict(split) for split in splits]}")
+    return {
+        "model": name,
+        "beam_size": beam_size,
+        "num_requests": len(samples),
+        "target_tokens_mean": statistics.mean(each.told.num_target_tokens for each in samples if each.told),
+        "steps_mean": done.spent.num_steps / len(texts),
+        "total_ms": total_ms,
+        "network_ms": statistics.median(split.network_ms for split in splits),
+        "engine_ms": statistics.median(split.engine_ms for split in splits),
+        "phases_ms": {
+            phase: statistics.median(each.get(phase, 0.0) for each in phases) for phase in phases[0]
+        },
+        "overhead_ms": overhead_ms,
+        "overhead_share": overhead_ms / total_ms,
+        "around_engine_ms": around_ms,
+        "around_engine_share": around_ms / total_ms,
+        "rounds": [asdict(split) for split in splits],
+        "kept_share": kept,
+    }
+
+
+def _engine(bundle: Path, cores: Cores) -> Worker:
+    """The server's engine without a server, on the server's cores."""
+    own_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores.server)
+    try:
+        return Worker(
+            "ours",
+            {
+                "bundle": str(bundle),
+                "precision": "int8",
+                "num_rows": NUM_ROWS,
+                "num_threads": len(cores.server),
+            },
+        )
+    finally:
+        os.sched_setaffinity(0, own_cores)
+
+
+def _echo_ms(context: Context, cores: Cores) -> float:
+    """Mean latency of the same requests, answered with their own text."""
+    texts = ten_words()
+    subject = echo()
+    load = ClosedLoop(1, PATIENCE_S, num_requests=max(50, context.effort.num_ten_words))
+    with running([subject], cores) as servers:
+        ((_, server),) = servers
+        plan = plan_of(server, subject.dialect, from_texts(texts), load)
+        samples_of(plan)
+        return statistics.mean(each.latency_s for each in samples_of(plan)) * 1e3

@@ -1,0 +1,57 @@
+"""The figures in docs/comparison.md, from the committed result: no figure there is written by hand.
+
+A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME]` makes of the result's parts.
+
+    python -m benchmarks.http.page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.engine.page import BLOCK
+from benchmarks.http import report
+from benchmarks.http.goals import Parts
+from benchmarks.machine import ROOT
+
+PAGE = ROOT / "docs" / "comparison.md"
+RESULT = ROOT / "benchmarks" / "results" / "http.json"
+
+BLOCKS: dict[str, Callable[[Parts], str]] = {
+    "machine": report.measured_on,
+    "goals": report.goals_table,
+    "losses": report.losses_table,
+    "latency": report.latency_table,
+    "goodput": lambda parts: report.goodput_table(parts, "goodput"),
+    "bimodal": report.bimodal_table,
+    "together": report.together_table,
+    "together-goodput": lambda parts: report.goodput_table(parts, "together"),
+    "cost": report.cost_table,
+    "overhead": report.overhead_table,
+    "scaling": report.scaling_tables,
+    "settings": report.settings_table,
+}
+
+
+def filled(page: str, path: Path) -> str:
+    """The page with every block made anew from the result at `path`. Raises KeyError for an unknown block."""
+    parts = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{BLOCKS[match[2]](parts)}\n{match[3]}"
+
+    return BLOCK.sub(fill, page)
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

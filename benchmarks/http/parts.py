@@ -1,0 +1,133 @@
+"""The parts of the measurement, each a few minutes long: who takes part, and on which cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.engine.jobs import PeerSettings
+from benchmarks.engine.search import Choice
+from benchmarks.http.context import Context, Cores, apart, say, shared
+from benchmarks.http.goodput import measure_bimodal, measure_slo
+from benchmarks.http.latency import measure_latency
+from benchmarks.http.models import LibreTranslate, Served, best_choices, pin, prepare
+from benchmarks.http.overhead import measure_overhead
+from benchmarks.http.processes import ALL_CORES
+from benchmarks.http.scaling import measure_scaling
+from benchmarks.http.subjects import (
+    ALONE,
+    WINDOW,
+    Subject,
+    ctranslate2,
+    echo,
+    libretranslate,
+    ours,
+    transformers,
+)
+
+
+def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:
+    """Everybody but the echo, with CTranslate2's best settings on these cores."""
+    num_threads = len(cores.server)
+    pin(cores.server)
+    try:
+        choices = best_choices(served, num_threads=num_threads, is_quick=context.effort.is_quick)
+    finally:
+        pin(ALL_CORES)
+    alone, window = choices[1], choices[32]
+    found = [ours(served.bundle.path, context.python)]
+    if num_threads == 1:
+        found += [ctranslate2(served, alone, has_window=False, name=ALONE)]
+        found += [ctranslate2(served, window, has_window=True, name=WINDOW)]
+    else:
+        # One sentence alone is quickest with all threads, many at once may not be: both are tried in serving.
+        for layout, settings in (
+            ("1 x 2", PeerSettings(1, num_threads)),
+            ("2 x 1", PeerSettings(num_threads, 1)),
+        ):
+            for name, choice, has_window in ((ALONE, alone, False), (WINDOW, window, True)):
+                tried = Choice(choice.backend, settings)
+                found.append(ctranslate2(served, tried, has_window=has_window, name=f"{name}@{layout}"))
+    found.append(transformers(served, num_threads=num_threads))
+    if isinstance(served.libretranslate, LibreTranslate):
+        plain = Choice(alone.backend, replace(alone.settings, max_batch_size=0))
+        beam_size = served.bundle.manifest.decoding.beam_size
+        found.append(libretranslate(served.libretranslate, plain, beam_size=beam_size))
+    else:
+        say(f"LibreTranslate is not measured: {served.libretranslate}")
+    return found
+
+
+def _prepared(context: Context) -> Served:
+    return prepare(context.bundle, context.folder, with_libretranslate=context.with_libretranslate)
+
+
+def _why_not(served: Served) -> dict[str, Any]:
+    found = served.libretranslate
+    return {} if isinstance(found, LibreTranslate) else {"libretranslate_is_missing": found}
+
+
+def latency(context: Context) -> dict[str, Any]:
+    """One stream, saturation, starts, memory and quality, the server on a core of its own."""
+    served, cores = _prepared(context), apart()
+    subjects = [*subjects_of(served, context, cores), echo()]
+    return {**measure_latency(subjects, cores, context, with_starts=True), **_why_not(served)}
+
+
+def goodput(context: Context) -> dict[str, Any]:
+    """Mixed-length traffic, the server on a core of its own."""
+    served, cores = _prepared(context), apart()
+    return {**measure_slo(subjects_of(served, context, cores), cores, context), **_why_not(served)}
+
+
+def bimodal(context: Context) -> dict[str, Any]:
+    """Short sentences while long ones run, the server on a core of its own."""
+    served, cores = _prepared(context), apart()
+    subjects = subjects_of(served, context, cores)
+    return {**measure_bimodal(subjects, cores, context, window=WINDOW), **_why_not(served)}
+
+
+def together(context: Context) -> dict[str, Any]:
+    """One stream, saturation and mixed-length traffic on all cores, which the tester shares.
+
+    Of the layouts of CTranslate2's threads the one with the higher throughput goes on to the traffic.
+    """
+    served, cores = _prepared(context), shared()
+    subjects = subjects_of(served, context, cores)
+    found = measure_latency([*subjects, echo()], cores, context, with_starts=False)
+    going_on = [
+        subject for subject in subjects if subject.name == best_layout(subject.name, found["saturated"])
+    ]
+    traffic = measure_slo(going_on, cores, context)
+    return {
+        **found,
+        **{name: traffic[name] for name in ("slo", "trial_s", "characters_per_request", "goodput")},
+    }
+
+
+def best_layout(name: str, saturated: dict[str, Any]) -> str:
+    """Of the names that differ from this one in the layout alone, the one with the most answers a second."""
+    kind = name.partition("@")[0]
+    rivals = [each for each in saturated if each.partition("@")[0] == kind]
+    return max(rivals, key=lambda each: saturated[each]["per_s"])
+
+
+def overhead(context: Context) -> dict[str, Any]:
+    """What a request costs beside the network."""
+    return measure_overhead(context, apart())
+
+
+def scaling(context: Context) -> dict[str, Any]:
+    """Rows, threads, replicas."""
+    return measure_scaling(context, apart())
+
+
+PARTS: dict[str, Callable[[Context], dict[str, Any]]] = {
+    "latency": latency,
+    "goodput": goodput,
+    "bimodal": bimodal,
+    "together": together,
+    "overhead": overhead,
+    "scaling": scaling,
+}

@@ -1,0 +1,100 @@
+"""The engines that the peers' HTTP server has behind it: each turns a list of texts into their translations.
+
+Texts are single sentences, so nothing is split. CTranslate2 and Hugging Face's model are given the ids of this
+project's own tokeniser, and have the weights of this project's own model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from app.bundle import load_bundle
+from app.decoding.options import EXTRA_TARGET_LENGTH
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.jobs import PeerSettings
+
+TranslateBatch = Callable[[list[str]], list[str]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A hypothesis counts its log-probability over length^alpha, the one formula that both peers have."""
+
+    beam_size: int
+    alpha: float
+
+
+def search_of(bundle: Path) -> Search:
+    """What the bundle asks for."""
+    decoding = load_bundle(bundle).manifest.decoding
+    return Search(decoding.beam_size, decoding.alpha)
+
+
+def ctranslate2_engine(
+    model: Path, tokenizer: Tokenizer, search: Search, settings: PeerSettings
+) -> TranslateBatch:
+    """int8. Weights as `benchmarks.engine.ctranslate2_model` writes them: tokens are ids."""
+    translator: Any = import_module("ctranslate2").Translator(
+        str(model),
+        device="cpu",
+        compute_type="int8",
+        inter_threads=settings.inter_threads,
+        intra_threads=settings.intra_threads,
+    )
+
+    def translate(texts: list[str]) -> list[str]:
+        encoded = [tokenizer.encode(text) for text in texts]
+        found = translator.translate_batch(
+            [list(map(str, each.ids)) for each in encoded],
+            beam_size=search.beam_size,
+            length_penalty=search.alpha if search.beam_size > 1 else 0.0,
+            max_decoding_length=max(len(each.ids) for each in encoded) + EXTRA_TARGET_LENGTH,
+            max_input_length=0,
+            max_batch_size=settings.max_batch_size,
+            batch_type=settings.batch_type,
+        )
+        return [
+            tokenizer.decode([int(token) for token in result.hypotheses[0]], each.carried).text
+            for result, each in zip(found, encoded, strict=True)
+        ]
+
+    return translate
+
+
+def transformers_engine(
+    weights: Path, tokenizer: Tokenizer, search: Search, *, num_threads: int
+) -> TranslateBatch:
+    """Hugging Face's `generate` in fp32 on PyTorch, shorter sentences padded."""
+    import torch
+
+    from benchmarks.oracles.transformers_oracle import m2m100, marian
+    from model.checkpoint import load_model
+    from model.config import EOS_ID, PAD_ID
+    from model.search import pad
+
+    torch.set_num_threads(num_threads)
+    import_module("transformers").logging.set_verbosity_error()
+    own = load_model(weights)
+    model = marian(own) if own.config.norm == "post" else m2m100(own)
+
+    def translate(texts: list[str]) -> list[str]:
+        encoded = [tokenizer.encode(text) for text in texts]
+        sources = pad([each.ids for each in encoded])
+        with torch.inference_mode():
+            targets = model.generate(
+                input_ids=sources,
+                attention_mask=(sources != PAD_ID).long(),
+                do_sample=False,
+                num_beams=search.beam_size,
+                length_penalty=search.alpha,
+                early_stopping=True,
+                max_new_tokens=sources.shape[1] + EXTRA_TARGET_LENGTH,
+            )
+        rows = [[each for each in row if each not in (EOS_ID, PAD_ID)] for row in targets[:, 1:].tolist()]
+        return [tokenizer.decode(row, each.carried).text for row, each in zip(rows, encoded, strict=True)]
+
+    return translate

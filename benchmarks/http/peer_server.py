@@ -1,0 +1,149 @@
+"""A minimal FastAPI server with a peer's engine behind it: what one writes who puts an engine behind HTTP.
+
+`POST /v1/translate` takes {"text": ..., "source": ..., "target": ...} and answers {"translations": [{"text": ...}]}.
+A batcher is none (a call a request, at most --num-workers at once) or a window: requests that came within 5 ms,
+at most 32 of them, in one call. `echo` answers the text itself: the floor of the framework.
+
+    python -m benchmarks.http.peer_server ctranslate2 --bundle bundles/en-de --model model.ct2 --port 8001
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from app.bundle import load_bundle
+from app.text.tokenizer import Tokenizer
+from benchmarks.engine.arrivals import WindowBatcher
+from benchmarks.engine.jobs import PeerSettings
+from benchmarks.http.peer_engines import (
+    TranslateBatch,
+    ctranslate2_engine,
+    search_of,
+    transformers_engine,
+)
+from benchmarks.http.processes import HOST
+
+WINDOW_S = 0.005
+MAX_BATCH = 32
+WARM_UP = "The kettle is already boiling."
+Translate = Callable[[str], Awaitable[str]]
+
+
+class Body(BaseModel):
+    """What a request says. Languages are taken, not looked at: there is one pair."""
+
+    text: str
+    source: str
+    target: str
+
+
+def create_app(translate: Translate) -> FastAPI:
+    """The app. translate: one text."""
+    app = FastAPI()
+
+    @app.get("/readyz")
+    async def ready() -> dict[str, str]:
+        return {"status": "ready"}
+
+    @app.post("/v1/translate")
+    async def post(body: Body) -> dict[str, Any]:
+        return {"translations": [{"text": await translate(body.text)}]}
+
+    return app
+
+
+@asynccontextmanager
+async def called(engine: TranslateBatch, *, num_workers: int, has_window: bool) -> AsyncIterator[Translate]:
+    """How requests come to the engine."""
+    with ThreadPoolExecutor(num_workers) as executor:
+        if has_window:
+            batcher = WindowBatcher(
+                engine, executor=executor, num_workers=num_workers, window_s=WINDOW_S, max_size=MAX_BATCH
+            )
+            yield batcher.translate
+            return
+
+        async def alone(text: str) -> str:
+            (translated,) = await asyncio.get_running_loop().run_in_executor(executor, engine, [text])
+            return translated
+
+        yield alone
+
+
+async def echo(text: str) -> str:
+    """The text itself."""
+    return text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("engine", choices=("ctranslate2", "transformers", "echo"))
+    add("--port", type=int, required=True)
+    add("--bundle", type=Path, help="whose tokeniser, options and weights are used")
+    add("--model", type=Path, help="the converted model of CTranslate2")
+    add("--window", action="store_true", help="batch what comes within 5 ms, at most 32")
+    add("--num-workers", type=int, default=1, help="calls at once (default: 1)")
+    add("--num-threads", type=int, default=1, help="threads of a call (default: 1)")
+    add(
+        "--max-batch-size",
+        type=int,
+        default=0,
+        help="CTranslate2 cuts a call into such batches; 0: it does not",
+    )
+
+
+def load_engine(args: argparse.Namespace) -> TranslateBatch:
+    """Load and warm up."""
+    tokenizer = Tokenizer(load_bundle(args.bundle).file("source.spm"))
+    search = search_of(args.bundle)
+    if args.engine == "ctranslate2":
+        settings = PeerSettings(args.num_workers, args.num_threads, args.max_batch_size)
+        engine = ctranslate2_engine(args.model, tokenizer, search, settings)
+    else:
+        engine = transformers_engine(args.bundle / "weights", tokenizer, search, num_threads=args.num_threads)
+    engine([WARM_UP])
+    return engine
+
+
+async def serve(args: argparse.Namespace) -> None:
+    """Listen until SIGTERM."""
+    if args.engine == "echo":
+        await _listen(create_app(echo), args.port)
+        return
+    engine = load_engine(args)
+    async with called(engine, num_workers=args.num_workers, has_window=args.window) as translate:
+        await _listen(create_app(translate), args.port)
+
+
+async def _listen(app: FastAPI, port: int) -> None:
+    config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", access_log=False)
+    await uvicorn.Server(config).serve()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(args))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The servers that are compared: how each is started and asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.engine.search import BACKENDS, Choice
+from benchmarks.http.libretranslate_setup import command_of
+from benchmarks.http.models import LibreTranslate, Served
+from benchmarks.http.processes import HOST, PREFIX, Command
+from benchmarks.http.traffic import TEXTS
+from transduce.loadtest.dialects import DIALECTS, Dialect
+
+OURS, ALONE, WINDOW = "transduce", "ctranslate2-alone", "ctranslate2-window"
+TRANSFORMERS, LIBRETRANSLATE, ECHO = "transformers", "libretranslate", "echo"
+TITLES = {
+    OURS: "Transduce",
+    ALONE: "CTranslate2 behind FastAPI, a call a request",
+    WINDOW: "CTranslate2 behind FastAPI, window batcher",
+    TRANSFORMERS: "Hugging Face generate behind FastAPI, window batcher, fp32",
+    LIBRETRANSLATE: "LibreTranslate",
+    ECHO: "FastAPI that answers the text itself",
+}
+# Nothing is answered from memory and no two requests share their work: the sentences of a run come again and again.
+PLAIN = {"sentence_cache_bytes": "0", "coalesce": "false"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A server. settings: what was chosen for it, in words."""
+
+    name: str
+    command: Command
+    dialect: Dialect
+    settings: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is this project's."""
+        return self.name == OURS
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it translates and is not ours."""
+        return not self.is_ours and self.name != ECHO
+
+
+def ours(bundle: Path, python: str = sys.executable, settings: Mapping[str, str] | None = None) -> Subject:
+    """Our server with its defaults but for PLAIN and `settings`, by their names in `app.settings`."""
+    given = {**PLAIN, **(settings or {})}
+
+    def arguments(port: int) -> list[str]:
+        return [
+            python, "-m", "transduce", "serve", "--host", HOST, "--port", str(port), "--bundle", str(bundle.resolve())
+        ]  # fmt: skip
+
+    environment = {PREFIX + name.upper(): value for name, value in given.items()}
+    words = ", ".join(f"{name} {value}" for name, value in given.items())
+    return Subject(OURS, Command(arguments, environment), TEXTS, f"defaults, {words}")
+
+
+def ctranslate2(served: Served, choice: Choice, *, has_window: bool, name: str) -> Subject:
+    """CTranslate2 behind a minimal server."""
+    settings = choice.settings
+    arguments = [
+        *("ctranslate2", "--bundle", str(served.bundle.path.resolve()), "--model", str(served.converted)),
+        *("--num-workers", str(settings.inter_threads), "--num-threads", str(settings.intra_threads)),
+        *("--max-batch-size", str(settings.max_batch_size)),
+        *(["--window"] if has_window else []),
+    ]
+    return Subject(name, _peer(arguments, BACKENDS[choice.backend]), TEXTS, choice.describe())
+
+
+def transformers(served: Served, *, num_threads: int) -> Subject:
+    """Hugging Face's model behind a minimal server."""
+    arguments = [
+        *("transformers", "--bundle", str(served.bundle.path.resolve())),
+        *("--num-threads", str(num_threads), "--window"),
+    ]
+    return Subject(TRANSFORMERS, _peer(arguments, {}), TEXTS, f"fp32, {num_threads} threads")
+
+
+def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int) -> Subject:
+    """LibreTranslate's own server."""
+    command = command_of(found.python, found.packages, found.home, choice=choice, beam_size=beam_size)
+    return Subject(LIBRETRANSLATE, command, DIALECTS["root"], f"4 HTTP threads, {choice.describe()}")
+
+
+def echo() -> Subject:
+    """The floor of the framework."""
+    return Subject(ECHO, _peer(["echo"], {}), TEXTS, "")
+
+
+def _peer(arguments: list[str], environment: Mapping[str, str]) -> Command:
+    start = [sys.executable, "-m", "benchmarks.http.peer_server", *arguments]
+    return Command(lambda port: [*start, "--port", str(port)], dict(environment))

@@ -1,0 +1,185 @@
+"""What is sent to every server alike, and runs of the load tester that come back as a few figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import uvloop
+
+from benchmarks.http.processes import ServerProcess
+from benchmarks.serving import read_sentences
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, Told
+from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import observe, run
+from transduce.loadtest.sample import Sample
+from transduce.loadtest.slo import Slo
+from transduce.loadtest.workload import Workload, from_texts
+
+SEED = 20
+NUM_CLIENTS = 32
+SLO = Slo(99, 1.0)
+# An answer that takes longer is given up: what it would have been is out of every bound that is asked for here.
+TIMEOUT_S = 5.0
+PATIENCE_S = 60.0
+SHORT_WORDS, LONG_WORDS = 7, 36
+NUM_SHORT = 100
+
+
+class TextsDialect(NativeDialect):
+    """As native, of whose answers only the texts are read: what a minimal server tells."""
+
+    name = "texts"
+
+    def read(self, body: bytes) -> Told:
+        """Raises BadAnswerError."""
+        return DIALECTS["v2"].read(body)
+
+
+TEXTS: Dialect = TextsDialect()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What clients that wait got. Latencies in ms, of answers within the time; per_s: answers a second."""
+
+    per_s: float
+    num_answers: int
+    num_failed: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    tester_cpu_share: float
+    server_cpu_share: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rate of Poisson arrivals. Latencies in ms from when requests were due; share: answered within the bound."""
+
+    rate: float
+    holds: bool
+    share_in_time: float
+    p50_ms: float | None
+    p99_ms: float | None
+    num_sent: int
+    num_ok: int
+    lag_p99_ms: float
+    is_tester_late: bool
+
+
+def mixed() -> Workload:
+    """The project's own sentences, 2 to 60 words."""
+    return from_texts(read_sentences(), name="mixed")
+
+
+def ten_words() -> list[str]:
+    """Those with ten words."""
+    return [text for text in read_sentences() if len(text.split()) == 10]
+
+
+def bimodal() -> Workload:
+    """Four short sentences to each long one; the short ones come first in it."""
+    texts = read_sentences()
+    short = [text for text in texts if len(text.split()) <= SHORT_WORDS][:NUM_SHORT]
+    long = [text for text in texts if len(text.split()) >= LONG_WORDS][: NUM_SHORT // 4]
+    return from_texts([*short, *long], name="bimodal")
+
+
+def characters_of(workload: Workload) -> float:
+    """Mean code points of a request."""
+    lengths = [sum(map(len, asked.texts)) for asked in workload.requests]
+    return sum(lengths) / len(lengths)
+
+
+def plan_of(
+    server: ServerProcess,
+    dialect: Dialect,
+    workload: Workload,
+    load: Arrivals | ClosedLoop,
+    *,
+    seed: int = SEED,
+) -> Plan:
+    """A run with everything that the runs share."""
+    is_open = isinstance(load, Arrivals)
+    return Plan(
+        Target(server.url, dialect),
+        workload,
+        load,
+        warm_up_s=1.0 if is_open else 0.0,
+        seed=seed,
+        timeout_s=TIMEOUT_S if is_open else PATIENCE_S,
+        slos=(SLO,),
+    )
+
+
+def closed(
+    server: ServerProcess, dialect: Dialect, workload: Workload, *, num_clients: int, seconds: float
+) -> Flow:
+    """Clients that wait. Raises ValueError where no answer came."""
+    cpu_s = server.cpu_time_s()
+    result = run(plan_of(server, dialect, workload, ClosedLoop(num_clients, seconds)))
+    if result.latency is None:
+        raise ValueError(f"no answer came: {result.outcomes}")
+    percentiles = result.latency.percentiles
+    return Flow(
+        per_s=result.achieved_rate,
+        num_answers=result.latency.num,
+        num_failed=result.num_sent - result.outcomes["ok"],
+        p50_ms=percentiles["p50"],
+        p95_ms=percentiles["p95"],
+        p99_ms=percentiles["p99"],
+        tester_cpu_share=result.tester_cpu_share,
+        server_cpu_share=(server.cpu_time_s() - cpu_s) / seconds,
+    )
+
+
+def arrive(
+    server: ServerProcess, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
+) -> Trial:
+    """Poisson arrivals at one rate; afterwards the server is awaited, so that the next run finds it at rest."""
+    result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
+    settle(server, dialect)
+    return trial_of(rate, result)
+
+
+def trial_of(rate: float, result: RunResult) -> Trial:
+    """The figures of a run at a rate."""
+    latency, lag = result.latency, result.lag
+    return Trial(
+        rate=rate,
+        holds=result.meets_slos,
+        share_in_time=result.attained[-1].share,
+        p50_ms=None if latency is None else latency.p50_ms,
+        p99_ms=None if latency is None else latency.p99_ms,
+        num_sent=result.num_sent,
+        num_ok=result.outcomes["ok"],
+        lag_p99_ms=0.0 if lag is None else lag.p99_ms,
+        is_tester_late=not result.is_valid,
+    )
+
+
+def settle(server: ServerProcess, dialect: Dialect) -> None:
+    """Wait for one answer: a server that works on what nobody waits for any more answers this one after it."""
+    load = ClosedLoop(1, PATIENCE_S, num_requests=1)
+    run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
+
+
+def samples_of(plan: Plan) -> list[Sample]:
+    """Every request of a run, those of its warm-up left out."""
+    return [sample for sample in uvloop.run(observe(plan)).samples if sample.scheduled_s >= 0]
+
+
+def as_json(found: Flow | Trial) -> dict[str, object]:
+    """Its fields."""
+    return asdict(found)
+
+
+def percentile_ms(seconds: Sequence[float], share: float) -> float | None:
+    """In ms, the nearest rank; None where there is no value."""
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3

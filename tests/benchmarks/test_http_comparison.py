@@ -1,0 +1,363 @@
+"""The comparison over HTTP: the search for a rate, the goals, the figures, the page, and real servers of the peers."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app.bundle import Bundle, load_bundle
+from app.settings import Settings
+from benchmarks.engine.jobs import PeerSettings
+from benchmarks.engine.search import Choice
+from benchmarks.http import page
+from benchmarks.http.context import Cores, NotPlainError, kept_share, running, turned
+from benchmarks.http.goals import findings, losses
+from benchmarks.http.libretranslate_setup import write_package
+from benchmarks.http.models import Served
+from benchmarks.http.overhead import requests
+from benchmarks.http.parts import best_layout
+from benchmarks.http.processes import ALL_CORES, Command, ServerProcess, StartError
+from benchmarks.http.rate_search import PRECISION, RateSearch
+from benchmarks.http.report import cost_of, render
+from benchmarks.http.scaling import RowsModel, fit_rows, parallel_share
+from benchmarks.http.subjects import ALONE, ECHO, OURS, PLAIN, WINDOW, ctranslate2, echo, ours
+from benchmarks.http.traffic import LONG_WORDS, SHORT_WORDS, TEXTS, bimodal, closed, mixed, ten_words
+from benchmarks.machine import ROOT
+
+TIMEOUT_S = 30.0
+BOTH = Cores(ALL_CORES, ALL_CORES)
+
+
+def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
+    """A server that keeps its objective up to a rate of `holds`."""
+    search = RateSearch(first, most=most)
+    while not search.is_done:
+        search.tell(holds=search.rate <= holds)
+    return search
+
+
+@pytest.mark.parametrize("first", [10.0, 57.0, 100.0, 400.0])
+@pytest.mark.parametrize("holds", [57.0, 100.0, 149.0])
+def test_the_highest_rate_is_found_from_both_sides(holds: float, first: float) -> None:
+    search = searched(holds, first=first)
+    assert holds / (1 + PRECISION) <= search.highest <= holds
+    assert search.is_enclosed
+
+
+def test_a_search_ends_after_its_trials_and_says_what_it_saw() -> None:
+    search = searched(1e9, first=10.0, most=3)
+    assert search.highest == pytest.approx(10.0 * 1.2**2)
+    assert not search.is_enclosed
+    assert searched(0.0, first=10.0, most=4).highest == 0.0
+
+
+def test_the_traffic_is_what_it_is_called() -> None:
+    words = [len(asked.texts[0].split()) for asked in mixed().requests]
+    assert len(words) == 500
+    assert (min(words), max(words)) == (2, 60)
+    two = bimodal().requests
+    num_short = len(two) * 4 // 5
+    assert all(len(asked.texts[0].split()) <= SHORT_WORDS for asked in two[:num_short])
+    assert all(len(asked.texts[0].split()) >= LONG_WORDS for asked in two[num_short:])
+    assert len(ten_words()) >= 10
+    asked = requests(ten_words(), 4, 16).requests[0]
+    assert asked.options == {"beam_size": 4, "max_target_length": 16}
+
+
+def test_rounds_begin_with_another_server_each() -> None:
+    servers: Any = ["a", "b", "c"]
+    assert [turned(servers, number)[0] for number in range(4)] == ["a", "b", "c", "a"]
+    assert sorted(turned(servers, 1)) == servers
+
+
+def test_the_rows_model_finds_its_own_parameters() -> None:
+    true = RowsModel(a=0.02, b=0.001, worst=0.0)
+    points = [(rows, true.per_s(rows)) for rows in (4, 16, 64, 128)]
+    found = fit_rows(points)
+    assert (found.a, found.b) == pytest.approx((0.02, 0.001))
+    assert found.worst < 1e-6
+    off = fit_rows([*points[:3], (128, points[3][1] * 0.8)])
+    assert 0.03 < off.worst < 0.2
+
+
+def test_the_parallel_share_is_amdahls() -> None:
+    assert parallel_share(100.0, 200.0) == pytest.approx(1.0)
+    assert parallel_share(100.0, 100.0) == pytest.approx(0.0)
+    assert pytest.approx(100.0 / (100.0 * (1 - parallel_share(100.0, 166.6667) / 2)), rel=1e-4) == 1 / (
+        1 - 0.8 + 0.8 / 2
+    )
+
+
+def test_a_million_characters_cost_what_the_hours_do() -> None:
+    assert cost_of(1000.0, price_per_hour=3.6) == pytest.approx(1.0)
+
+
+def test_the_layout_with_the_higher_throughput_goes_on() -> None:
+    saturated = {OURS: {"per_s": 9.0}, f"{WINDOW}@1 x 2": {"per_s": 3.0}, f"{WINDOW}@2 x 1": {"per_s": 4.0}}
+    assert [best_layout(name, saturated) for name in saturated] == [
+        OURS,
+        f"{WINDOW}@2 x 1",
+        f"{WINDOW}@2 x 1",
+    ]
+
+
+def flow(p50_ms: float, per_s: float) -> dict[str, float]:
+    return {"p50_ms": p50_ms, "p95_ms": 2 * p50_ms, "per_s": per_s}
+
+
+def memory(pss_mb: float) -> dict[str, Any]:
+    return {"after_load": {"pss_mb": pss_mb, "rss_mb": pss_mb + 10}}
+
+
+def trial(rate: float, *, holds: bool) -> dict[str, Any]:
+    return {"rate": rate, "holds": holds, "p50_ms": 100.0, "p99_ms": 900.0, "is_tester_late": False}
+
+
+@pytest.fixture
+def parts() -> dict[str, Any]:
+    """Two servers and the echo: ours is quicker and larger."""
+    common = {
+        "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,
+        "machine": {
+            "cpu": "a processor", "num_cores": 2, "memory_gb": 8.0, "kernel": "6", "load_average_before": 0.1,
+            "measured_at": "then",
+        },
+        "effort": {"is_quick": False}, "price_per_hour": 3.6, "kept_share": 0.0,
+        "settings": {OURS: "defaults", WINDOW: "2 x 1"},
+    }  # fmt: skip
+    flows = {
+        "alone": {OURS: flow(10.0, 100.0), WINDOW: flow(15.0, 60.0), ECHO: flow(0.3, 2000.0)},
+        "saturated": {OURS: flow(200.0, 150.0), WINDOW: flow(400.0, 70.0), ECHO: flow(9.0, 3000.0)},
+        "memory": {OURS: memory(200.0), WINDOW: memory(80.0), ECHO: memory(50.0)},
+        "starts": {}, "quality": {},
+    }  # fmt: skip
+    goodput = {
+        "slo": "p99=1000ms", "characters_per_request": 60.0,
+        "goodput": {
+            OURS: {"per_s": 120.0, "is_enclosed": True, "trials": [trial(120.0, holds=True)]},
+            WINDOW: {"per_s": 60.0, "is_enclosed": True, "trials": [trial(60.0, holds=True), trial(70.0, holds=False)]},
+        },
+    }  # fmt: skip
+    short = {"num_failed": 0, "short_p50_ms": 10.0, "long_p50_ms": 50.0, "long_p99_ms": 90.0}
+    return {
+        "goodput": {**common, **goodput},
+        "together": {**common, **flows, **goodput},
+        "bimodal": {
+            **common, "rate": 10.0, "share_of_window": 0.5,
+            "servers": {OURS: [{**short, "short_p99_ms": 40.0}], WINDOW: [{**short, "short_p99_ms": 110.0}]},
+        },
+    }  # fmt: skip
+
+
+def test_a_goal_is_reached_or_not_or_not_measured(parts: dict[str, Any]) -> None:
+    found = {each.name: each for each in findings(parts)}
+    assert found["goodput of mixed-length traffic, a core each"].is_met is True
+    assert "2.00 times" in found["goodput of mixed-length traffic, a core each"].found
+    assert found["p99 of short sentences while long ones run"].is_met is False
+    assert found["median latency of one stream, a core each"].is_met is None
+    assert found["median latency of one stream, all cores shared"].is_met is True
+    assert found["ten words, base size: HTTP, JSON, text, waiting"].is_met is None
+    parts["goodput"]["goodput"][OURS]["per_s"] = 119.0
+    assert next(findings(parts)).is_met is False
+    parts["overhead"] = {
+        "models": [
+            {"model": "bundled", **overhead(1.9, 2.0, total_ms=12.0)},
+            {"model": "base size", **overhead(5.9, 6.0, total_ms=40.0)},
+        ]
+    }
+    met = {each.name: each.is_met for each in findings(parts) if each.name.startswith("ten words")}
+    assert met == {
+        "ten words, base size: HTTP, JSON, text, waiting": True,
+        "ten words, bundled: HTTP, JSON, text, waiting": True,
+        "ten words, base size: and scheduling and search": False,
+        "ten words, bundled: and scheduling and search": False,
+    }
+
+
+def overhead(around_ms: float, all_ms: float, *, total_ms: float) -> dict[str, float]:
+    return {
+        "around_engine_ms": around_ms, "around_engine_share": around_ms / total_ms,
+        "overhead_ms": all_ms, "overhead_share": all_ms / total_ms, "total_ms": total_ms,
+    }  # fmt: skip
+
+
+def test_what_a_peer_is_ahead_in_is_listed(parts: dict[str, Any]) -> None:
+    (memory_line,) = losses(parts)
+    assert memory_line[:2] == ("memory after load (PSS), all cores shared, MB", "200")
+    parts["together"]["saturated"][OURS]["per_s"] = 69.0
+    assert next(name for name, *_ in losses(parts)) == "saturation, all cores shared, answers/s"
+
+
+def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
+    text = render({"parts": parts})
+    assert "| Transduce | 120.0 |  | 100 | 900 | 1 | 0 |" in text
+    assert "| CTranslate2 behind FastAPI, window batcher | 60.0 | 2.00 | 100 | 900 | 2 | 0 |" in text
+    assert "| Transduce | 120.0 | 7,200 | 0.1389 |" in text
+    assert "Not measured yet." in text
+    assert render({"parts": {}}).count("Not measured yet.") >= 8
+    parts["goodput"]["effort"]["is_quick"] = True
+    assert "not to be quoted" in render({"parts": parts})
+
+
+def test_every_figure_of_the_page_is_a_committed_results() -> None:
+    text = page.PAGE.read_text("utf-8")
+    assert page.filled(text, page.RESULT) == text, "run python -m benchmarks.http.page"
+    names = [match[2] for match in page.BLOCK.finditer(text)]
+    assert sorted(names) == sorted(page.BLOCKS)
+
+
+def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> None:
+    text = "before\n<!-- figures: bimodal -->\n12 ms\n<!-- end -->\nafter\n"
+    path = tmp_path / "http.json"
+    assert page.filled(text, path) == text.replace("12 ms", "Not measured yet.")
+    path.write_text(json.dumps({"parts": parts}), "utf-8")
+    assert "| Transduce | 10 | 40 |" in page.filled(text, path)
+
+
+def test_a_committed_result_is_no_quick_run() -> None:
+    if page.RESULT.exists():
+        found = json.loads(page.RESULT.read_text("utf-8"))["parts"]
+        assert not any(part["effort"]["is_quick"] for part in found.values())
+
+
+def test_ours_is_measured_with_nothing_kept() -> None:
+    assert PLAIN.keys() <= Settings.model_fields.keys()
+    environment = ours(Path("bundles/en-de"), settings={"num_rows": "8"}).command.environment
+    assert environment["TRANSDUCE_SENTENCE_CACHE_BYTES"] == "0"
+    assert environment["TRANSDUCE_COALESCE"] == "false"
+    assert environment["TRANSDUCE_NUM_ROWS"] == "8"
+
+
+class Metrics:
+    """A server that tells these."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def get(self, _: str) -> bytes:
+        return self.text.encode()
+
+
+def test_an_answer_from_a_store_spoils_a_run() -> None:
+    told = (
+        'transduce_sentence_cache_lookups_total{{result="hit"}} {hits}\n'
+        'transduce_sentence_cache_lookups_total{{result="miss"}} 5.0\n'
+        "transduce_coalesced_sentences_total {shared}\ntransduce_sentences_total 10.0\n"
+    )
+    server: Any = Metrics(told.format(hits=0.0, shared=0.0))
+    assert kept_share(server) == 0.0
+    for hits, shared in ((1.0, 0.0), (0.0, 1.0)):
+        server.text = told.format(hits=hits, shared=shared)
+        with pytest.raises(NotPlainError, match=r"10\.00%"):
+            kept_share(server)
+    server.text = "transduce_sentences_total 10.0\n"
+    with pytest.raises(NotPlainError, match="does not tell"):
+        kept_share(server)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(ROOT / "bundles" / "en-de")
+
+
+@pytest.fixture(scope="module")
+def served(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    pytest.importorskip("torch")
+    pytest.importorskip("ctranslate2")
+    from benchmarks.http.models import prepare
+
+    return prepare(bundle, tmp_path_factory.mktemp("models"), with_libretranslate=False)
+
+
+def answer(server: ServerProcess, text: str) -> str:
+    body = json.dumps({"text": text, "source": "en", "target": "de"}).encode()
+    request = urllib.request.Request(
+        f"{server.url}/v1/translate", data=body, headers={"Content-Type": "application/json"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=TIMEOUT_S) as found:
+        (translation,) = json.loads(found.read())["translations"]
+    return str(translation["text"])
+
+
+def test_ctranslate2_says_the_same_alone_and_in_a_window(served: Served) -> None:
+    texts = [asked.texts[0] for asked in mixed().requests[:40]]
+    choice = Choice("default", PeerSettings(1, 1))
+    subjects = [
+        ctranslate2(served, choice, has_window=has_window, name=name)
+        for name, has_window in ((ALONE, False), (WINDOW, True))
+    ]
+    with running(subjects, BOTH) as servers:
+        alone, window = (server for _, server in servers)
+        first = answer(alone, texts[0])
+        assert first != texts[0]
+        assert answer(window, texts[0]) == first
+        flows = [closed(server, TEXTS, mixed(), num_clients=8, seconds=1.0) for server in (alone, window)]
+        assert all(each.num_answers and not each.num_failed for each in flows)
+        assert all(server.memory().pss_mb > 20 for server in (alone, window))
+
+
+def test_the_echo_answers_the_text_and_ends_with_its_children() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with ServerProcess(echo().command, cores=None) as server:
+        assert answer(server, "Please shut the gate.") == "Please shut the gate."
+        assert server.ready_s > 0
+        started = set(psutil.Process().children(recursive=True)) - before
+        assert started
+    assert not any(process.is_running() for process in started)
+
+
+def test_a_server_runs_on_the_cores_that_it_is_given() -> None:
+    core = min(ALL_CORES)
+    own = os.sched_getaffinity(0)
+    with ServerProcess(echo().command, cores=frozenset({core})) as server:
+        (process,) = [each for each in psutil.Process().children() if str(server.port) in each.cmdline()]
+        assert process.cpu_affinity() == [core]
+    assert os.sched_getaffinity(0) == own
+
+
+def test_a_server_that_dies_at_its_start_says_its_last_words() -> None:
+    code = "import sys; sys.exit('no model here')"
+    with (
+        pytest.raises(StartError, match="no model here"),
+        ServerProcess(Command(lambda _: [sys.executable, "-c", code]), cores=None),
+    ):
+        pass
+
+
+def test_our_own_settings_do_not_reach_the_measured_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_NO_SUCH_SETTING", "1")
+    code = "import os, sys; sys.exit(' '.join(sorted(name for name in os.environ if name.startswith('TRANSDUCE'))))"
+    command = Command(lambda _: [sys.executable, "-c", code], {"TRANSDUCE_COALESCE": "false"})
+    with pytest.raises(StartError) as raised, ServerProcess(command, cores=None):
+        pass
+    assert "TRANSDUCE_COALESCE" in str(raised.value)
+    assert "NO_SUCH" not in str(raised.value)
+
+
+def test_a_package_of_libretranslate_says_what_the_weights_say(served: Served, tmp_path: Path) -> None:
+    """CTranslate2 reads the package as Argos Translate gives it to it: pieces in, no end token, pieces out."""
+    import ctranslate2 as library  # type: ignore[import-untyped]
+    import sentencepiece
+
+    write_package(served.bundle, served.converted, tmp_path)
+    folder = tmp_path / "en_de"
+    metadata = json.loads((folder / "metadata.json").read_text("utf-8"))
+    assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    by_pieces = library.Translator(
+        str(folder / "model"), compute_type="int8", inter_threads=1, intra_threads=1
+    )
+    by_ids = library.Translator(str(served.converted), compute_type="int8", inter_threads=1, intra_threads=1)
+    text = "The kettle is already boiling."
+    pieces = by_pieces.translate_batch([processor.encode(text, out_type=str)])[0].hypotheses[0]
+    ids = [*map(str, processor.encode(text)), str(processor.eos_id())]
+    expected = by_ids.translate_batch([ids])[0].hypotheses[0]
+    assert [processor.piece_to_id(piece) for piece in pieces] == [int(token) for token in expected]
