@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from app.api.docs_page import docs_page
+from app.api.docs_page import POLICY, docs_page
 from app.api.error_table import OrjsonResponse
 from app.api.openapi import PROBE
 from app.api.service import Service
@@ -40,8 +40,7 @@ def add_docs(router: APIRouter, document: dict[str, object]) -> None:
 
     @router.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        policy = "default-src 'none'; style-src 'unsafe-inline'"
-        return Response(page, media_type="text/html", headers={"content-security-policy": policy})
+        return Response(page, media_type="text/html", headers={"content-security-policy": POLICY})
 
 
 def _probe(problem: str | None) -> Response:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.error_table import error_response
 from app.api.json_body import read_json
 from app.api.middleware import requester_of
-from app.api.native import count, made, model_of, parser_of
+from app.api.native import count, made, model_of, parser_of, server_timing
 from app.api.native_answer import translate_answer
 from app.api.native_schema import Requester, RequestLimits
 from app.api.openapi import TRANSLATE
@@ -71,6 +71,7 @@ class EventStream(Response):
         self._feed = Feed()
         self._is_started = False
         self._began = time.monotonic()
+        self._timing = ""  # what the header says where there is no stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises what the translation raises; told as an event first, where the stream has begun."""
@@ -98,6 +99,7 @@ class EventStream(Response):
         answer = await made(translator, asked, lambda: translate_answer(result, asked, model))
         scope["state"]["num_sentences"] = result.num_sentences
         count(self._service, result)
+        self._timing = server_timing(result.timings)
         return orjson.dumps(answer)
 
     async def _follow(
@@ -138,7 +140,8 @@ class EventStream(Response):
                 await line.send(self._feed.take() + self._feed.error(told), is_last=True)
             raise
         await self._begin(line, translator)
-        await line.send(self._feed.take() + self._feed.done(body), is_last=True)
+        timing = f": server-timing {self._timing}\n".encode()
+        await line.send(self._feed.take() + timing + self._feed.done(body), is_last=True)
 
 
 class _Line:

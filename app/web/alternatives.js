@@ -15,7 +15,7 @@ export async function alternativesTo(segment, start, asked, signal) {
   const { sourceText, text } = segment;
   const pair = { source: asked.source, target: asked.target };
   const scored = { text: sourceText, translation: text, ...pair, num_alternatives: NUM_ALTERNATIVES };
-  const [{ tokens }] = (await post("v1/score", scored, signal)).body.scores;
+  const [{ tokens }] = (await post("v1/score", scored, signal)).scores;
   const units = unitsOf(text);
   const token = tokens.find(({ target }) => units[target.end] > start);
   if (!token) return [];
@@ -28,7 +28,7 @@ export async function alternativesTo(segment, start, asked, signal) {
     ...pair,
     ...asked.options,
   };
-  const found = (await post("v1/translate", body, signal)).body.translations;
+  const found = (await post("v1/translate", body, signal)).translations;
   return distinct(
     found.map((translation, index) => ({
       part: answerOf(translation, sourceText),

@@ -38,22 +38,22 @@ export async function get(path) {
   return (await ask(path, { headers: headers() })).json();
 }
 
-/** The body of a POST, and its phases. Throws ServerError, and AbortError once `signal` is. */
+/** The body of a POST. Throws ServerError, and AbortError once `signal` is. */
 export async function post(path, body, signal) {
   const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
-  return { body: await answer.json(), phases: phasesOf(answer) };
+  return answer.json();
 }
 
 /**
- * The events of a streamed translation as {event, data}; the last is `done`.
+ * The events of a streamed translation as {event, data, phases}; the last is `done`, and has phases.
  * Throws ServerError, also for an `error` among the events, and AbortError.
  */
 export async function* stream(path, body, signal) {
   const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
-  for await (const { event, data } of eventsOf(answer.body)) {
+  for await (const { event, data, comment } of eventsOf(answer.body)) {
     const value = JSON.parse(data);
     if (event === "error") throw errorOf(0, value, null);
-    yield { event, data: value };
+    yield { event, data: value, phases: phasesOf(comment.replace(/^server-timing /, "")) };
   }
 }
 
@@ -95,10 +95,9 @@ function errorOf(status, told, retryAfter) {
   });
 }
 
-/** Server-Timing as [name, milliseconds], in the order of the work. */
-export function phasesOf(answer) {
-  const entries = (answer.headers.get("Server-Timing") ?? "").split(",");
-  return entries.flatMap((entry) => {
+/** What Server-Timing says as [name, milliseconds], in the order of the work. */
+function phasesOf(timing) {
+  return timing.split(",").flatMap((entry) => {
     const found = /^\s*([\w-]+)\s*;\s*dur=([\d.]+)/.exec(entry);
     return found ? [[found[1], Number(found[2])]] : [];
   });
@@ -108,7 +107,7 @@ export function phasesOf(answer) {
 export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  let fields = { event: "message", data: [] };
+  let fields = newFields();
   try {
     for (;;) {
       const { value, done } = await reader.read();
@@ -121,8 +120,8 @@ export async function* eventsOf(body) {
       for (const line of lines) {
         if (line !== "") addLine(fields, line);
         else {
-          if (fields.data.length) yield { event: fields.event, data: fields.data.join("\n") };
-          fields = { event: "message", data: [] };
+          if (fields.data.length) yield { ...fields, data: fields.data.join("\n") };
+          fields = newFields();
         }
       }
     }
@@ -134,10 +133,15 @@ export async function* eventsOf(body) {
   }
 }
 
+function newFields() {
+  return { event: "message", data: [], comment: "" };
+}
+
 function addLine(fields, line) {
   const colon = line.indexOf(":");
   const name = colon < 0 ? line : line.slice(0, colon);
   const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
   if (name === "event") fields.event = value;
   else if (name === "data") fields.data.push(value);
+  else if (name === "") fields.comment = value;
 }

@@ -1,6 +1,6 @@
 // One translation at a time: what is superseded is cancelled at the server, and never shown.
 
-import { ServerError, post, stream } from "./client.js";
+import { ServerError, stream } from "./client.js";
 import { Draft } from "./spans.js";
 
 const PAUSE_MS = 250;
@@ -62,20 +62,11 @@ export class Flow {
     }
   }
 
-  async #streamed(request, context) {
-    try {
-      return await this.#streamedNow(request, context);
-    } catch (error) {
-      if (error.status !== 404 && error.status !== 405) throw error;
-      return post("v1/translate", request.body, context.signal);
-    }
-  }
-
-  async #streamedNow({ body, sourceText }, { signal, isCurrent, clock }) {
+  async #streamed({ body, sourceText }, { signal, isCurrent, clock }) {
     let draft = null;
-    for await (const { event, data } of stream("v1/translate/stream", body, signal)) {
+    for await (const { event, data, phases } of stream("v1/translate/stream", body, signal)) {
       if (!isCurrent()) throw new DOMException("superseded", "AbortError");
-      if (event === "done") return { body: data, phases: [] };
+      if (event === "done") return { body: data, phases };
       if (event === "start") {
         draft = new Draft(sourceText, data.texts[0].segments);
         continue;

@@ -29,10 +29,11 @@ def events_of(content: str) -> Events:
     """Names and data; comments are told as ("", None)."""
     found: Events = []
     for block in content.split("\n\n")[:-1]:
-        if block.startswith(":"):
+        lines = [line for line in block.split("\n") if not line.startswith(":")]
+        if not lines:
             found.append(("", None))
             continue
-        name, data = block.split("\n")
+        name, data = lines
         assert name.startswith("event: ")
         assert data.startswith("data: ")
         found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))

@@ -118,6 +118,7 @@ def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
         "make",
         program='echo "$1" >>"$LOG"; [ "$1" = test ] && { echo "1 passed"; exit 0; }; exit 2',
     )
+    put(tmp_path, "apt-get", program="exit 100")  # a browser that cannot be had stops nothing
     log = tmp_path / "log"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]
@@ -133,6 +134,7 @@ def test_ci_fails_when_a_test_does(tmp_path: Path) -> None:
         "make",
         program='[ "$1" = check ] && exit 0; echo "1 failed"; echo "make: *** [Makefile:1: test] Error 1" >&2; exit 2',
     )
+    put(tmp_path, "apt-get", program="exit 100")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = [str(ROOT / ".ci" / "run")]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)

@@ -1,0 +1,92 @@
+"""The page in a real browser, before real servers. Without Chromium these tests are skipped; .ci/run installs it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.api.server_process import ROOT, ServerProcess
+from tests.model.sentences import write_tokenizer
+from tests.web.desk import Desk
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+OpenDesk = Callable[..., Desk]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One a module: while Playwright runs, no other test can begin an event loop."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium here (Debian, Ubuntu: apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def model_server() -> Iterator[ServerProcess]:
+    """With the bundled model."""
+    settings: dict[str, object] = {
+        "bundle": ROOT / "bundles" / "en-de",
+        "num_threads": 1,
+        "device": "cpu",
+        "precision": "int8",
+    }
+    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+    with ServerProcess(command, settings) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="session")
+def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of a server whose model says the text itself; arguments such as step_s=0.01 may follow."""
+    tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
+    return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer)]
+
+
+@pytest.fixture
+def open_desk(browser: Browser) -> Iterator[OpenDesk]:
+    """Opens the page of a server; options are those of a browser's context.
+
+    Afterwards no page may have failed in a script, or have asked anyone but its own server.
+    """
+    desks: list[Desk] = []
+
+    def open_page(
+        server: ServerProcess, *, before: Callable[[Page], None] | None = None, **options: object
+    ) -> Desk:
+        context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})  # type: ignore[arg-type]
+        page = context.new_page()
+        desk = Desk(page, server.url)
+        desks.append(desk)
+        if before is not None:
+            before(page)
+        page.goto(f"{server.url}/")
+        return desk
+
+    yield open_page
+    for desk in desks:
+        desk.page.context.close()
+        assert desk.script_errors == []
+        assert [url for url in desk.asked if not url.startswith(f"{desk.url}/")] == []
+
+
+@pytest.fixture
+def desk(open_desk: OpenDesk, model_server: ServerProcess) -> Desk:
+    """The page of the bundled model's server, ready to be typed into."""
+    return open_desk(model_server).ready()

@@ -1,0 +1,247 @@
+"""The page for everyone: by keyboard alone, read aloud, in both themes, on a telephone, from right to left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.api.server_process import ServerProcess
+from tests.web.conftest import OpenDesk
+from tests.web.desk import Desk
+
+STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
+# Key, the word that has the focus then, and the word of the text that is marked.
+KEYS = [
+    ("", "Wo", "Where"),
+    ("End", "Bahnhof", "station"),
+    ("ArrowRight", "Bahnhof", "station"),
+    ("ArrowLeft", "der", "the"),
+    ("Home", "Wo", "Where"),
+]
+MIN_CONTRAST = 4.5
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+
+# Text on the nearest opaque ground below it, as they are drawn; what is disabled or unseen does not count.
+CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const pixel = (color) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = (channels) => {
+    const [red, green, blue] = channels.map((value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const groundOf = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const ground = pixel(getComputedStyle(at).backgroundColor);
+      if (ground[3] === 255) return ground;
+    }
+    return [255, 255, 255, 255];
+  };
+  const hasText = (element) =>
+    [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim()) ||
+    (element.matches("textarea, input, select") && element.checkVisibility());
+  return [...document.body.querySelectorAll("*")]
+    .filter((element) => element.checkVisibility() && hasText(element))
+    .filter((element) => !element.closest(":disabled, .unseen, .mirror, .skip:not(:focus), noscript, option"))
+    .map((element) => {
+      const [dark, light] = [pixel(getComputedStyle(element).color), groundOf(element)]
+        .map(luminance)
+        .sort((one, other) => one - other);
+      const name = element.id || element.className || element.parentElement.className || element.localName;
+      return [`${name}: ${element.textContent.slice(0, 20)}`, (light + 0.05) / (dark + 0.05)];
+    });
+}"""
+
+
+def barriers(desk: Desk) -> list[Any]:
+    """What axe finds, and text with a contrast below 4.5."""
+    found = Axe().run(desk.page, options=RULES).response
+    assert found["passes"], "the rules were not run"
+    broken = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found["violations"]]
+    contrasts = desk.page.evaluate(CONTRASTS)
+    assert len(contrasts) >= 10
+    return broken + [(name, ratio) for name, ratio in contrasts if ratio < MIN_CONTRAST]
+
+
+@pytest.mark.parametrize("width", [1180, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_barrier_in_any_state(
+    open_desk: OpenDesk, model_server: ServerProcess, theme: str, width: int
+) -> None:
+    desk = open_desk(model_server, color_scheme=theme, viewport={"width": width, "height": 860}).ready()
+    assert barriers(desk) == []
+    desk.type(f"{STATION} {STATION}\nThe children are playing in the garden.")
+    expect(desk["target"]).to_have_attribute("aria-busy", "false")
+    desk.word("Bahnhof").first.hover()
+    desk.page.wait_for_timeout(250)  # until colours have changed
+    assert barriers(desk) == []
+    desk.word("Bahnhof").first.click()
+    expect(desk["choices"].get_by_role("option").first).to_be_focused()
+    assert barriers(desk) == []
+    desk.page.keyboard.press("Escape")
+    desk.type("x" * 5001)
+    expect(desk["problem"]).to_be_visible()
+    assert barriers(desk) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_heat_can_be_read(open_desk: OpenDesk, model_server: ServerProcess, theme: str) -> None:
+    """Numbers on all ten grounds of the map."""
+    desk = open_desk(model_server, color_scheme=theme).ready()
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    cell = desk["map"].locator("td.paid").first
+    for heat in range(10):
+        cell.evaluate("(cell, heat) => { cell.className = `paid heat-${heat}`; }", heat)
+        ratios = dict(desk.page.evaluate(CONTRASTS))
+        (found,) = [ratio for name, ratio in ratios.items() if name.startswith(f"paid heat-{heat}: 73")]
+        assert found >= MIN_CONTRAST, heat
+
+
+def test_by_keyboard_alone(open_desk: OpenDesk, model_server: ServerProcess) -> None:
+    """From the languages over the text to its words."""
+    desk = open_desk(model_server)
+    keyboard = desk.page.keyboard
+    expect(desk["model"]).not_to_be_empty()
+    expect(desk["source"]).to_be_focused()
+    desk["source-language"].focus()
+    keyboard.press("E")
+    assert desk["source-language"].input_value() == "en"
+    keyboard.press("Tab")  # the swap cannot be used with this model
+    expect(desk["target-language"]).to_be_focused()
+    keyboard.press("Tab")
+    expect(desk["source"]).to_be_focused()
+    keyboard.type(STATION)
+    desk.shows(STATION_DE)
+    for name in ("open-file", "clear"):
+        keyboard.press("Tab")
+        expect(desk[name]).to_be_focused()
+    keyboard.press("Tab")
+    for key, word, origin in KEYS:
+        if key:
+            keyboard.press(key)
+        expect(desk.word(word)).to_be_focused()
+        assert desk.marked_in_source() == [origin]
+    keyboard.press("Tab")
+    expect(desk["copy"]).to_be_focused()
+    for _ in range(3):
+        keyboard.press("Shift+Tab")
+    expect(desk["open-file"]).to_be_focused()
+
+
+def test_another_word_by_keyboard(desk: Desk) -> None:
+    keyboard = desk.page.keyboard
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    desk.word("Bahnhof").focus()
+    keyboard.press("Enter")
+    options = desk["choices"].get_by_role("option")
+    expect(options.first).to_be_focused()
+    keyboard.press("ArrowDown")
+    expect(options.nth(1)).to_be_focused()
+    keyboard.press("ArrowUp")
+    keyboard.press("ArrowUp")
+    expect(options.last).to_be_focused()
+    sentence = options.last.locator(".sentence").inner_text()
+    keyboard.press("Enter")
+    desk.shows(sentence)
+    expect(desk["target"].locator(".word:focus")).to_have_count(1)
+
+
+def test_what_has_the_focus_shows_it(desk: Desk) -> None:
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    desk["source"].focus()
+    line = desk["source"].evaluate("box => getComputedStyle(box.closest('.pane'), '::before').height")
+    assert line == "2px"
+    for _ in range(7):
+        desk.page.keyboard.press("Tab")
+        outline = desk.page.evaluate(
+            """() => {
+              const { outlineStyle, outlineWidth } = getComputedStyle(document.activeElement);
+              return [outlineStyle, outlineWidth];
+            }"""
+        )
+        assert outline == ["solid", "2px"], desk.page.evaluate("() => document.activeElement.outerHTML")
+
+
+def test_it_is_named_for_who_cannot_see_it(desk: Desk) -> None:
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    page = desk.page
+    assert page.get_by_role("combobox", name="From").count() == 1
+    assert page.get_by_role("combobox", name="To").count() == 1
+    assert page.get_by_role("textbox", name="Text to translate").count() == 1
+    translation = page.get_by_role("group", name="Translation")
+    assert translation.get_by_role("button").all_text_contents() == ["Wo", "ist", "der", "Bahnhof"]
+    table = page.get_by_role("table")
+    assert table.get_by_role("columnheader").all_text_contents() == ["Where", "is", "the", "station", "?"]
+    assert table.get_by_role("rowheader").all_text_contents() == ["Wo", "ist", "der", "Bahnhof", "?"]
+    assert translation.get_attribute("lang") == "de"
+
+
+def test_the_theme_can_be_chosen_and_is_kept(open_desk: OpenDesk, model_server: ServerProcess) -> None:
+    desk = open_desk(model_server, color_scheme="light").ready()
+
+    def ground() -> str:
+        color: str = desk.page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
+        return color
+
+    by_system = ground()
+    desk["theme"].select_option("dark")
+    assert ground() != by_system
+    desk.page.reload()
+    assert ground() != by_system
+    expect(desk["theme"]).to_have_value("dark")
+    desk["theme"].select_option("light")
+    assert ground() == by_system
+
+
+@pytest.mark.parametrize("width", [320, 390, 760, 1180])
+def test_nothing_is_wider_than_the_window(
+    open_desk: OpenDesk, model_server: ServerProcess, width: int
+) -> None:
+    desk = open_desk(model_server, viewport={"width": width, "height": 800}).ready()
+    desk.type(f"The children are playing in the garden behind the house while it rains. {'x' * 120}")
+    expect(desk["target"]).to_have_attribute("aria-busy", "false")
+    expect(desk["timing"]).to_be_visible()
+    assert desk.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    desk["target"].locator(".word").first.click()
+    expect(desk["choices"].locator("[role=option]").first).to_be_focused()
+    box = desk["choices"].bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+
+
+def test_from_right_to_left(desk: Desk) -> None:
+    """Each box takes the direction of what stands in it."""
+    desk.type("שלום עולם")
+    expect(desk["target"]).to_contain_text("שלום")
+    for name in ("source", "mirror", "target"):
+        direction = desk[name].evaluate("box => getComputedStyle(box).direction")
+        assert direction == "rtl", name
+    words = desk["target"].locator(".word")
+    words.first.focus()
+    desk.page.keyboard.press("ArrowLeft")
+    expect(words.nth(1)).to_be_focused()
+
+
+def test_direction_marks_of_one_side_do_not_reach_the_other(desk: Desk) -> None:
+    desk.type("It is late. \u202e drawkcab")
+    expect(desk["target"]).to_contain_text("Es ist spät.")
+    isolation = [
+        desk[name].evaluate("box => getComputedStyle(box).unicodeBidi") for name in ("source", "target")
+    ]
+    assert all(value in {"isolate", "plaintext"} for value in isolation), isolation

@@ -1,0 +1,213 @@
+"""Words of a translation: where they come from, the map, and others in their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.web.desk import Desk
+
+STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
+LATE, LATE_DE = "It is late.", "Es ist spät."
+HELP, HELP_DE = "Could you help me, please?", "Könntest du mir bitte helfen?"
+
+
+def the_map(desk: Desk) -> tuple[list[str], list[str], list[list[int]]]:
+    """Columns, rows, and percents; 0 where a cell is empty."""
+    table = desk["map"].locator("table")
+    rows = table.locator("tbody tr").all()
+    percents = [[int(text or 0) for text in row.locator("td").all_text_contents()] for row in rows]
+    return (
+        table.locator("thead th").all_text_contents(),
+        table.locator("tbody th").all_text_contents(),
+        percents,
+    )
+
+
+def test_pointing_at_a_word_marks_where_it_comes_from(desk: Desk) -> None:
+    desk.type(f"{STATION} {LATE}")
+    desk.shows(f"{STATION_DE} {LATE_DE}")
+    for word, origin in (("Bahnhof", "station"), ("spät", "late"), ("Wo", "Where")):
+        desk.word(word).hover()
+        assert desk.marked_in_source() == [origin]
+        expect(desk.word(word)).to_have_class("word marked")
+        expect(desk["map"].locator("tr.marked th")).to_have_text(word)
+    desk["beam"].hover()
+    assert desk.marked_in_source() == []
+    expect(desk["map"].locator("tr.marked")).to_have_count(0)
+
+
+def test_a_mark_lies_behind_its_word(desk: Desk) -> None:
+    """The mirror breaks its lines where the box does."""
+    text = " ".join([STATION] * 12)
+    desk.type(text)
+    expect(desk["target"].locator(".word")).to_have_count(12 * 4)
+    box, mirror = desk["source"].bounding_box(), desk["mirror"].bounding_box()
+    assert box == mirror
+    heights = desk["source"].evaluate("box => [box.clientHeight, box.scrollHeight]")
+    assert heights[0] == heights[1], "nothing scrolls within the box"
+
+
+def test_marks_are_gone_once_the_text_is_another(desk: Desk) -> None:
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    desk.word("Bahnhof").hover()
+    assert desk.marked_in_source() == ["station"]
+    desk["source"].press("End")
+    desk["source"].press("x")
+    assert desk.marked_in_source() == []
+
+
+def test_the_caret_marks_what_its_word_became(desk: Desk) -> None:
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    desk["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
+    expect(desk["target"].locator(".word.marked")).to_have_text("Bahnhof")
+
+
+def test_the_map_is_the_servers_alignment(desk: Desk) -> None:
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    body = {"text": STATION, "source": "en", "target": "de", "alignment": True}
+    told = desk.page.request.post(f"{desk.url}/v1/translate", data=body).json()
+    (segment,) = told["translations"][0]["segments"]
+    columns, rows, percents = the_map(desk)
+    assert columns == ["Where", "is", "the", "station", "?"]
+    assert rows == ["Wo", "ist", "der", "Bahnhof", "?"]
+    expected = [[0] * len(columns) for _ in rows]
+    for token in segment["tokens"]:
+        if "source" in token:
+            row = rows.index(word_at(STATION_DE, rows, token["target"]))
+            column = columns.index(word_at(STATION, columns, token["source"]))
+            expected[row][column] = max(expected[row][column], round(token["attention"] * 100))
+    assert percents == expected
+    assert all(max(row) > 0 for row in percents)
+
+
+def word_at(text: str, words: list[str], span: dict[str, int]) -> str:
+    """The word that a subword is part of."""
+    said = text[span["start"] : span["end"]].strip()
+    (found,) = (word for word in words if said in word)
+    return found
+
+
+def test_the_map_is_drawn(desk: Desk) -> None:
+    """Darker where more attention is paid."""
+    desk.type(STATION)
+    desk.shows(STATION_DE)
+    cells = desk["map"].locator("td.paid")
+    grounds = {
+        int(cell.inner_text()): cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
+        for cell in cells.all()
+    }
+    assert len(set(grounds.values())) > 1
+    empty = desk["map"].locator("tbody td:not(.paid)").first
+    assert empty.evaluate("cell => getComputedStyle(cell).backgroundColor") not in grounds.values()
+    box = cells.first.bounding_box()
+    assert box is not None
+    assert box["width"] > 20
+    assert box["height"] > 20
+
+
+def test_each_sentence_has_its_map(desk: Desk) -> None:
+    desk.type(f"{STATION}\n{LATE}")
+    desk.shows(f"{STATION_DE}\n{LATE_DE}")
+    expect(desk["which"]).to_have_text("1 of 2")
+    expect(desk["previous"]).to_be_disabled()
+    desk["next"].click()
+    expect(desk["which"]).to_have_text("2 of 2")
+    assert the_map(desk)[1] == ["Es", "ist", "spät", "."]
+    desk.word("Bahnhof").hover()
+    expect(desk["which"]).to_have_text("1 of 2")
+
+
+def test_another_word_takes_a_words_place_and_leads_on(desk: Desk) -> None:
+    desk.type(f"{LATE} {HELP} {STATION}")
+    desk.shows(f"{LATE_DE} {HELP_DE} {STATION_DE}")
+    desk.word("Könntest").click()
+    options = desk["choices"].get_by_role("option")
+    expect(options.first).to_be_focused()
+    sentences = options.locator(".sentence").all_text_contents()
+    assert len(sentences) == len(set(sentences)) >= 3
+    assert HELP_DE not in sentences
+    words = options.locator("b").all_text_contents()
+    assert all(sentence.startswith(word) for word, sentence in zip(words, sentences, strict=True))
+    (wanted,) = [sentence for sentence in sentences if sentence.startswith("Können Sie")]
+    options.filter(has_text=wanted).click()
+    desk.shows(f"{LATE_DE} {wanted} {STATION_DE}")
+    expect(desk["choices"]).to_be_hidden()
+    expect(desk.word("Können")).to_be_focused()
+    # Everything behind it has moved, and still knows where it comes from.
+    desk.word("Bahnhof").hover()
+    assert desk.marked_in_source() == ["station"]
+    assert the_map(desk)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
+    assert desk.paths_posted()[-2:] == ["/v1/score", "/v1/translate"]
+
+
+def test_an_exchanged_word_may_be_exchanged_again(desk: Desk) -> None:
+    desk.type(HELP)
+    desk.shows(HELP_DE)
+    for _ in range(2):
+        before = desk["target"].inner_text()
+        desk["target"].locator(".word").first.click()
+        desk["choices"].get_by_role("option").first.click()
+        expect(desk["target"]).not_to_have_text(before)
+
+
+def test_escape_closes_the_other_words_and_gives_the_focus_back(desk: Desk) -> None:
+    desk.type(LATE)
+    desk.shows(LATE_DE)
+    desk.word("spät").click()
+    expect(desk["choices"].get_by_role("option").first).to_be_focused()
+    desk.page.keyboard.press("Escape")
+    expect(desk["choices"]).to_be_hidden()
+    expect(desk.word("spät")).to_be_focused()
+    desk.shows(LATE_DE)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"text": "a😀b", "spans": [[0, 1], [1, 2], [2, 3]], "units": [[0, 1], [1, 3], [3, 4]]},
+        {"text": "é\u0301x", "spans": [[0, 1], [1, 3]], "units": [[0, 1], [1, 3]]},
+    ],
+    ids=["beyond the first plane", "combining"],
+)
+def test_places_count_code_points(desk: Desk, sample: dict[str, Any]) -> None:
+    found = desk.page.evaluate(
+        """async ({text, spans}) => {
+          const { answerOf } = await import("./assets/spans.js");
+          const segments = spans.map(([start, end]) => ({ source: {start, end}, target: {start, end} }));
+          const answer = answerOf({ text, source: "en", segments }, text);
+          return answer.segments.map(({ target }) => [target.start, target.end]);
+        }""",
+        sample,
+    )
+    assert found == sample["units"]
+
+
+def test_a_stream_may_be_cut_anywhere(desk: Desk) -> None:
+    """Also within a character and between the two halves of a line's end."""
+    found = desk.page.evaluate(
+        """async () => {
+          const { eventsOf } = await import("./assets/client.js");
+          const text = ': keep-alive\\r\\n\\r\\nevent: delta\\r\\ndata: {"text":"ä😀"}\\r\\n\\r\\n' +
+            ': so it ends\\nevent: done\\ndata: {}\\n\\n';
+          const bytes = new TextEncoder().encode(text);
+          const body = new ReadableStream({
+            start(controller) {
+              for (const byte of bytes) controller.enqueue(new Uint8Array([byte]));
+              controller.close();
+            },
+          });
+          const events = [];
+          for await (const event of eventsOf(body)) events.push(event);
+          return events;
+        }"""
+    )
+    assert found == [
+        {"event": "delta", "data": '{"text":"ä😀"}', "comment": ""},
+        {"event": "done", "data": "{}", "comment": "so it ends"},
+    ]
