@@ -16,7 +16,7 @@ RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/
 FIND_PYTHON := .ci/find-python
 PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON) $(wildcard app/runtime/native/*.cpp app/runtime/native/*.h)
 
-.PHONY: help serve test check bench-serving bench-engine bench-http lock clean python
+.PHONY: help serve test check bench-serving bench-engine bench-http screenshots lock clean python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ bench-engine: .venv-dev/ready ## compare the engine with CTranslate2 for some mi
 
 bench-http: .venv/ready-$(RUNTIME) .venv-dev/ready ## compare the server with others over HTTP, 20 minutes [BENCH_ARGS=...]
 	@.venv-dev/bin/python -m benchmarks.http --python .venv/bin/python $(BENCH_ARGS)
+
+screenshots: .venv-dev/ready ## take the pictures of docs/page.md anew; needs chromium
+	@SCREENSHOTS=$(CURDIR)/docs .venv-dev/bin/python -m pytest -q tests/web/test_screenshots.py
 
 python: ## show the Python that the environments are built with
 	@$(FIND_PYTHON)
