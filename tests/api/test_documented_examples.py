@@ -58,7 +58,8 @@ EXAMPLES = list(examples())
 def test_every_block_is_an_example_and_every_answer_has_a_command() -> None:
     kinds = ["json" if language else "curl" for language, content in fences()]
     assert len(kinds) == len(EXAMPLES) + sum(example.answer is not None for example in EXAMPLES)
-    assert {example.path for example in EXAMPLES} == {"/v1/translate", "/v1/score", "/v1/models"}
+    paths = {example.path for example in EXAMPLES}
+    assert paths == {"/v1/translate", "/v1/translate/stream", "/v1/score", "/v1/detect", "/v1/models"}
     assert sum(example.answer is not None for example in EXAMPLES) >= 8
 
 
