@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     max_file_bytes: int = Field(10_000_000, ge=1024, description="bytes of an uploaded file with its form")
     max_files: int = Field(100, ge=1, description="files at work or kept; one more is answered 429")
     max_kept_file_bytes: int = Field(
-        200_000_000, ge=1024, description="bytes of translated files kept, on disk"
+        200_000_000, ge=1024, description="bytes of all files at work or kept; the kept ones are on disk"
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds that a translated file is kept")
     file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")

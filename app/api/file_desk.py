@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from app.api.native import count
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, InvalidRequest, Overloaded, PayloadTooLarge, ServiceError
 from app.files import FileError, FileFormat, TranslatableFile, Unit, UnitFormat, read_file
+from app.observability.logging import log_event
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
 from app.text.passage import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest
 
+logger = logging.getLogger("app.files")
 # What a unit in XML consists of (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
 # As many characters of a file tell its language.
@@ -44,11 +47,12 @@ class FileDesk:
         self.shelf = FileShelf(limits)
         self._usage = usage
         self._turns = asyncio.Semaphore(limits.num_workers)
+        self._readers = asyncio.Semaphore(limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, content: bytes, file_format: FileFormat) -> TranslatableFile:
         """Raises InvalidRequest with the line or part of what is malformed."""
-        async with self._turns:
+        async with self._readers:
             try:
                 return await asyncio.to_thread(read_file, content, file_format)
             except FileError as error:
@@ -83,11 +87,14 @@ class FileDesk:
         try:
             async with self._turns:
                 await self._translate(shelved, job)
-        except (ServiceError, NoSuchPair, QuotaExceeded) as error:
-            shelved.status, shelved.message = FileStatus.ERROR, str(error)
-        except Exception:
-            shelved.status, shelved.message = FileStatus.ERROR, "something went wrong on our side"
-            raise
+        except NoSuchPair as error:
+            self.shelf.fail(shelved, f"{error.source} to {error.target} is not translated here")
+        except (ServiceError, QuotaExceeded) as error:
+            self.shelf.fail(shelved, str(error))
+        except Exception as error:  # noqa: BLE001 - nobody waits for it: the log and the status have it
+            fields = {"request_id": job.request_id}
+            log_event(logger, logging.ERROR, "file_failed", error=error, fields=fields)
+            self.shelf.fail(shelved, "something went wrong on our side")
 
     async def _translate(self, shelved: ShelvedFile, job: FileJob) -> None:
         units = job.file.units
@@ -166,7 +173,7 @@ class FileDesk:
                 with self.plain.service.work() as translator:
                     result = await translator.translate(request)
             except Overloaded as error:
-                await asyncio.sleep(min(error.retry_after_s, max(0.0, ends_at - now)))
+                await asyncio.sleep(min(max(error.retry_after_s, 0.1), ends_at - now))
             except (DeadlineExceeded, PayloadTooLarge):
                 if len(units) == 1:
                     raise

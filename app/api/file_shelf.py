@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import secrets
 import tempfile
 import time
@@ -31,8 +32,8 @@ class FileStatus(StrEnum):
 class FileLimits:
     """Of the file routes; each is a setting.
 
-    max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all that are kept. ttl_s: seconds that
-    one is kept. timeout_s: from a file's turn to its translation. num_workers: files at work at once.
+    max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all of them. ttl_s: seconds that one is
+    kept. timeout_s: from a file's turn to its translation. num_workers: files at work at once.
     """
 
     max_file_bytes: int
@@ -47,20 +48,21 @@ class FileLimits:
 class ShelvedFile:
     """One file. file_id, key: neither can be guessed. message: what is in the way, where its status is ERROR.
 
-    num_characters: to translate; num_done: of them translated; started_at: seconds of time.monotonic.
+    num_characters: to translate; num_done: of them translated; started_at, expires_at: seconds of time.monotonic.
+    num_bytes: of the upload in memory, then of the translation on disk.
     """
 
     file_id: str
     key: str
     owner: str
     name: str
-    expires_at: float
+    num_bytes: int
+    expires_at: float = math.inf
     status: FileStatus = FileStatus.QUEUED
     message: str = ""
     num_characters: int = 0
     num_done: int = 0
     started_at: float = field(default_factory=time.monotonic)
-    num_bytes: int = 0
 
 
 class NoSuchFile(Exception):
@@ -75,21 +77,22 @@ class FileShelf:
         self._files: dict[str, ShelvedFile] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def add(self, owner: str, name: str) -> ShelvedFile:
-        """A place for one more. Raises Overloaded while all are taken."""
+    def add(self, owner: str, name: str, num_bytes: int) -> ShelvedFile:
+        """A place for one more. Raises Overloaded while there is none."""
         self._sweep()
+        self._check_room(num_bytes)
         if len(self._files) >= self._limits.max_files:
             first = min(file.expires_at for file in self._files.values())
             raise Overloaded(
-                f"{self._limits.max_files} files are kept here already",
-                retry_after_s=max(1.0, first - time.monotonic()),
+                f"{self._limits.max_files} files are at work or kept here already",
+                retry_after_s=max(1.0, min(first - time.monotonic(), self._limits.ttl_s)),
             )
         file = ShelvedFile(
             file_id=secrets.token_hex(24),
             key=secrets.token_hex(24),
             owner=owner,
             name=name,
-            expires_at=time.monotonic() + self._limits.timeout_s + self._limits.ttl_s,
+            num_bytes=num_bytes,
         )
         self._files[file.file_id] = file
         return file
@@ -97,14 +100,25 @@ class FileShelf:
     async def keep(self, file: ShelvedFile, content: bytes) -> None:
         """Put the translation on the shelf. Raises Overloaded where there is no room for it."""
         self._sweep()
-        kept = sum(other.num_bytes for other in self._files.values())
-        if kept + len(content) > self._limits.max_kept_bytes:
-            raise Overloaded("no room is left for translated files", retry_after_s=self._limits.ttl_s)
+        self._check_room(len(content) - file.num_bytes)
         file.num_bytes = len(content)
         await asyncio.to_thread(self._path(file).write_bytes, content)
+        self._finish(file, FileStatus.DONE)
+
+    def fail(self, file: ShelvedFile, message: str) -> None:
+        """It will not be translated; its owner may read why for as long as a file is kept."""
+        file.message = message
+        file.num_bytes = 0
+        self._finish(file, FileStatus.ERROR)
+
+    def _finish(self, file: ShelvedFile, status: FileStatus) -> None:
+        file.status = status
         file.expires_at = time.monotonic() + self._limits.ttl_s
-        file.status = FileStatus.DONE
-        asyncio.get_running_loop().call_later(self._limits.ttl_s + 1, self._sweep)
+        asyncio.get_running_loop().call_later(self._limits.ttl_s + 0.1, self._sweep)
+
+    def _check_room(self, num_bytes: int) -> None:
+        if sum(file.num_bytes for file in self._files.values()) + num_bytes > self._limits.max_kept_bytes:
+            raise Overloaded("no room is left for files", retry_after_s=self._limits.ttl_s)
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> ShelvedFile:
         """A file of its owner's; with the key that it was given, where that is asked for. Raises NoSuchFile."""

@@ -38,7 +38,7 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
         if target is None:
             raise DialectError(400, "auto is not supported")
         file_format = known_format(upload.name)
-        shelved = desk.shelf.add(caller, upload.name)
+        shelved = desk.shelf.add(caller, upload.name, len(upload.content))
         try:
             file = await desk.read(upload.content, file_format)
         except BaseException:

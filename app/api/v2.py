@@ -19,7 +19,7 @@ from app.stores.glossaries import GlossaryNotFound
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
 
-# The documents, style rules and other glossaries that the same clients know are not offered; their errors are
+# Style rules and other glossaries that the same clients know are not offered, documents by a setting; errors are
 # told so that these clients understand them.
 PATHS = (
     "/v2/translate",

@@ -33,11 +33,12 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
         source, target = _languages(desk, given)
         caller = request.state.caller
         glossary = await _glossary(desk, caller, given, (source, target))
-        file_format = known_format(given.fields.get("filename") or given.name)
+        name = given.fields.get("filename") or given.name
+        file_format = known_format(name)
         wanted = given.fields.get("output_format", file_format)
         if wanted.lower() != file_format:
             raise InvalidRequest("output_format must be the format of the file", field="output_format")
-        shelved = desk.shelf.add(caller, given.fields.get("filename") or given.name)
+        shelved = desk.shelf.add(caller, name, len(given.content))
         try:
             file = await desk.read(given.content, file_format)
         except BaseException:

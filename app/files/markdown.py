@@ -22,6 +22,8 @@ from app.files.unit import Slot, SlottedText, is_translatable
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _CLOSING_HASHES = re.compile(r"[ \t]+#+[ \t]*$")
+# Beside these nothing is emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
+_SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _EMPHASIS = frozenset({"em", "strong", "s"})
 # What would make something else of a line than running text.
 _BLOCK_START = re.compile(
@@ -161,12 +163,12 @@ def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
     for piece in pieces:
         previous = found[-1] if found else ""
         if isinstance(piece, str) and _is_emphasis(previous, MarkKind.OPEN):
-            body = piece.lstrip()
+            body = piece.lstrip(_SPACES)
             found[-1:] = [piece[: len(piece) - len(body)], previous, body]
         elif not _is_emphasis(piece, MarkKind.CLOSE):
             found.append(piece)
         elif isinstance(previous, str):
-            body = previous.rstrip()
+            body = previous.rstrip(_SPACES)
             found[-1:] = [body, piece, previous[len(body) :]]
         elif _is_emphasis(previous, MarkKind.OPEN):
             found.pop()  # nothing stands between the two

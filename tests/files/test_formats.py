@@ -30,6 +30,79 @@ def changed(data: bytes, file_format: FileFormat) -> bytes:
     return file.write([shouted(unit.text) for unit in file.units])
 
 
+TEXTS_OF = {
+    FileFormat.TXT: ["First line.", "Indented, with a tab", "last \u00e9\u2028 line"],
+    FileFormat.SRT: [
+        'The <g id="1">old</g> house\nis empty.',
+        '<x id="0"/>- Who is there?\n- Nobody &amp; nothing.',
+        '<x id="0"/>Stop',
+    ],
+    FileFormat.VTT: [
+        '<g id="0">Salt &amp; pepper,\nplease.</g>',
+        'One <x id="1"/><g id="2">two</g> three &lt;four&gt;',
+    ],
+    FileFormat.HTML: [
+        "A \u00e9t\u00e9",
+        "One <b>bold</b>  word &amp; a&nbsp;space.",
+        "Next",
+        "Unclosed <!-- note --> end",
+        "Item",
+    ],
+    FileFormat.MARKDOWN: [
+        'The <g id="1">first</g> title',
+        (
+            'A paragraph of <g id="1">two\n  lines</g> with <x id="5"/>, a <g id="7">link <g id="9">inside</g></g>, '
+            '<x id="14"/>\nand an <x id="16"/>escape<x id="18"/>, a <g id="20">tag</g> and an end.'
+            '<br id="24"/>Hard break.'
+        ),
+        "Quoted text\nover two lines",
+        "1 item",
+        "nested item",
+        "Name",
+        'What <g id="1">it</g> is',
+        'one <x id="1"/> two',
+        "three",
+        '<x id="0"/> only',
+        "Setext title",
+        "Block of HTML",
+        '[ ] a task <g id="1">gone</g> <g id="5">ref</g>',
+    ],
+    FileFormat.PO: [
+        "Open %s now",
+        "%(n)d file",
+        "%(n)d files",
+        "%(n)d files",
+        'A first line.\nA "quoted" word and a \\ and a\ttab.\n',
+    ],
+    FileFormat.JSON: [
+        "A value",
+        "caf\u00e9",
+        'a/b "q"',
+        "<b>Bold</b> &amp; text",
+        "Hello, {{name}}!",
+        "again",
+    ],
+    FileFormat.DOCX: [
+        "A title here",
+        (
+            '<g id="0">Note: </g>salt &amp; pepper<x id="4"/> are on the <g id="6"><g id="7">old table</g></g>'
+            '<x id="11"/>.<br id="13"/>New line.'
+        ),
+        "In a cell",
+        'See <g id="1">page two</g> today.',
+        '<x id="0"/>Beside the box',
+        "Inside a box",
+        "A footnote.",
+        "The header",
+    ],
+}
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_what_is_translated(file_format: FileFormat) -> None:
+    assert [unit.text for unit in read_file(SAMPLES[file_format], file_format).units] == TEXTS_OF[file_format]
+
+
 @pytest.mark.parametrize("file_format", FileFormat)
 def test_texts_as_they_were_give_the_same_file(file_format: FileFormat) -> None:
     data = SAMPLES[file_format]
@@ -299,6 +372,8 @@ def test_any_markdown_and_html(text: str) -> None:
         assert again.write([unit.text for unit in again.units]).decode() == out
 
 
+# Characters that have to be written as escapes, and what would be one without its backslash.
+ADDED = '\u00fc"\n\\n'
 # polib takes some other control characters for ends of lines.
 MESSAGES = st.text(
     alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], include_characters="\n\t")
@@ -313,14 +388,14 @@ def test_any_catalogue(pairs: list[tuple[str, str]]) -> None:
     raw = str(catalogue)
     file = read_file(raw.encode(), FileFormat.PO)
     assert file.write([unit.text for unit in file.units]).decode() == raw
-    written = polib.pofile(file.write(['\u00fc"\n\\' + unit.text for unit in file.units]).decode())
+    written = polib.pofile(file.write([ADDED + unit.text for unit in file.units]).decode())
     for before, after in zip(catalogue, written, strict=True):
         is_open = (
             not before.msgstr
             and any(map(str.isalpha, before.msgid))
             and before.msgid in {unit.text for unit in file.units}
         )
-        assert after.msgstr == ('\u00fc"\n\\' + before.msgid if is_open else before.msgstr)
+        assert after.msgstr == (ADDED + before.msgid if is_open else before.msgstr)
 
 
 @given(st.binary(max_size=60))

@@ -194,6 +194,18 @@ def test_the_docx_that_comes_out_is_one(swapping: ScriptedServer, tmp_path: Path
     assert units[0].text == "a TITLE HERE"
 
 
+def test_a_torn_line_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Journal(tmp_path / "out", b"data", {}) as journal:
+        journal.add({0: "x" * 500})
+    journal.path.write_bytes(journal.path.read_bytes()[:-5])
+    with Journal(tmp_path / "out", b"data", {}) as again:
+        assert again.done == {}
+        again.add({1: "y"})
+    with Journal(tmp_path / "out", b"data", {}) as third:
+        assert third.done == {1: "y"}
+        assert len(third.path.read_bytes().splitlines()) == 2
+
+
 @given(st.dictionaries(st.integers(0, 99), st.text(max_size=20)), st.integers(0, 400))
 def test_a_journal_cut_anywhere_is_read(
     tmp_path_factory: pytest.TempPathFactory, done: dict[int, str], cut: int

@@ -126,10 +126,11 @@ class EventReader:
         for line in lines:
             if line:
                 self._take(line)
-            elif self._data:
-                name, data = self._name, b"\n".join(self._data)
+            else:
+                name, data = self._name, self._data
                 self._name, self._data = "message", []
-                yield name, _object(data)
+                if data:
+                    yield name, _object(b"\n".join(data))
 
     def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
