@@ -106,7 +106,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_header_open = False
         super().on_headers_complete()
         # For answers that end because nobody takes them: an orderly close would wait for the reader.
-        self.scope.setdefault("extensions", {})["transduce.abort"] = self.transport.abort
+        self.scope["extensions"] = {"transduce.abort": {"abort": self.transport.abort}}
 
     def on_message_complete(self) -> None:
         """The request has arrived whole."""

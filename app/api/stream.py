@@ -152,7 +152,7 @@ class _Line:
     def __init__(self, scope: Scope, send: Send, stall_s: float) -> None:
         self._send = send
         self._stall_s = stall_s
-        self._abort = scope.get("extensions", {}).get(ABORT, lambda: None)
+        self._abort = scope.get("extensions", {}).get(ABORT, {}).get("abort", lambda: None)
 
     async def start(self) -> None:
         """Status and headers."""

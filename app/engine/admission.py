@@ -6,7 +6,7 @@ steps after which somebody still waits, for only then are the rows full.
 
 Ahead of a request of n sentences are at most n sentences of each other request of its caller, and as many of each other
 caller's as its own caller has until then: so takes turns `FairQueue`. All that stands in the engine counts as not
-begun, which makes up for the time that the request's own sentences take once they run (Little's law).
+begun. To this comes the time that a sentence of the request takes once it runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMORY_ROW_STEPS = 50_000
 MIN_FULL_STEPS = 16
 MAX_FULL_AGE_S = 3.0
 # A request is refused where its foreseen wait, so many times as long, would pass its deadline.
-DEADLINE_MARGIN = 1.25
+DEADLINE_MARGIN = 1.5
 
 
 class Speed:
@@ -43,8 +43,10 @@ class Speed:
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sentences that ended, and their source tokens
         self._tokens = 0.0
+        self._steps = 0.0
         self._full_rows = 0.0  # stepped while somebody waited, and in how much time
         self._full_time_s = 0.0
+        self._full_steps = 0.0
         self._num_full_steps = 0
 
     def measure(self, report: Report) -> None:
@@ -55,14 +57,16 @@ class Speed:
                 kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
                 self._row_steps = self._row_steps * kept + row_steps
                 self._tokens = self._tokens * kept + len(sequence.source_ids)
+                self._steps = self._steps * kept + sequence.outcome.num_steps
         if not self._is_fresh:
-            self._full_rows = self._full_time_s = 0.0
+            self._full_rows = self._full_time_s = self._full_steps = 0.0
             self._num_full_steps = 0
         for step in report.steps:
             if step.num_waiting and step.num_rows:
                 kept = math.exp(-step.step_time_s / MEMORY_S)
                 self._full_rows = self._full_rows * kept + step.num_rows + step.num_idle_rows
                 self._full_time_s = self._full_time_s * kept + step.step_time_s
+                self._full_steps = self._full_steps * kept + 1
                 self._num_full_steps += 1
                 self._last_full_at = self._clock()
 
@@ -73,6 +77,10 @@ class Speed:
         if not is_known or not self._is_fresh:
             return None
         return (self._full_rows / self._full_time_s) * (self._tokens / self._row_steps)
+
+    def decode_time_s(self, num_tokens: float) -> float:
+        """Seconds from a sentence's first step to its last, all rows busy. Only while `tokens_per_s` is known."""
+        return num_tokens * (self._steps / self._tokens) * (self._full_time_s / self._full_steps)
 
     @property
     def _is_fresh(self) -> bool:
@@ -130,7 +138,7 @@ class Admission:
                 sentences = sum(other.num_sentences for other in held)
                 tokens = sum(other.num_tokens for other in held)
                 ahead += _tokens_of(sentences, tokens, until=own_sentences)
-        return ahead / speed
+        return ahead / speed + self.speed.decode_time_s(num_tokens / max(num_sentences, 1))
 
     def drain_time_s(self) -> float | None:
         """Seconds until all that was accepted is done; None while that is not known."""

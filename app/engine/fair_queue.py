@@ -65,7 +65,8 @@ class FairQueue:
         sequence.more_places.clear()
 
     def _stands(self, sequence: Sequence, caller: str, request_id: str) -> bool:
-        return sequence in self._callers.get(caller, {}).get(request_id, {})
+        requests = self._callers.get(caller)
+        return requests is not None and sequence in requests.get(request_id, ())
 
     def _stand(self, sequence: Sequence, caller: str, request_id: str) -> None:
         requests = self._callers.setdefault(caller, OrderedDict())
