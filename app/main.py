@@ -282,6 +282,7 @@ def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
     return PageFacts(
         needs_key=keys.are_needed,
         has_docs=settings.docs_enabled,
+        takes_files=settings.files_enabled,
         max_characters=settings.max_item_characters,
         max_beam_size=settings.max_beam_size,
     )

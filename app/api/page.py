@@ -39,6 +39,7 @@ class PageFacts:
 
     needs_key: bool
     has_docs: bool
+    takes_files: bool
     max_characters: int
     max_beam_size: int
 

@@ -13,9 +13,12 @@ export class ServerError extends Error {
 const NETWORK_RETRY_S = 5;
 
 function headers() {
+  return { "Content-Type": "application/json", ...authorization() };
+}
+
+function authorization() {
   const key = storedKey();
-  const given = { "Content-Type": "application/json" };
-  return key ? { ...given, Authorization: `Bearer ${key}` } : given;
+  return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
 /** The key of this tab, "" where there is none. */
@@ -35,13 +38,36 @@ export function keepKey(key) {
 
 /** The body of a GET. Throws ServerError. */
 export async function get(path) {
-  return (await ask(path, { headers: headers() })).json();
+  return read(await ask(path, { headers: headers() }));
 }
 
 /** The body of a POST. Throws ServerError, and AbortError once `signal` is. */
 export async function post(path, body, signal) {
   const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
-  return answer.json();
+  return read(answer);
+}
+
+/** A file translated in its own format, as a Blob. Throws as `post`. */
+export async function translateFile(file, { source, target }, signal) {
+  const form = new FormData();
+  form.append("source", source);
+  form.append("target", target);
+  form.append("file", file);
+  const asked = { headers: authorization(), signal };
+  const { translatedFileUrl } = await read(await ask("translate_file", { ...asked, method: "POST", body: form }));
+  // Only its name counts: behind a proxy the server may know itself by another address.
+  const name = translatedFileUrl.split("/").pop();
+  return (await ask(`download_file/${encodeURIComponent(name)}`, asked)).blob();
+}
+
+/** The JSON of an answer; something on the way may have sent another page in its place. */
+async function read(answer) {
+  try {
+    return await answer.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError("What came back is no answer of this server.");
+  }
 }
 
 /**
@@ -84,15 +110,21 @@ const WORDS = {
 const IS_DETAILED = new Set(["payload_too_large", "invalid_request", "unsupported_languages", "source_too_long"]);
 
 function errorOf(status, told, retryAfter) {
+  // The file routes tell an error as a sentence.
+  if (typeof told?.error === "string") return new ServerError(told.error, { status, retryAfterS: secondsOf(retryAfter) });
   const { code = "unknown", message = "" } = told?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
   const words = WORDS[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);
-  const seconds = retryAfter === null ? NaN : Number(retryAfter);
   return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
     status,
     code,
-    retryAfterS: Number.isFinite(seconds) ? seconds : null,
+    retryAfterS: secondsOf(retryAfter),
   });
+}
+
+function secondsOf(retryAfter) {
+  const seconds = retryAfter === null ? NaN : Number(retryAfter);
+  return Number.isFinite(seconds) ? seconds : null;
 }
 
 /** What Server-Timing says as [name, milliseconds], in the order of the work. */

@@ -1,6 +1,23 @@
-// Text files, dropped or opened: read in the browser, sent as any other text.
+// Files, dropped or opened. Text is read in the browser; other formats are translated by the server, if it takes files.
 
 const MAX_BYTES_PER_CHARACTER = 4;
+const FORMATS = ".txt,.srt,.vtt,.html,.htm,.md,.markdown,.po,.pot,.json,.docx";
+
+/** What the file dialogue offers where the server takes files. */
+export function offerFormats(input) {
+  input.accept = FORMATS;
+}
+
+/** Whether a file has a format of its own, beyond lines of text. */
+export function hasFormat(file) {
+  const suffix = /\.[^.]+$/.exec(file.name.toLowerCase())?.[0] ?? "";
+  return suffix !== ".txt" && FORMATS.split(",").includes(suffix);
+}
+
+/** manual.docx -> manual.de.docx */
+export function translatedName(name, language) {
+  return name.replace(/(\.[^.]+)?$/, (suffix) => `.${language}${suffix}`);
+}
 
 /** The text of a file: {text, isMarkup}. Throws Error with words for people. */
 export async function readText(file, maxCharacters) {

@@ -64,11 +64,13 @@ export class Flow {
 
   async #streamed({ body, sourceText }, { signal, isCurrent, clock }) {
     let draft = null;
+    let done = null;
     for await (const { event, data, phases } of stream("v1/translate/stream", body, signal)) {
       if (!isCurrent()) throw new DOMException("superseded", "AbortError");
-      if (event === "done") return { body: data, phases };
+      if (event === "done") done = { body: data, phases }; // read on to the end: leaving would look like cancelling
+      if (done) continue;
       if (event === "start") {
-        draft = new Draft(sourceText, data.texts[0].segments);
+        draft = new Draft(sourceText, data.texts[0]?.segments ?? []);
         continue;
       }
       clock.firstMs ??= performance.now() - clock.started;
@@ -77,6 +79,7 @@ export class Flow {
       if (event === "segment") this.on.progress(data.num_done, data.num_segments);
       this.on.draft(draft.text);
     }
+    if (done) return done;
     throw new ServerError("The connection to the server broke off.", { retryAfterS: 1 });
   }
 }

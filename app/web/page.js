@@ -1,8 +1,8 @@
 // The page: what is typed, asked, shown and pointed at. Every text enters the document as text, never as markup.
 
 import { Choices, alternativesTo } from "./alternatives.js";
-import { ServerError, get, keepKey, storedKey } from "./client.js";
-import { readText, takeFiles } from "./files.js";
+import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
+import { hasFormat, offerFormats, readText, takeFiles, translatedName } from "./files.js";
 import { Flow } from "./flow.js";
 import { drawHeatmap, setOffRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
@@ -30,7 +30,7 @@ const languages = new Languages(
 );
 const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
 const choices = new Choices(the("choices"), takeOther);
-const flow = new Flow({ draft: showDraft, progress: showProgress, done: showDone, problem: showProblem });
+const flow = new Flow({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
 // ---- asking
 
@@ -85,6 +85,8 @@ function clearTarget() {
   target.showDraft("");
   languages.showDetected(null);
   for (const id of ["alignment", "timing", "copy", "progress"]) the(id).hidden = true;
+  URL.revokeObjectURL(the("download").href);
+  the("download").hidden = true;
   the("empty").hidden = false;
   the("spoken").textContent = "";
   settleTarget();
@@ -130,7 +132,9 @@ function showAnswer(answer, request) {
   };
   settleTarget();
   the("empty").hidden = true;
+  the("download").hidden = true;
   the("copy").hidden = false;
+  source.lang = answer.source;
   the("target").lang = language;
   the("target").classList.toggle("markup", isPlain);
   target.show(answer, language, { isPlain });
@@ -147,13 +151,13 @@ function speak(text, language) {
   }, SPEAK_AFTER_MS);
 }
 
-function showProblem(error) {
+function showProblem(error, again = () => (model ? translate({ atOnce: true }) : begin())) {
   const needsKey = error.status === 401 || error.status === 403;
   the("key-form").hidden = !(needsKey || facts?.needs_key);
   clearTarget();
   the("empty").hidden = true;
   if (needsKey) the("key").focus();
-  problem.show(error.message, error.retryAfterS, () => (model ? translate({ atOnce: true }) : begin()));
+  problem.show(error.message, error.retryAfterS, again);
 }
 
 // ---- words, where they come from, and others in their place
@@ -259,6 +263,7 @@ async function begin() {
   try {
     facts ??= await get("assets/server.json");
     the("key-form").hidden = !facts.needs_key;
+    if (facts.takes_files) offerFormats(the("file"));
     the("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
       the("key").focus();
@@ -293,12 +298,46 @@ function put(text) {
 }
 
 async function takeFile(file) {
+  if (facts?.takes_files && model && hasFormat(file)) {
+    await takeDocument(file);
+    return;
+  }
   try {
     const { text, isMarkup: isHtml } = await readText(file, facts?.max_characters ?? Infinity);
     the("format").value = isHtml ? "html" : "text";
     put(text);
   } catch (error) {
     problem.show(error.message);
+  }
+}
+
+/** A file that the server translates whole; what is typed next supersedes it. */
+async function takeDocument(file) {
+  const languagesNow = { source: languages.source, target: languages.target };
+  flow.supersede();
+  const { signal } = flow.controller;
+  source.value = "";
+  reflectSource("");
+  clearTarget();
+  problem.hide();
+  the("empty").hidden = true;
+  the("progress").hidden = false;
+  the("progress").textContent = `Translating ${file.name}…`;
+  try {
+    const blob = await translateFile(file, languagesNow, signal);
+    if (signal.aborted) return;
+    settleTarget();
+    const name = translatedName(file.name, languagesNow.target);
+    const link = the("download");
+    link.href = URL.createObjectURL(blob);
+    link.download = name;
+    link.textContent = `Save ${name}`;
+    link.hidden = false;
+    the("spoken").textContent = `${name} is there.`;
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!(error instanceof ServerError)) throw error;
+    showProblem(error, () => takeDocument(file));
   }
 }
 

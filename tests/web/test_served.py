@@ -50,7 +50,13 @@ def test_an_unchanged_file_is_not_sent_again(client: httpx.Client, path: str) ->
 
 def test_what_the_page_is_told_of_the_server(client: httpx.Client) -> None:
     told = client.get(FACTS_PATH).json()
-    assert told == {"needs_key": False, "has_docs": True, "max_characters": 321, "max_beam_size": 16}
+    assert told == {
+        "needs_key": False,
+        "has_docs": True,
+        "takes_files": False,
+        "max_characters": 321,
+        "max_beam_size": 16,
+    }
 
 
 @pytest.mark.parametrize(

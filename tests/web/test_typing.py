@@ -101,10 +101,9 @@ def test_a_late_answer_never_overwrites_a_newer_one(open_desk: OpenDesk, model_s
     (first,) = held
     desk.type(LATE)
     desk.shows(LATE_DE)
-    with desk.page.expect_response(STREAM) as answered:
+    with desk.page.expect_response(STREAM):
         first.continue_()
-    answered.value.finished()
-    desk.page.wait_for_timeout(300)
+    desk.page.wait_for_timeout(500)
     assert desk["target"].inner_text() == LATE_DE
     assert len(desk.posted) == 2
 
