@@ -21,8 +21,9 @@ from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
 
+from app.text.finished import FinishedText
 from app.text.number_check import changed_numbers
-from app.text.passage import FinishedText, PassageOptions, TextFormat, read_passage
+from app.text.passage import PassageOptions, TextFormat, read_passage
 from app.text.placeholders import placeholder_spans
 from app.text.segments import Segment, SegmentTranslation, joined_parts, parts_around
 from benchmarks.machine import commit, describe_machine

@@ -8,7 +8,8 @@ import numpy as np
 
 from app.text.alignment import Alignment, words
 from app.text.blocks import STAND_INS
-from app.text.passage import FinishedText, PassageOptions, read_passage
+from app.text.finished import FinishedText
+from app.text.passage import PassageOptions, read_passage
 from app.text.segments import SegmentTranslation
 from benchmarks.roundtrip_models import Model, copied
 

@@ -55,7 +55,7 @@ def test_a_stated_source_is_believed(tokenizer: Tokenizer, detector: LanguageDet
 
 def test_markup_is_no_evidence(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
     script = Script(tokenizer, shouted, detector=detector)
-    page = f'<p title="the station of the town">{GERMAN}</p><script>where is the station of the town</script>'
+    page = f'<p title="the station of the town">{GERMAN}</p><script>{ENGLISH * 5}</script>'
     translation = script(page, source=None, text_format=TextFormat.HTML)
     assert (translation.source, translation.text) == ("de", page)
 

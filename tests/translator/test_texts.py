@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,7 @@ SEPARATORS = [" ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", " - ", "\n- ", "\
 TEXTS = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(SEPARATORS)), max_size=12).map(
     lambda parts: "".join(word + separator for word, separator in parts)
 )
+TAG = re.compile(r"<[^<>]*>")
 GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
 
 
@@ -185,7 +188,7 @@ class TestNoEnd:
         ],
     )
     def test_is_only_told_where_the_caller_wanted_a_length(
-        self, tokenizer: Tokenizer, changes: dict[str, object]
+        self, tokenizer: Tokenizer, changes: dict[str, Any]
     ) -> None:
         script = self.script(tokenizer, 5)
         (segment,) = script(self.SENTENCE, **changes).segments
@@ -211,6 +214,9 @@ def check_tokens(translation: Translation) -> None:
         assert [translation.text[slice(*place)] for place in places] == [
             token.text or "" for token in best.tokens
         ]
+        said = TAG.sub("", "".join(token.text or "" for token in best.tokens))
+        # The space between two parts of a sentence is no token's.
+        assert "".join(said.split()) == "".join(TAG.sub("", translation.text[slice(*segment.target)]).split())
         ends = [edge for place in places for edge in place]
         assert ends == sorted(ends)
 
