@@ -159,7 +159,7 @@ function optionOf({ part, start, end, probability }, index, language) {
   const option = document.createElement("div");
   option.className = "choice";
   option.setAttribute("role", "option");
-  option.tabIndex = -1;
+  option.tabIndex = index === 0 ? 0 : -1;
   option.dataset.index = index;
   const word = document.createElement("b");
   word.textContent = part.text.slice(start, end);
