@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,7 +56,7 @@ def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int
 
     A subword of probability 0 (negative infinity) further down is a score like any other.
     """
-    if np.isfinite(log_probabilities).all():
+    if math.isfinite(np.add.reduce(log_probabilities, axis=None)):
         return frozenset()
     is_broken = np.isnan(log_probabilities).any(axis=1) | ~np.isfinite(log_probabilities[:, 0])
     return frozenset(np.flatnonzero(is_broken).tolist())

@@ -23,6 +23,8 @@ from app.runtime.session import Session
 # Bindings kept, by shape of the step. Making one anew costs a fraction of a millisecond.
 MAX_BINDINGS = 256
 NO_SLOT = -1
+# The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
+MAX_CANDIDATES = 64
 
 
 class _Shape(NamedTuple):
@@ -64,6 +66,9 @@ class NativeRunner:
         self._source_lengths = np.ones(num_rows, np.int32)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
         self._alignment = np.zeros((num_rows, capacity), np.float32)
+        num_candidates = num_rows * min(MAX_CANDIDATES, limits.vocab_size)
+        self._top_log_probabilities = np.zeros(num_candidates, np.float32)
+        self._top_ids = np.zeros(num_candidates, np.int64)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._steps: OrderedDict[_Shape, _Step] = OrderedDict()
 
@@ -99,7 +104,7 @@ class NativeRunner:
         self._source_lengths[rows] = lengths
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape.
+        """As `Runner.decode`. The arrays are overwritten by the next step.
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
@@ -149,8 +154,8 @@ class NativeRunner:
                 inputs[f"{kind}_key_{layer}"] = planes[2 * layer]
                 inputs[f"{kind}_value_{layer}"] = planes[2 * layer + 1]
         outputs: dict[str, NDArray[Any]] = {
-            "top_log_probabilities": np.zeros((num_rows, num_candidates), np.float32),
-            "top_ids": np.zeros((num_rows, num_candidates), np.int64),
+            "top_log_probabilities": _first(self._top_log_probabilities, num_rows, num_candidates),
+            "top_ids": _first(self._top_ids, num_rows, num_candidates),
             "log_probabilities": self._distributions[:num_rows],
             "alignment": self._alignment[:num_rows],
         }
@@ -165,6 +170,11 @@ class NativeRunner:
             outputs["alignment"],
         )
         return _Step(binding, output)
+
+
+def _first(values: NDArray[Any], num_rows: int, num_candidates: int) -> NDArray[Any]:
+    """The first of `values` (n,) as (num_rows, num_candidates)."""
+    return values[: num_rows * num_candidates].reshape(num_rows, num_candidates)
 
 
 def _value(array: NDArray[Any]) -> Any:
