@@ -2,7 +2,7 @@
 
 Requests are served one after another, each in exactly the service time: so its capacity is known. It may stall once,
 and answer by turns with whatever it is told: `200`, another status, `cut` (the connection ends in mid-answer), `never`,
-`garbage` (200 without an answer).
+`garbage` (200 without an answer), `fewer` (200 with no text for what was asked).
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ class Handler:
         if kind == "never":
             await reader.read()
             return False
+        if kind == "fewer":
+            asked = {"text": []}
         body = b"{}" if kind == "garbage" else answer_to(asked)
         status = kind if kind.isdigit() else "200"
         writer.write(

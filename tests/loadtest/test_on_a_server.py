@@ -26,7 +26,8 @@ KEY = "a-key-of-the-tests"
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
     command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
-    with ServerProcess(command, {"api_keys": hashlib.sha256(KEY.encode()).hexdigest()}) as running:
+    settings = {"api_keys": hashlib.sha256(KEY.encode()).hexdigest(), "sentence_cache_bytes": 0}
+    with ServerProcess(command, settings) as running:
         yield running.ready()
 
 
@@ -69,7 +70,7 @@ def test_arrays_and_beams(server: ServerProcess) -> None:
         load = ClosedLoop(1, 60.0, 3)
         result = run(plan(server, mix=mix, load=load, warm_up_s=0.0, timeout_s=60.0))
         assert result.outcomes == {"ok": 3}
-        assert result.per_s["sentences"] * 60.0 == pytest.approx(3 * num)
+        assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num  # the server may split one
 
 
 def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:

@@ -13,8 +13,11 @@ import pytest
 
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
+from transduce.loadtest.dialects import Told
 from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
+from transduce.loadtest.result import Observed, make_result
 from transduce.loadtest.runner import Progress, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Slo
@@ -35,26 +38,26 @@ def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **
 
 
 def test_every_request_ends_in_one_outcome() -> None:
-    with SteadyServer(answers="200,429,500,cut,garbage,never,503") as server:
-        result = run(plan(server.url, 70.0, 2.0, timeout_s=0.8))
-    assert result.num_sent == 140 == sum(result.outcomes.values())
+    with SteadyServer(answers="200,429,500,cut,garbage,never,503,fewer") as server:
+        result = run(plan(server.url, 80.0, 2.0, timeout_s=0.8))
+    assert result.num_sent == 160 == sum(result.outcomes.values())
     assert result.outcomes == {
         "ok": 20,
-        "bad_answer": 20,
+        "bad_answer": 40,
         "connection_lost": 20,
         "http_429": 20,
         "http_500": 20,
         "http_503": 20,
         "timeout": 20,
     }
-    assert sum(result.warm_up_outcomes.values()) == 35
+    assert sum(result.warm_up_outcomes.values()) == 40
     assert result.refusals is not None
     assert result.refusals.num == 60
     assert result.latency is not None
     assert result.latency.num == 20
-    assert result.attained[0].share == pytest.approx(20 / 140)
+    assert result.attained[0].share == pytest.approx(20 / 160)
     assert not result.meets_slos
-    assert sum(moment.num_failed for moment in result.timeline) == 120
+    assert sum(moment.num_failed for moment in result.timeline) == 140
 
 
 def test_nobody_listens() -> None:
@@ -230,3 +233,20 @@ def test_a_result_is_json() -> None:
         found = orjson.loads(orjson.dumps(run(plan(server.url, 20.0, 0.5)).as_json()))
     assert found["is_valid"] in {True, False}
     assert found["latency"]["num"] == 10
+
+
+def test_answers_from_the_servers_store_are_told_and_left_out_of_quality() -> None:
+    told = Told(("Ja.",), 2, 2, 1)
+    samples = [
+        Sample(number, number, 0.1, 1, outcome=OK, ended_s=0.2, num_cached=number, told=told)
+        for number in (0, 1)
+    ]
+    expected = Expectation("answers at rest", {0: ("Nein.",), 1: ("Ja.",)})
+    quality = compare(samples, expected)
+    assert quality is not None
+    assert (quality["num_texts"], quality["num_known"], quality["exact_share"]) == (1, 1, 0.0)
+    nothing = compare(samples[1:], expected)
+    assert nothing is not None
+    assert nothing["chrf"] is None
+    made = plan("http://127.0.0.1:1", 1.0, 1.0)
+    assert make_result(made, Observed("now", samples, num_sent=2)).cached_share == 0.5

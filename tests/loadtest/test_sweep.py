@@ -80,18 +80,18 @@ def test_one_late_run_is_tried_again_two_spoil_the_search() -> None:
 
 
 def test_what_held_once_must_hold_again() -> None:
-    """Above 60 requests/s every second run fails."""
+    """Above 60 requests/s only every third run is in time."""
 
     class Unsteady(ToldServer):
         def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
-            self.capacity = 100.0 if self.num_runs % 2 == 0 else 60.0
+            self.capacity = 100.0 if self.num_runs % 3 == 0 else 60.0
             return super().run(one, on_progress)
 
     settings = dataclasses.replace(SETTINGS, first_rate=70.0, max_runs=80)
     found = sweep(plan(), settings, run_one=Unsteady(100.0).run)
     assert found.max_rate is not None
-    at_it = [point.holds for point in found.points if point.rate == found.max_rate]
-    assert 2 * sum(at_it) > len(at_it) >= 3
+    assert 50 < found.max_rate <= 60
+    assert any(point.holds for point in found.points if point.rate > 65)
 
 
 def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:

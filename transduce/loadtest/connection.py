@@ -20,6 +20,7 @@ from transduce.loadtest.plan import Target
 
 # A server closes connections that are idle; uvicorn after 5 s. Older ones are not used again.
 MAX_IDLE_S = 4.0
+CACHED_HEADER = b"x-transduce-cached-sentences"
 now = time.perf_counter
 
 
@@ -33,10 +34,14 @@ class ConnectionLostError(Exception):
 
 @dataclass(slots=True)
 class Received:
-    """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text."""
+    """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text.
+
+    num_cached: sentences that the server says it had translated before.
+    """
 
     status: int = 0
     server_timing: str = ""
+    num_cached: int = 0
     body: bytearray = field(default_factory=bytearray)
     first_byte_at: float = 0.0
     first_text_at: float = 0.0
@@ -131,6 +136,8 @@ class Connection(asyncio.Protocol):
             return
         if lowered == b"server-timing":
             received.server_timing = value.decode("latin-1")
+        elif lowered == CACHED_HEADER and value.isdigit():
+            received.num_cached = int(value)
         elif lowered in {b"content-length", b"transfer-encoding"}:
             self._ends_with_connection = False
 

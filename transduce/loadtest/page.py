@@ -124,6 +124,9 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
         value = statistics.median(one["per_s"][name] for one in runs)
         if value:
             found.append(card(name.replace("_", " "), page_number(value, 3), "/s"))
+    if any(one["cached_share"] for one in runs):
+        share = statistics.median(one["cached_share"] for one in runs)
+        found.append(card("of the sentences known before", page_number(100 * share, 3), "%"))
     if runs[0]["quality"]:
         found.append(card("chrF under load", page_number(runs[0]["quality"]["chrf"], 3)))
     return found

@@ -81,6 +81,7 @@ class RunResult:
         problems: why the run is not valid; empty where it is.
         per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the answers within the run's time;
             0 where the dialect tells none.
+        cached_share: of the sentences, those that the server says it had translated before; 0 where it does not say.
         phases_ms: of the server's own, from Server-Timing: mean, p50, p99.
         quality: filled in by `quality.py`.
         server: filled in by `server_side.py`.
@@ -106,6 +107,7 @@ class RunResult:
     loop_lag: Distribution | None
     problems: list[str]
     per_s: dict[str, float]
+    cached_share: float
     phases_ms: dict[str, dict[str, float]]
     timeline: list[Moment]
     phases: list[PhaseResult]
@@ -171,6 +173,7 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         loop_lag=distribution(observed.loop_late_s),
         problems=_problems(latency, lag, len(samples), plan.max_lag_s),
         per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
+        cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),
         phases=_phases(plan.load, samples, goal) if isinstance(plan.load, Arrivals) else [],
@@ -213,6 +216,11 @@ def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
         "source_tokens": sum(each.num_source_tokens for each in told),
         "target_tokens": sum(each.num_target_tokens for each in told),
     }
+
+
+def _cached_share(answered: Sequence[Sample]) -> float:
+    num_sentences = sum(sample.told.num_sentences for sample in answered if sample.told is not None)
+    return sum(sample.num_cached for sample in answered) / num_sentences if num_sentences else 0.0
 
 
 def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:

@@ -257,6 +257,7 @@ class _Run:
         if received.first_text_at:
             sample.first_text_s = received.first_text_at - self.started_at
         sample.server_timing = received.server_timing
+        sample.num_cached = received.num_cached
         try:
             told = self.plan.target.dialect.read(bytes(received.body))
         except BadAnswerError:

@@ -39,6 +39,7 @@ class Sample:
         outcome: one of the above, or `http_` and a status.
         num_words: of its texts.
         server_timing: the header, as it came.
+        num_cached: sentences of the answer that the server had translated before.
         told: what the answer says; None where there is none.
     """
 
@@ -52,6 +53,7 @@ class Sample:
     ended_s: float = 0.0
     outcome: str = OPEN
     server_timing: str = ""
+    num_cached: int = 0
     told: Told | None = None
 
     @property

@@ -63,12 +63,17 @@ def _run_lines(document: Document) -> list[str]:
             lines.append(_line(title, _percentiles(found)))
     amounts = [f"{_spread(summary[f'{name}_per_s'])} {name.replace('_', ' ')}" for name in first["per_s"]]
     lines.append(_line("per second", ", ".join(amounts)))
+    if any(one["cached_share"] for one in document["runs"]):
+        shares = ", ".join(f"{one['cached_share']:.1%}" for one in document["runs"])
+        lines.append(_line("from the store", f"{shares} of the sentences had been translated before"))
     if first["quality"]:
         lines.append(_line("quality under load", _quality(first["quality"])))
     return lines
 
 
 def _quality(quality: dict[str, Any]) -> str:
+    if quality["chrf"] is None:
+        return f"nothing to compare: all {quality['num_known']} answers came from the server's store"
     return (
         f"chrF {quality['chrf']:.1f}, {quality['exact_share']:.1%} exact, against {quality['against']}, "
         f"{quality['num_texts']} texts"

@@ -1,0 +1,327 @@
+"""Does the load tester measure what others measure? The same rate on the same server with independent tools.
+
+wrk2 (constant rate, latency from when a request was due; built from its source) and autocannon (npm; each connection
+sends its share at the begin of every second, latency from when it sent) against `transduce loadtest`, on a server
+whose answers take known times, on one that stalls, and on the translation server. Also what a request costs the
+tester, with httpx for comparison. Each part is merged into the result file, so that they can be run one by one.
+Linux; two cores: the server has one and the tool the other.
+
+    python -m benchmarks.loadtest_crosscheck --wrk2 wrk2/wrk --autocannon node_modules/autocannon/autocannon.js
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvloop
+
+from benchmarks.loadtest_server import percentile_s
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import Served, ServerProcess
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.connection import Pool, head
+from transduce.loadtest.dialects import Asked
+from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.runner import run
+from transduce.loadtest.workload import Workload, own_sentences
+
+RESULT = Path(__file__).with_name("results") / "loadtest_crosscheck.json"
+ROOT = Path(__file__).resolve().parents[1]
+# Requests/s of each part.
+RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
+PARTS = (*RATES, "cost")
+PERCENTILES = ("p50", "p75", "p90", "p99")
+# Or a millisecond, which is what the others' timers and figures are rounded to.
+WITHIN = 0.10
+WITHIN_MS = 1.0
+# wrk2 opens a connection every 5 ms and gives each an equal share of the rate: with these numbers, at these rates, its
+# requests are spread evenly, as ours are.
+NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
+# wrk2 finds out for 10 s and 5 ms a connection how it samples, and counts from then on.
+WRK2_CALIBRATION_S = 11
+NUM_TEXTS = 20
+NUM_WORDS = (13, 14)
+UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
+WRK2_LINE = re.compile(r"^\s*(\d+\.\d+)%\s+([\d.]+)(us|ms|s|m)\s*$", re.MULTILINE)
+COST_OPEN = (1, 16, 200)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Where the others are; None: not there. duration_s: of each measurement."""
+
+    wrk2: Path | None
+    autocannon: Path | None
+    duration_s: int
+
+
+def workload() -> Workload:
+    """Sentences of much the same length: which of them come once more in a tool's time decides no percentile then."""
+    texts = [text for text in own_sentences() if len(text.split()) in NUM_WORDS][:NUM_TEXTS]
+    return Workload("crosscheck", tuple(Asked((text,)) for text in texts))
+
+
+def bodies(target: Target) -> list[str]:
+    """What every tool sends."""
+    return [target.dialect.body(asked, "en", "de", None).decode() for asked in workload().requests]
+
+
+def ours(part: str, target: Target, tools: Tools) -> dict[str, Any]:
+    """Latencies in ms by `transduce loadtest`."""
+    load = Arrivals.at(RATES[part], tools.duration_s, "constant")
+    plan = Plan(target, workload(), load, warm_up_s=2.0, max_connections=NUM_CONNECTIONS[part])
+    result = run(plan)
+    found = result.latency.percentiles if result.latency else {}
+    return {
+        "latency_ms": {name: found.get(name) for name in PERCENTILES},
+        "outcomes": result.outcomes,
+        "is_valid": result.is_valid,
+        "lag_p99_ms": result.lag.p99_ms if result.lag else None,
+        "cpu_share": result.tester_cpu_share,
+    }
+
+
+def wrk2(part: str, target: Target, tools: Tools) -> dict[str, Any]:
+    """The same by wrk2."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "post.lua"
+        quoted = ",\n".join(f"[==[{body}]==]" for body in bodies(target))
+        script.write_text(
+            f"local bodies = {{{quoted}}}\nlocal i = 0\n"
+            'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
+            "request = function() i = i % #bodies + 1; return wrk.format(nil, nil, nil, bodies[i]) end\n",
+            "utf-8",
+        )
+        seconds = tools.duration_s + WRK2_CALIBRATION_S
+        command = [
+            str(tools.wrk2),
+            "-t1",
+            f"-c{NUM_CONNECTIONS[part]}",
+            f"-d{seconds}s",
+            f"-R{RATES[part]:g}",
+            "--latency",
+        ]
+        done = subprocess.run(
+            [*command, "-s", str(script), f"{target.url}{target.path}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    found = {
+        float(percent): float(value) * UNITS_MS[unit]
+        for percent, value, unit in WRK2_LINE.findall(done.stdout)
+    }
+    failed = [
+        line.strip() for line in done.stdout.splitlines() if "Non-2xx" in line or "Socket errors" in line
+    ]
+    return {"latency_ms": {name: found.get(float(name[1:])) for name in PERCENTILES}, "failures": failed}
+
+
+AUTOCANNON_SCRIPT = """
+const autocannon = require(process.argv[2]);
+const given = JSON.parse(process.argv[3]);
+const requests = given.bodies.map(body => ({method: 'POST', body, headers: {'content-type': 'application/json'}}));
+autocannon({...given.options, requests}).then(result => console.log(JSON.stringify(result)));
+"""
+
+
+def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
+    """The same by autocannon, in whole milliseconds, from when it sent.
+
+    Its own correction, which is on by default, makes values up between two answers that are further apart than the
+    rate of one connection; with connections that idle that is every one.
+    """
+    options = {
+        "url": f"{target.url}{target.path}",
+        "connections": NUM_CONNECTIONS[part],
+        "overallRate": RATES[part],
+        "duration": tools.duration_s,
+        "timeout": 30,
+        "ignoreCoordinatedOmission": True,
+    }
+    given = json.dumps({"bodies": bodies(target), "options": options})
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "post.js"
+        script.write_text(AUTOCANNON_SCRIPT, "utf-8")
+        command = ["node", str(script), str(tools.autocannon and tools.autocannon.resolve()), given]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result = json.loads(done.stdout)
+    return {
+        "latency_ms": {name: result["latency"][name] for name in PERCENTILES},
+        "failures": result["non2xx"] + result["errors"],
+    }
+
+
+def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
+    """All tools, one after another. ratios: theirs over ours."""
+    found: dict[str, Any] = {"rate": RATES[part], "transduce": ours(part, target, tools)}
+    if part == "spread":
+        found["known_ms"] = {name: percentile_s(float(name[1:]) / 100) * 1e3 for name in PERCENTILES}
+    if tools.wrk2 is not None:
+        found["wrk2"] = wrk2(part, target, tools)
+    if tools.autocannon is not None and part != "translation":
+        found["autocannon"] = autocannon(part, target, tools)
+    if part == "translation":  # how far the server's own times part between two passes
+        found["transduce_again"] = ours(part, target, tools)
+    own = found["transduce"]["latency_ms"]
+    found["ratios"] = {
+        tool: {name: found[tool]["latency_ms"][name] / own[name] for name in PERCENTILES}
+        for tool in ("wrk2", "autocannon", "transduce_again")
+        if tool in found
+    }
+    found["agrees"] = {
+        tool: all(agrees(found[tool]["latency_ms"][name], own[name]) for name in PERCENTILES)
+        for tool in found["ratios"]
+    }
+    return found
+
+
+def agrees(other_ms: float, own_ms: float) -> bool:
+    """Within 10 %, or a millisecond."""
+    return abs(other_ms - own_ms) <= max(WITHIN * own_ms, WITHIN_MS)
+
+
+@contextlib.contextmanager
+def known_server(kind: str, core: int) -> Iterator[str]:
+    """`benchmarks.loadtest_server` on one core; its URL."""
+    process = subprocess.Popen(
+        ["taskset", "-c", str(core), sys.executable, "-m", "benchmarks.loadtest_server", kind],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def translation_server(core: int) -> Iterator[str]:
+    """`transduce serve` on one core, without its store of sentences; its URL."""
+    os.environ["TRANSDUCE_SENTENCE_CACHE_BYTES"] = "0"
+    with ServerProcess(Served(sys.executable, None, cores=frozenset({core}))) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def cost() -> dict[str, Any]:
+    """Processor time of a request in microseconds, with so many under way, by our connections and by httpx."""
+    server_core, own_core = cores()
+    with known_server("spread", server_core) as url:
+        os.sched_setaffinity(0, {own_core})
+        target = Target(url)
+        content = bodies(target)[0].encode()
+        found = {
+            str(num_open): {
+                "transduce_us": uvloop.run(_cost_of_ours(target, content, num_open)),
+                "httpx_us": uvloop.run(_cost_of_httpx(target, content, num_open)),
+            }
+            for num_open in COST_OPEN
+        }
+    return {"cpu_of_a_request_by_requests_under_way": found}
+
+
+async def _cost_of_ours(target: Target, content: bytes, num_open: int) -> float:
+    pool = Pool(target)
+    whole = head(target, len(content)) + content
+    found = await _cost(lambda: pool.exchange(whole), num_open)
+    pool.close()
+    return found
+
+
+async def _cost_of_httpx(target: Target, content: bytes, num_open: int) -> float:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(trust_env=False, verify=context, limits=limits, timeout=30.0) as client:
+        url, headers = f"{target.url}{target.path}", {"content-type": "application/json"}
+        return await _cost(lambda: client.post(url, content=content, headers=headers), num_open)
+
+
+async def _cost(ask: Any, num_open: int) -> float:
+    """Microseconds of processor time for one request; connections are open beforehand."""
+    num_each = max(3, 600 // num_open)
+
+    async def client(num: int) -> None:
+        for _ in range(num):
+            await ask()
+
+    await asyncio.gather(*(client(1) for _ in range(num_open)))
+    started_s = time.process_time()
+    await asyncio.gather(*(client(num_each) for _ in range(num_open)))
+    return (time.process_time() - started_s) / (num_open * num_each) * 1e6
+
+
+def cores() -> tuple[int, int]:
+    """For the server and for the tool."""
+    found = sorted(os.sched_getaffinity(0))
+    return found[0], found[-1]
+
+
+def measure(part: str, tools: Tools) -> dict[str, Any]:
+    """One part, with what it was measured on."""
+    all_cores = os.sched_getaffinity(0)
+    server_core, own_core = cores()
+    try:
+        if part == "cost":
+            return cost()
+        server = translation_server(server_core) if part == "translation" else known_server(part, server_core)
+        with server as url:
+            os.sched_setaffinity(0, {own_core})
+            if part == "translation":  # every text once, so that no tool is the first to ask
+                run(Plan(Target(url), workload(), ClosedLoop(1, 30.0, 3 * NUM_TEXTS), warm_up_s=0.0))
+            return compare(part, Target(url), tools)
+    finally:
+        os.sched_setaffinity(0, all_cores)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the parts and merge them into the result file. Exit code 1: wrk2 saw something else."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--wrk2", type=Path, help="its program `wrk`")
+    add("--autocannon", type=Path, help="its autocannon.js")
+    add("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
+    add("--duration", type=int, default=15, metavar="S", help="of each measurement (default: 15)")
+    add("--output", type=Path, default=RESULT)
+    args = parser.parse_args(arguments)
+    tools = Tools(args.wrk2, args.autocannon, args.duration)
+    document: dict[str, Any] = json.loads(args.output.read_text("utf-8")) if args.output.exists() else {}
+    given = ["--duration", str(args.duration)]
+    given += ["--wrk2", "wrk2/wrk"] if args.wrk2 else []
+    given += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
+    document |= {
+        "command": shlex.join(["python", "-m", "benchmarks.loadtest_crosscheck", *given]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+    }
+    agree = True
+    for part in args.part or PARTS:
+        document[part] = found = measure(part, tools)
+        print(json.dumps({part: found}, indent=1))
+        agree &= found.get("agrees", {}).get("wrk2", True)
+    args.output.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
