@@ -264,7 +264,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_is_cut_off(echo_command
     """Its events are kept as text, not as events, and its connection ends when its time is over."""
     settings: dict[str, object] = {"stream_stall_s": 1, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
-    # Of 250 sentences, which are decoded once, each token's 16 alternatives: more than a system takes for a reader that does not read.
+    # Of 250 sentences, decoded once, the 16 alternatives of each token: more than a system takes for such a reader.
     text = " ".join([LONG] * 250)
     told = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
