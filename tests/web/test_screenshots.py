@@ -15,13 +15,13 @@ from tests.web.conftest import OpenDesk
 TEXT = "Where is the station? It is late, and I would like to go home.\n\nCould you help me, please?"
 TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönntest du mir bitte helfen?"
 MAX_BYTES = 120_000
-COLORS = 96
+COLORS = 224
 
 
 @pytest.mark.parametrize(
     ("name", "theme", "size"),
     [
-        ("page-light", "light", (1180, 860)),
+        ("page-light", "light", (1180, 960)),
         ("page-dark", "dark", (1180, 860)),
         ("page-phone", "light", (390, 860)),
     ],
