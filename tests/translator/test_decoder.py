@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -14,11 +12,8 @@ from typing import Any
 import pytest
 
 from app.decoding.options import (
-    Alternative,
     DecodingOptions,
     EarlyStop,
-    FinishReason,
-    Hypothesis,
     LengthPenalty,
     Sampling,
 )
@@ -27,10 +22,8 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, Overloaded
 from app.runtime.interface import StepInput, StepOutput
-from app.stores.sentence_cache import SentenceCache
 from app.translator.decoder import DecoderSettings, SentenceDecoder
 from app.translator.place import MAX_UNDECIDED
-from app.translator.result_size import size_of
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, GatedRunner, running
 
@@ -382,59 +375,3 @@ def test_closing_fails_all_who_wait() -> None:
         await closing
 
     in_scenario(scenario)
-
-
-def hypothesis(num_tokens: int, *, num_alternatives: int = 0, source_length: int = 0) -> Hypothesis:
-    tokens = range(num_tokens)
-    return Hypothesis(
-        ids=tuple(1000 + token for token in tokens),
-        log_probability=-1.5 * num_tokens,
-        score=-0.5 * num_tokens,
-        finish_reason=FinishReason.STOP,
-        token_log_probabilities=tuple(-0.1 * token for token in range(num_tokens + 1)),
-        alternatives=tuple(
-            tuple(Alternative(500 + token + k, -0.3 * k * token) for k in range(num_alternatives))
-            for token in tokens
-        )
-        if num_alternatives
-        else (),
-        alignment=tuple(tuple(0.01 * token * place for place in range(source_length)) for token in tokens)
-        if source_length
-        else (),
-    )
-
-
-KINDS: dict[str, Any] = {
-    "two tokens": lambda: [hypothesis(2)],
-    "a sentence": lambda: [hypothesis(25)],
-    "the longest": lambda: [hypothesis(250)],
-    "several": lambda: [hypothesis(25) for _ in range(8)],
-    "alternatives": lambda: [hypothesis(25, num_alternatives=16)],
-    "alignment": lambda: [hypothesis(25, source_length=27)],
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_accounted_is_what_it_takes(kind: str) -> None:
-    """Neither more than a quarter above the bound in truth, nor a third of it wasted by caution."""
-    count = 400
-
-    def entries() -> Iterator[tuple[bytes, SequenceResult]]:
-        for number in range(count):
-            yield b"%032d" % number, SequenceResult(KINDS[kind](), 0.0, 0.0, 0.0, 0, is_cached=True)
-
-    cache: SentenceCache[SequenceResult] = SentenceCache(10**9)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for key, result in entries():
-            cache.put(key, result, size_of(result))
-        del key, result
-        gc.collect()
-        real = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    accounted = cache.facts().num_bytes
-    assert cache.facts().num_entries == count
-    assert 0.8 * real <= accounted <= 1.5 * real, (accounted / count, real / count)
