@@ -25,7 +25,7 @@ from typing import Any
 from app.bundle import Bundle, load_bundle
 from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
-from benchmarks.http.context import FULL, QUICK, Context
+from benchmarks.http.context import FULL, QUICK, Context, say
 from benchmarks.http.libretranslate_setup import REQUIREMENT
 from benchmarks.http.parts import PARTS
 from benchmarks.http.report import render
@@ -63,27 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def measure_part(
-    measure: Callable[[Context], dict[str, Any]], args: argparse.Namespace, bundle: Bundle, command: str
+    measure: Callable[[Context], dict[str, Any]], context: Context, command: str
 ) -> dict[str, Any]:
     """One part with what it was measured on."""
     started_at = time.perf_counter()
     before = {"commit": commit(), "machine": describe_machine()}
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(
-            bundle=bundle,
-            folder=Path(folder),
-            effort=QUICK if args.quick else FULL,
-            python=args.python,
-            data=args.data,
-            with_libretranslate=not args.no_libretranslate,
-            price_per_hour=args.price_per_hour,
-        )
-        found = measure(context)
+    found = measure(context)
     return {
         "command": command,
         **before,
         "versions": {
-            **versions(args.python),
+            **versions(context.python),
             **{name: metadata.version(name) for name in PEERS},
             **LIBRETRANSLATE,
         },
@@ -124,15 +114,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # So that the servers end with this process, whoever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts = read_parts(args.output)
-    for name in args.part or PARTS:
-        if is_measured(parts.get(name), args) and not args.again:
-            print(f"{name}: measured before; --again measures it again", file=sys.stderr)
-            continue
-        print(f"{name} ...", file=sys.stderr)
-        parts[name] = rounded(measure_part(PARTS[name], args, bundle, command))
-        write({"parts": {part: parts[part] for part in PARTS if part in parts}}, args.output)
+    with tempfile.TemporaryDirectory() as folder:
+        context = context_of(args, bundle, Path(folder))
+        for name in args.part or PARTS:
+            if is_measured(parts.get(name), args) and not args.again:
+                say(f"{name}: measured before; --again measures it again")
+                continue
+            say(f"{name} ...")
+            parts[name] = rounded(measure_part(PARTS[name], context, command))
+            say(f"{name}: {parts[name]['seconds']:.0f} s")
+            parts = {part: parts[part] for part in PARTS if part in parts}
+            write({"parts": parts}, args.output)
     print(render({"parts": parts}))
     return 0
+
+
+def context_of(args: argparse.Namespace, bundle: Bundle, folder: Path) -> Context:
+    """What the parts share."""
+    return Context(
+        bundle=bundle,
+        folder=folder,
+        effort=QUICK if args.quick else FULL,
+        python=args.python,
+        data=args.data,
+        with_libretranslate=not args.no_libretranslate,
+        price_per_hour=args.price_per_hour,
+    )
 
 
 def write(result: dict[str, Any], path: Path) -> None:

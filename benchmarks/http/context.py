@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from app.bundle import Bundle
 from benchmarks.http.processes import ALL_CORES, ServerProcess
 from benchmarks.http.subjects import Subject
 
+T = TypeVar("T")
 # Of our own server: sentences that were answered from its cache or with another request's answer; and all of them.
 KEPT = re.compile(
     r'^transduce_(?:sentence_cache_lookups_total\{result="hit"\}|coalesced_sentences_total) (\S+)$',
@@ -41,12 +43,12 @@ class Effort:
 
 
 FULL = Effort(
-    num_starts=2, num_rounds=3, alone_s=3.0, saturated_s=5.0, trial_s=10.0, most_trials=6, bimodal_s=15.0,
-    num_quality=300, num_ten_words=60, scaling_s=5.0, is_quick=False,
+    num_starts=2, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=4, bimodal_s=10.0,
+    num_quality=200, num_ten_words=60, scaling_s=4.0, is_quick=False,
 )  # fmt: skip
 QUICK = Effort(
-    num_starts=1, num_rounds=1, alone_s=1.0, saturated_s=1.0, trial_s=2.0, most_trials=2, bimodal_s=3.0,
-    num_quality=20, num_ten_words=10, scaling_s=1.5, is_quick=True,
+    num_starts=1, num_rounds=1, alone_s=1.0, saturated_s=1.0, trial_s=2.0, most_trials=1, bimodal_s=2.0,
+    num_quality=10, num_ten_words=10, scaling_s=0.7, is_quick=True,
 )  # fmt: skip
 
 
@@ -61,6 +63,14 @@ class Context:
     data: Path | None
     with_libretranslate: bool
     price_per_hour: float
+    _made: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What parts of one run share: made by the first that asks for it."""
+        if name not in self._made:
+            self._made[name] = make()
+        found: T = self._made[name]
+        return found
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,9 @@ from benchmarks.http.subjects import (
 
 
 def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:
-    """Everybody but the echo, with CTranslate2's best settings on these cores."""
+    """Everybody but Hugging Face's and the echo, with CTranslate2's best settings on these cores."""
     num_threads = len(cores.server)
-    pin(cores.server)
-    try:
-        choices = best_choices(served, num_threads=num_threads, is_quick=context.effort.is_quick)
-    finally:
-        pin(ALL_CORES)
+    choices = context.once(f"choices {num_threads}", lambda: _choices(served, context, cores))
     alone, window = choices[1], choices[32]
     found = [ours(served.bundle.path, context.python)]
     if num_threads == 1:
@@ -49,7 +45,6 @@ def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]
             for name, choice, has_window in ((ALONE, alone, False), (WINDOW, window, True)):
                 tried = Choice(choice.backend, settings)
                 found.append(ctranslate2(served, tried, has_window=has_window, name=f"{name}@{layout}"))
-    found.append(transformers(served, num_threads=num_threads))
     if isinstance(served.libretranslate, LibreTranslate):
         plain = Choice(alone.backend, replace(alone.settings, max_batch_size=0))
         beam_size = served.bundle.manifest.decoding.beam_size
@@ -59,8 +54,24 @@ def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]
     return found
 
 
+def _choices(served: Served, context: Context, cores: Cores) -> dict[int, Choice]:
+    pin(cores.server)
+    try:
+        return best_choices(served, num_threads=len(cores.server), is_quick=context.effort.is_quick)
+    finally:
+        pin(ALL_CORES)
+
+
 def _prepared(context: Context) -> Served:
-    return prepare(context.bundle, context.folder, with_libretranslate=context.with_libretranslate)
+    return context.once(
+        "served",
+        lambda: prepare(context.bundle, context.folder, with_libretranslate=context.with_libretranslate),
+    )
+
+
+def _slow(served: Served, context: Context, cores: Cores) -> list[Subject]:
+    """Hugging Face's: it takes most of a part's time, so a quick run has it in one part alone."""
+    return [] if context.effort.is_quick else [transformers(served, num_threads=len(cores.server))]
 
 
 def _why_not(served: Served) -> dict[str, Any]:
@@ -71,27 +82,30 @@ def _why_not(served: Served) -> dict[str, Any]:
 def latency(context: Context) -> dict[str, Any]:
     """One stream, saturation, starts, memory and quality, the server on a core of its own."""
     served, cores = _prepared(context), apart()
-    subjects = [*subjects_of(served, context, cores), echo()]
+    slow = transformers(served, num_threads=len(cores.server))
+    subjects = [*subjects_of(served, context, cores), slow, echo()]
     return {**measure_latency(subjects, cores, context, with_starts=True), **_why_not(served)}
 
 
 def goodput(context: Context) -> dict[str, Any]:
     """Mixed-length traffic, the server on a core of its own."""
     served, cores = _prepared(context), apart()
-    return {**measure_slo(subjects_of(served, context, cores), cores, context), **_why_not(served)}
+    subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
+    return {**measure_slo(subjects, cores, context), **_why_not(served)}
 
 
 def bimodal(context: Context) -> dict[str, Any]:
     """Short sentences while long ones run, the server on a core of its own."""
     served, cores = _prepared(context), apart()
-    subjects = subjects_of(served, context, cores)
+    subjects = [*subjects_of(served, context, cores), *_slow(served, context, cores)]
     return {**measure_bimodal(subjects, cores, context, window=WINDOW), **_why_not(served)}
 
 
 def together(context: Context) -> dict[str, Any]:
     """One stream, saturation and mixed-length traffic on all cores, which the tester shares.
 
-    Of the layouts of CTranslate2's threads the one with the higher throughput goes on to the traffic.
+    Of the layouts of CTranslate2's threads the one with the higher throughput goes on to the traffic. Without Hugging
+    Face's, which one core has shown to be many times slower.
     """
     served, cores = _prepared(context), shared()
     subjects = subjects_of(served, context, cores)

@@ -162,9 +162,13 @@ def bimodal_table(parts: Parts) -> str:
         "long, p99 ms",
         "not answered in 5 s",
     )
+    swamped = [
+        f"{title_of(name)} ({most:.1f}/s)" for name, most in part["saturated"].items() if most <= part["rate"]
+    ]
     return (
         f"{part['rate']:.1f} requests/s for everybody, four short sentences to each long one: "
         f"{part['share_of_window']:.0%} of what the window batcher does of them at most.\n\n{table(header, lines)}"
+        + (f"\n\nNot asked, as they do less at saturation: {', '.join(swamped)}." if swamped else "")
     )
 
 
