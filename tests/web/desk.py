@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from playwright.sync_api import Locator, Page, Request, expect
 
@@ -53,6 +53,9 @@ class Desk:
 
     def marked_in_source(self) -> list[str]:
         return self["mirror"].locator("mark").all_text_contents()
+
+    def bodies_posted(self) -> list[Any]:
+        return [request.post_data_json for request in self.posted]
 
     def paths_posted(self) -> list[str]:
         return [request.url.removeprefix(self.url) for request in self.posted]

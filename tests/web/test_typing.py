@@ -149,7 +149,7 @@ def test_the_beam_is_the_models_and_can_be_chosen(desk: Desk) -> None:
     desk.shows(STATION_DE)
     desk["beam"].select_option("8")
     desk.shows(STATION_DE)
-    beams = [request.post_data_json["beam_size"] for request in desk.posted]
+    beams = [body["beam_size"] for body in desk.bodies_posted()]
     assert beams == [4, 8]
 
 
@@ -158,7 +158,7 @@ def test_markup_stays_markup(desk: Desk) -> None:
     desk.type("<p>Where is the <b>station</b>?</p>")
     expect(desk["target"]).to_have_text("<p>Wo ist der <b>Bahnhof</b>?</p>")
     assert desk["target"].locator("b").count() == 0
-    assert desk.posted[-1].post_data_json["format"] == "html"
+    assert desk.bodies_posted()[-1]["format"] == "html"
 
 
 def test_a_text_file_is_read(desk: Desk, tmp_path: Path) -> None:
