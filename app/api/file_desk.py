@@ -92,8 +92,9 @@ class FileDesk:
         except (ServiceError, QuotaExceeded) as error:
             self.shelf.fail(shelved, str(error))
         except Exception as error:  # noqa: BLE001 - nobody waits for it: the log and the status have it
-            fields = {"request_id": job.request_id}
-            log_event(logger, logging.ERROR, "file_failed", error=error, fields=fields)
+            log_event(
+                logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
+            )
             self.shelf.fail(shelved, "something went wrong on our side")
 
     async def _translate(self, shelved: ShelvedFile, job: FileJob) -> None:
