@@ -156,8 +156,12 @@ class Application:
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
             executor=self._executor,
-            limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
-            extras=Extras(detector=model.detector, glossaries=self.service.glossaries, decoder=decoder),
+            extras=Extras(
+                detector=model.detector,
+                glossaries=self.service.glossaries,
+                decoder=decoder,
+                limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
+            ),
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)

@@ -28,7 +28,7 @@ from app.settings import load_settings
 from app.startup import Model, load_model
 from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
-from app.translator import AnswerLimits, TranslationRequest, Translator
+from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
 from benchmarks.carried_sentences import SENTENCES
 from benchmarks.machine import commit, describe_machine, versions
 
@@ -67,7 +67,7 @@ class Carrier:
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
             executor=executor,
-            limits=AnswerLimits(max_sentences=100),
+            extras=Extras(limits=AnswerLimits(max_sentences=100)),
         )
 
     async def count(self, sentence: str, count: Count) -> tuple[str, bool]:

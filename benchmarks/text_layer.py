@@ -30,7 +30,7 @@ from app.startup import Model, load_model
 from app.text.glossary import Term
 from app.text.passage import PassageOptions, TextFormat, read_passage
 from app.text.segmentation import sentence_spans
-from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
+from app.translator import Extras, TranslationRequest, Translator
 from app.translator.decoder import DecoderSettings, SentenceDecoder
 from benchmarks.machine import ROOT, commit, describe_machine
 
@@ -81,7 +81,6 @@ class Bench:
             source_tokenizer=model.source_tokenizer,
             target_tokenizer=model.target_tokenizer,
             executor=self.executor,
-            limits=AnswerLimits(),
             extras=Extras(
                 detector=model.detector,
                 decoder=SentenceDecoder(engine, settings=DecoderSettings(cache_bytes=10_000_000)),

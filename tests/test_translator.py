@@ -85,8 +85,10 @@ class Bench:
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
             executor=self.executor,
-            limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),
-            extras=Extras(decoder=SentenceDecoder(engine, settings=DecoderSettings(coalesces=False))),
+            extras=Extras(
+                decoder=SentenceDecoder(engine, settings=DecoderSettings(coalesces=False)),
+                limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),
+            ),
         )
 
     async def started(self, num_futures: int, **changes: Any) -> asyncio.Task[Any]:

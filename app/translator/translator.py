@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Extras:
-    """What a translator may have beside its model.
+    """What a translator may have beside its model, and what one request may make it do.
 
     detector: waited for where it is needed; None where every request names its source. glossaries: those that a request
     can name. decoder: None where no sentence is kept.
@@ -62,12 +62,13 @@ class Extras:
     detector: Future[LanguageDetector] | None = None
     glossaries: GlossaryStore | None = None
     decoder: SentenceDecoder | None = None
+    limits: AnswerLimits = field(default_factory=AnswerLimits)
 
 
 class Translator:
     """The texts' way through one bundle's engine. Called on the event loop."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a bundle, one each
+    def __init__(
         self,
         manifest: Manifest,
         engine: Engine,
@@ -75,7 +76,6 @@ class Translator:
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         executor: Executor,
-        limits: AnswerLimits,
         extras: Extras | None = None,
     ) -> None:
         """Nothing is loaded or started here."""
@@ -92,7 +92,7 @@ class Translator:
             self._cutter,
             default_options=self.default_options,
             has_alignment=engine.limits.has_alignment,
-            limits=limits,
+            limits=extras.limits,
             glossaries=extras.glossaries,
         )
         self._detokeniser = Detokeniser(target_tokenizer, self._cutter)

@@ -114,8 +114,11 @@ class Script:
             source_tokenizer=tokenizer,
             target_tokenizer=tokenizer,
             executor=self.executor,
-            limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
-            extras=Extras(detector=None if detector is None else loaded(detector), glossaries=glossaries),
+            extras=Extras(
+                detector=None if detector is None else loaded(detector),
+                glossaries=glossaries,
+                limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
+            ),
         )
 
     @property
