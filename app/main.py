@@ -165,8 +165,6 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
-        if model.detector is not None:
-            await asyncio.wrap_future(model.detector)
         decoder.clear()
         self.metrics.follow_decoder(decoder.facts)
         self.metrics.follow_queue(self.engine.health)

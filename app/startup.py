@@ -80,7 +80,10 @@ def load_model(settings: Settings) -> Model:
 
 
 def loading_detector(languages: Collection[str]) -> Future[LanguageDetector]:
-    """A detector of these languages, which takes half a second or more to load: on a thread of its own."""
+    """A detector of these languages, which takes half a second or more to load: on a thread of its own.
+
+    Readiness does not wait for it; a request whose language is to be detected does.
+    """
     detector: Future[LanguageDetector] = Future()
 
     def load() -> None:
