@@ -1,0 +1,227 @@
+"""What a glossary does to translations: terms kept, BLEU and chrF, chrF of the words around them, and time.
+
+Of the test sets those sentences are taken that have a term of `glossary_terms.tsv` in English and its German word in
+the reference: there the glossary asks for nothing but what a translator wrote. Four ways, over HTTP from a server of
+its own, one sentence a request, by turns:
+
+- `none`: no glossary.
+- `stand_ins`: the server's: a term travels through the model as one character.
+- `n_best`: the search is left alone: of 16 hypotheses of a beam of 16 the best one with all terms, else the best one.
+- `put_in`: the decoding is forced: where the plain translation lacks a term, it is translated once for every place
+  between its words, up to there as it was, then the term, then as the search goes on (`target_prefix`); the one with
+  the most terms and, of those, the best score counts, and the next term that lacks is put into it. This tries every
+  place in one hypothesis; it is no search over many (grid beam search), which the engine does not have.
+
+A term counts as kept where a word begins with it, but for case, and has at most three letters more. chrF is told of
+the whole sentences, and of what is left when these words are taken out of translation and reference.
+
+    python -m benchmarks.glossary --data FOLDER
+
+FOLDER holds en-de/test.*.tsv.xz, English and German in the last two columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import re
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sacrebleu.metrics import BLEU, CHRF
+
+from app.text.glossary import Glossary, Term
+from benchmarks.machine import commit, describe_machine
+from benchmarks.server_process import Served, ServerProcess
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "glossary.json"
+NUM_HYPOTHESES = 16
+MAX_CHARACTERS = 300
+MAX_ENDING = 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sentence, its translation by a person, and the German words of the terms in it."""
+
+    source: str
+    reference: str
+    terms: tuple[str, ...]
+
+
+def read_terms() -> list[Term]:
+    """Those of the benchmark."""
+    lines = (HERE / "glossary_terms.tsv").read_text("utf-8").splitlines()
+    return [Term(*line.split("\t")) for line in lines]
+
+
+def has_term(text: str, term: str) -> bool:
+    """Whether the German text has the term, perhaps with an ending."""
+    return re.search(_pattern(term), text, re.IGNORECASE) is not None
+
+
+def without(text: str, terms: Sequence[str]) -> str:
+    """The text but for these words."""
+    for term in terms:
+        text = re.sub(_pattern(term), "", text, flags=re.IGNORECASE)
+    return " ".join(text.split())
+
+
+def _pattern(term: str) -> str:
+    return rf"\b{re.escape(term)}\w{{0,{MAX_ENDING}}}\b"
+
+
+def read_samples(path: Path, terms: Sequence[Term], limit: int) -> list[Sample]:
+    """The first of a test set that have terms, all of them in the reference, too."""
+    glossary = Glossary(terms, "en")
+    found = []
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            source, reference = line.rstrip("\n").split("\t")[-2:]
+            wanted = tuple(dict.fromkeys(hit.term.target for hit in glossary.hits(source)))
+            fits = len(source) <= MAX_CHARACTERS and all(has_term(reference, term) for term in wanted)
+            if wanted and fits:
+                found.append(Sample(source, reference, wanted))
+            if len(found) == limit:
+                break
+    return found
+
+
+class Ways:
+    """The ways to translate a sample."""
+
+    def __init__(self, http: httpx.Client, terms: Sequence[Term]) -> None:
+        self._http = http
+        entries = "".join(f"{term.source}\t{term.target}\n" for term in terms)
+        body = {"name": "terms", "source_lang": "en", "target_lang": "de", "entries_format": "tsv"}
+        self._glossary_id = self._post("/v2/glossaries", {**body, "entries": entries})["glossary_id"]
+
+    def none(self, sample: Sample) -> str:
+        """No glossary."""
+        return _text(self._translate(sample.source))
+
+    def stand_ins(self, sample: Sample) -> str:
+        """The server's glossary."""
+        return _text(self._translate(sample.source, glossary={"id": self._glossary_id}))
+
+    def n_best(self, sample: Sample) -> str:
+        """The best hypothesis that has the terms."""
+        (found,) = self._translate(sample.source, beam_size=NUM_HYPOTHESES, num_hypotheses=NUM_HYPOTHESES)
+        texts = [str(each["text"]) for each in found["hypotheses"]]
+        fitting = (text for text in texts if all(has_term(text, term) for term in sample.terms))
+        return next(fitting, texts[0])
+
+    def put_in(self, sample: Sample) -> str:
+        """Each term that the translation lacks, at its best place."""
+        text = self.none(sample)
+        for term in sample.terms:
+            if has_term(text, term):
+                continue
+            places = [0, *(space.start() for space in re.finditer(" ", text))]
+            prefixes = [f"{text[:place]} {term}".lstrip() for place in places]
+            found = self._translate([sample.source] * len(prefixes), target_prefix=prefixes)
+            text = _text([max(found, key=lambda each: _rank(each, sample.terms))])
+        return text
+
+    def _translate(self, text: str | list[str], **more: object) -> list[dict[str, Any]]:
+        body = {"text": text, "source": "en", "target": "de", "splitting": "lines", **more}
+        found: list[dict[str, Any]] = self._post("/v1/translate", body)["translations"]
+        return found
+
+    def _post(self, path: str, body: dict[str, object]) -> Any:
+        return self._http.post(path, json=body).raise_for_status().json()
+
+
+def _text(translations: Sequence[dict[str, Any]]) -> str:
+    (found,) = translations
+    return str(found["text"])
+
+
+def _rank(translation: dict[str, Any], terms: Sequence[str]) -> tuple[int, float]:
+    """The number of terms, and the score: the log-probability, what was forced included, by length."""
+    kept = sum(has_term(translation["text"], term) for term in terms)
+    return kept, sum(segment["score"] for segment in translation["segments"])
+
+
+def translate(samples: Sequence[Sample], ways: Ways) -> dict[str, tuple[list[str], list[float]]]:
+    """By way: the samples' translations, and the seconds that each took. Each way is first in turn."""
+    order = [ways.none, ways.stand_ins, ways.n_best, ways.put_in]
+    said: dict[str, tuple[list[str], list[float]]] = {way.__name__: ([], []) for way in order}
+    for sample in samples:
+        for way in order:
+            started_at = time.perf_counter()
+            text = way(sample)
+            took_s = time.perf_counter() - started_at
+            said[way.__name__][0].append(text)
+            said[way.__name__][1].append(took_s)
+        order = order[1:] + order[:1]
+    return said
+
+
+def measure(samples: Sequence[Sample], said: Sequence[str], times_s: Sequence[float]) -> dict[str, float]:
+    """One way's figures."""
+    pairs = list(zip(samples, said, strict=True))
+    kept = [has_term(text, term) for sample, text in pairs for term in sample.terms]
+    rest = [without(text, sample.terms) for sample, text in pairs]
+    references = [sample.reference for sample in samples]
+    rest_of_references = [without(sample.reference, sample.terms) for sample in samples]
+    chrf = CHRF()
+    return {
+        "terms_kept": round(sum(kept) / len(kept), 4),
+        "bleu": round(BLEU().corpus_score(said, [references]).score, 2),
+        "chrf": round(chrf.corpus_score(said, [references]).score, 2),
+        "chrf_of_the_rest": round(chrf.corpus_score(rest, [rest_of_references]).score, 2),
+        "median_ms": round(statistics.median(times_s) * 1000, 1),
+        "mean_ms": round(statistics.mean(times_s) * 1000, 1),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write JSON; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument(
+        "--limit", type=int, default=150, help="sentences of a test set (default: %(default)s)"
+    )
+    args = parser.parse_args(arguments)
+    terms = read_terms()
+    sets: dict[str, object] = {}
+    with ServerProcess(Served(sys.executable, None)) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
+            ways = Ways(http, terms)
+            for path in sorted((args.data / "en-de").glob("test.*.tsv.xz")):
+                samples = read_samples(path, terms, args.limit)
+                said = translate(samples, ways)
+                figures = {way: measure(samples, *found) for way, found in said.items()}
+                name = path.name.split(".")[1]
+                num_terms = sum(len(sample.terms) for sample in samples)
+                sets[name] = {"num_sentences": len(samples), "num_terms": num_terms, **figures}
+                print(name, json.dumps(sets[name]), flush=True)
+    command = ["python", "-m", "benchmarks.glossary", "--data", "FOLDER", "--limit", str(args.limit)]
+    result = {
+        "command": shlex.join(command),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "num_entries": len(terms),
+        "metrics": "BLEU and chrF of sacrebleu with its defaults",
+        "sets": sets,
+    }
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
