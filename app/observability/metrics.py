@@ -7,7 +7,7 @@ value that a caller can choose: routes are templates, methods and reasons are fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from prometheus_client import (
@@ -230,32 +230,28 @@ class Metrics:
             registry=registry,
         )
         self.last_step = Gauge("transduce_last_step_timestamp_seconds", "Unix time of it", registry=registry)
+        uses = {"decoded": "num_rows", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
+        outcomes = ("finished", "failed", "expired", "retried", "looped")
+        self._counted = [
+            *((self.rows.labels(use), fact) for use, fact in uses.items()),
+            *((self.ended.labels(outcome), f"num_{outcome}") for outcome in outcomes),
+        ]
 
-    def record_steps(self, steps: Iterable[StepFacts]) -> None:
-        """Count what the engine did."""
+    def record_steps(self, steps: Sequence[StepFacts]) -> None:
+        """Count what the engine did. Sentences' answers wait for it: what can be summed is summed first."""
         for step in steps:
             if step.num_rows:
-                self.steps.inc()
                 self.step_seconds.observe(step.decode_time_s)
                 self.batch_rows.observe(step.num_rows)
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
-                self.encoded_tokens.inc(step.num_encode_tokens)
-            for use, count in (
-                ("decoded", step.num_rows),
-                ("idle", step.num_idle_rows),
-                ("wasted", step.num_wasted_rows),
-            ):
-                self.rows.labels(use).inc(count)
-            for outcome, count in (
-                ("finished", step.num_finished),
-                ("failed", step.num_failed),
-                ("expired", step.num_expired),
-                ("retried", step.num_retried),
-                ("looped", step.num_looped),
-            ):
-                self.ended.labels(outcome).inc(count)
-            self.waiting.set(step.num_waiting)
+        self.steps.inc(sum(step.num_rows > 0 for step in steps))
+        self.encoded_tokens.inc(sum(step.num_encode_tokens for step in steps))
+        for counter, fact in self._counted:
+            if count := sum(getattr(step, fact) for step in steps):
+                counter.inc(count)
+        if steps:
+            self.waiting.set(steps[-1].num_waiting)
             self.last_step.set_to_current_time()
 
     def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
