@@ -102,8 +102,10 @@ def test_only_sentences_with_something_to_place_ask_for_the_alignment(tokenizer:
     assert [options.alignment for _, options in script.engine.asked] == [False, True, True, True, False]
 
 
-def test_a_request_needs_two_hops(tokenizer: Tokenizer) -> None:
+def test_a_long_request_needs_two_hops_and_a_short_one_none(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo, has_alignment=True)
+    script.result(["Anna draws.", "See {name} here at 7." * 12])
+    assert script.executor.num_hops == 2
     script.result(["Anna draws.", "See {name} here at 7."])
     assert script.executor.num_hops == 2
 
