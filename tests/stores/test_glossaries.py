@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +23,7 @@ from app.stores.glossaries import (
     GlossaryStore,
     GlossaryStoreError,
     GlossaryStoreFull,
+    StoredGlossary,
     format_tsv,
     parse_entries,
 )
@@ -27,6 +32,8 @@ from app.text.glossary import Term
 LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
 ANNA, BOB = "0123456789ab", ""
 PAIR = ("en", "de")
+# How long a writer waits for a reader that may have to wait for the writer.
+WAIT_S = 0.3
 TERMS = (Term("tree", "Baum"), Term("Ann's", "Ann's"))
 
 
@@ -115,12 +122,79 @@ def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> No
     assert store.entries(ANNA, ours) == TERMS
 
 
-def test_in_memory_threads_may_write_at_once_and_nothing_is_kept() -> None:
-    store = GlossaryStore(None)
-    with ThreadPoolExecutor(4) as executor:
-        made = list(executor.map(lambda number: store.create(ANNA, str(number), PAIR, TERMS), range(50)))
-    assert set(store.list(ANNA)) == set(made)
+class SlowTerms(list[Term]):
+    """Terms whose writing does not end before `go_on` is set, or WAIT_S are over."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        super().__init__(terms)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[Term]:
+        self.begun.set()
+        self.go_on.wait(WAIT_S)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_nobody_meets_a_glossary_that_is_half_written(tmp_path: Path, is_kept: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
+    old = store.create(ANNA, "old", PAIR, TERMS)
+    terms = SlowTerms(TERMS)
+    with ThreadPoolExecutor(2) as executor:
+        creating = executor.submit(store.create, ANNA, "new", PAIR, terms)
+        assert terms.begun.wait(10)
+        reading = executor.submit(store.list, ANNA)
+        reading.add_done_callback(lambda _done: terms.go_on.set())
+        seen = reading.result(10)
+        new = creating.result(10)
+    assert seen in ([old], [old, new])
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_goes_wrong_with_one_writer_undoes_nothing_of_another(tmp_path: Path, is_kept: bool) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
+    old = store.create(ANNA, "old", PAIR, TERMS)
+    terms = SlowTerms(TERMS)
+    with ThreadPoolExecutor(2) as executor:
+        creating = executor.submit(store.create, ANNA, "new", PAIR, terms)
+        assert terms.begun.wait(10)
+        failing = executor.submit(store.create, ANNA, "bad", PAIR, [Term("tree", "\udc00")])
+        failing.add_done_callback(lambda _done: terms.go_on.set())
+        with pytest.raises(UnicodeEncodeError):
+            failing.result(10)
+        new = creating.result(10)
+    assert store.list(ANNA) == [old, new]
+    assert store.entries(ANNA, new.glossary_id) == TERMS
+
+
+def test_in_memory_threads_may_do_everything_at_once(few_steps_a_turn: None) -> None:
+    store = GlossaryStore(None, GlossaryLimits(max_ready=2))
+    kept = store.create(ANNA, "kept", PAIR, TERMS)
+
+    def live(number: int) -> str:
+        made = [store.create(ANNA, f"{number}.{part}", PAIR, TERMS * 20) for part in range(2)]
+        for glossary in (kept, made[0]):
+            assert store.ready(ANNA, glossary.glossary_id)[0] == glossary
+        assert store.entries(ANNA, made[0].glossary_id) == TERMS * 20
+        assert {glossary.num_terms for glossary in store.list(ANNA)} <= {len(TERMS), len(TERMS) * 20}
+        store.delete(ANNA, made[0].glossary_id)
+        with pytest.raises(GlossaryNotFound):
+            store.ready(ANNA, made[0].glossary_id)
+        return made[1].glossary_id
+
+    with ThreadPoolExecutor(8) as executor:
+        ids = list(executor.map(live, range(40)))
+    assert {glossary.glossary_id for glossary in store.list(ANNA)} == {kept.glossary_id, *ids}
     assert GlossaryStore(None).list(ANNA) == []
+
+
+@pytest.fixture
+def few_steps_a_turn() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: Path) -> None:
@@ -137,6 +211,32 @@ def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: P
     GlossaryStore(path).delete(ANNA, ids[0])  # another process, as it were
     with pytest.raises(GlossaryNotFound):
         store.ready(ANNA, ids[0])
+
+
+class PausingOwner(str):
+    """An owner who, wherever glossaries are looked up by owner, lets the other threads go first."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        time.sleep(0.0005)
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+def test_threads_may_push_each_others_ready_glossaries_out() -> None:
+    store = GlossaryStore(None, GlossaryLimits(max_ready=1))
+    owner = PausingOwner(ANNA)
+    made = [store.create(ANNA, str(number), PAIR, TERMS) for number in range(2)]
+
+    def use(number: int) -> list[StoredGlossary]:
+        return [store.ready(owner, made[(number + turn) % 2].glossary_id)[0] for turn in range(10)]
+
+    with ThreadPoolExecutor(8) as executor:
+        for number, found in enumerate(executor.map(use, range(16))):
+            assert found == [made[(number + turn) % 2] for turn in range(10)]
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
