@@ -57,6 +57,9 @@ class FutureEngine:
     def __exit__(self, *_: object) -> None:
         self.entered -= 1
 
+    def hasten(self, *_: object) -> None:
+        """Nobody waits here."""
+
     def join(self, *_: object, **__: object) -> None:
         """Nobody is told of tokens, and no deadline is kept here."""
 

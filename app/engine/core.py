@@ -59,11 +59,18 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Hasten:
+    """A sentence's request comes back with it, and is next."""
+
+    sequence: Sequence
+
+
+@dataclass(frozen=True)
 class Stop:
     """Leave the loop, whatever is still running."""
 
 
-Message = Submit | Join | Cancel | Stop
+Message = Submit | Join | Hasten | Cancel | Stop
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,8 @@ class EngineCore:
             self.scheduler.add(message.sequence)
         elif isinstance(message, Join):
             self.scheduler.join(message.sequence, message.caller, message.request_id, message.deadline)
+        elif isinstance(message, Hasten):
+            self.scheduler.hasten(message.sequence)
         elif isinstance(message, Cancel):
             self.scheduler.end(message.sequence)
         else:

@@ -20,7 +20,7 @@ import numpy as np
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.core import Cancel, EngineCore, Join, Report, Stop, Submit
+from app.engine.core import Cancel, EngineCore, Hasten, Join, Report, Stop, Submit
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
@@ -187,6 +187,15 @@ class Engine:
             pending.on_tokens = on_tokens
         listens = _listens(sequence.options, on_tokens)
         self._core.inbox.put(Join(sequence, caller, request_id, deadline, listens=listens))
+
+    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
+        """The request of a sentence that was submitted is next, with one sentence: it has waited its turn before.
+
+        Without effect where the sentence runs or is answered.
+        """
+        sequence = self._sequences.get(future)
+        if sequence is not None and not future.done():
+            self._core.inbox.put(Hasten(sequence))
 
     def health(self) -> Health:
         """The truth about the engine thread, from another one: nothing waits for a step that hangs."""

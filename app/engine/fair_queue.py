@@ -17,7 +17,8 @@ class FairQueue:
     So a request of 128 sentences never blocks one of a single line, whoever sent either. While a sentence
     waits as the i-th of its request, with at most c callers waiting and at most r requests of its own caller, at
     most i * r * c - 1 sentences are taken before it: who comes back, or comes new, goes to the end of the line.
-    A sentence that several requests wait for stands in the line of each, and is taken once.
+    A sentence that several requests wait for stands in the line of each, and is taken once. A request whose sentences
+    were decoded and are to be decoded again is next, for one sentence: each that comes back so adds one to the bound.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,12 @@ class FairQueue:
         if self._stands(sequence, sequence.caller, sequence.request_id):
             sequence.more_places.append((caller, request_id))
             self._stand(sequence, caller, request_id)
+
+    def hasten(self, sequence: Sequence) -> None:
+        """Its request is next, and its caller, for one sentence. Without effect where it does not wait here."""
+        if self._stands(sequence, sequence.caller, sequence.request_id):
+            self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)
+            self._callers.move_to_end(sequence.caller, last=False)
 
     def peek(self) -> Sequence | None:
         """Whose turn it is; None when nobody waits."""

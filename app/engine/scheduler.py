@@ -59,6 +59,10 @@ class Scheduler:
         sequence.deadline = max(sequence.deadline, deadline)
         self._queue.push_again(sequence, caller, request_id)
 
+    def hasten(self, sequence: Sequence) -> None:
+        """Its request has waited its turn before and is next, for one sentence."""
+        self._queue.hasten(sequence)
+
     def end(self, sequence: Sequence) -> None:
         """Answered, failed, cancelled or expired: its rows are free at once, and it waits no more."""
         if sequence.status is Status.RUNNING:

@@ -60,6 +60,7 @@ class SentenceDecoder:
         self._settings = settings or DecoderSettings()
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
         self._flights: dict[bytes, Flight] = {}
+        self._waiters: dict[asyncio.Future[SequenceResult], Waiter] = {}
         self._num_coalesced = 0
         self._num_flights = 0
         self.num_undecided = (
@@ -134,9 +135,15 @@ class SentenceDecoder:
         else:
             self._num_coalesced += 1
             self._join(flight, waiter)
+        self._waiters[future] = waiter
         timer = loop.call_later(deadline - time.monotonic(), waiter.expire)
         future.add_done_callback(lambda _: self._on_answered(waiter, timer))
         return future
+
+    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
+        """As `Engine.hasten`, of a future that `submit` gave."""
+        waiter = self._waiters.get(future)
+        self.engine.hasten(future if waiter is None else waiter.flight.future)
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
         """Equal exactly where model, ids and every option are."""
@@ -176,6 +183,7 @@ class SentenceDecoder:
     def _on_answered(self, waiter: Waiter, timer: asyncio.TimerHandle) -> None:
         """A waiter has its answer, its time has run out, or it has left: the last one ends the flight."""
         timer.cancel()
+        del self._waiters[waiter.future]
         if not waiter.future.cancelled():
             waiter.future.exception()  # marks it as seen: who left does not read it
         flight = waiter.flight

@@ -214,9 +214,10 @@ class Translator:
                 return None
             return tuple(self._detokeniser.translation(text, plan.asked.request) for text in plan.texts)
 
-        translations, detokenise_s = None, 0.0
+        translations, detokenise_s, comes_back = None, 0.0, False
         while translations is None:
-            await self._round(plan, plan.jobs)
+            await self._round(plan, plan.jobs, comes_back=comes_back)
+            comes_back = True
             decoded = time.monotonic()
             translations = await self.off_loop(advance)
             detokenise_s += time.monotonic() - decoded
@@ -251,20 +252,30 @@ class Translator:
         await self._round(plan, [job], live)
         while (text := await self.off_loop(advance)) is None:
             live.begin_again()
-            await self._round(plan, [job])
+            await self._round(plan, [job], comes_back=True)
         live.finish(text, job.finish_reason)
 
-    async def _round(self, plan: Plan, jobs: Sequence[Job], live: LiveSegment | None = None) -> None:
-        """Decode the parts of the jobs that wait for it. live: told of the tokens of a job's only part."""
+    async def _round(
+        self, plan: Plan, jobs: Sequence[Job], live: LiveSegment | None = None, *, comes_back: bool = False
+    ) -> None:
+        """Decode the parts of the jobs that wait for it. live: told of the tokens of a job's only part.
+
+        comes_back: whether the jobs were decoded before. The request is next then: it has waited its turn.
+        """
         waiting = [(job, job.waiting) for job in jobs]
         parts = [part for _, own in waiting for part in own]
         if parts:
-            await self._decode(plan.asked.request, parts, live)
+            await self._decode(plan.asked.request, parts, live, comes_back=comes_back)
             for job, own in waiting:
                 job.count(own)
 
     async def _decode(
-        self, request: Request, parts: Sequence[Part], live: LiveSegment | None = None
+        self,
+        request: Request,
+        parts: Sequence[Part],
+        live: LiveSegment | None = None,
+        *,
+        comes_back: bool = False,
     ) -> list[SequenceResult]:
         """Submit all parts at once and wait for all; the first failure, and a cancel, frees the others.
 
@@ -282,6 +293,9 @@ class Translator:
                     on_tokens=None if live is None else partial(live.take, carried=part.encoded.carried),
                 )
                 futures.append(future)
+            waiting = [future for future in futures if not future.done()]
+            if comes_back and waiting:
+                self.decoder.hasten(waiting[0])
             results = await asyncio.gather(*futures)
         finally:
             for future in futures:

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from app.decoding.options import DecodingOptions
+from app.engine.core import Hasten
 from app.engine.fair_queue import FairQueue
 from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence, Status
@@ -62,6 +63,36 @@ def test_who_is_removed_is_not_served_and_the_count_is_right() -> None:
     assert drained(queue) == [first, third]
 
 
+def test_who_comes_back_is_next_for_one_sentence() -> None:
+    queue = FairQueue()
+    sequences = {
+        name: waiting(name[0], name[:2]) for name in ["a1.1", "a2.1", "b1.1", "a3.1", "a3.2", "c1.1"]
+    }
+    for sequence in sequences.values():
+        queue.push(sequence)
+    queue.hasten(sequences["a3.1"])
+    queue.remove(sequences["c1.1"])
+    queue.hasten(sequences["c1.1"])  # it waits no more
+    names = {sequence: name for name, sequence in sequences.items()}
+    assert [names[sequence] for sequence in drained(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
+
+
+def test_a_caller_whose_requests_come_back_takes_one_turn_more_for_each() -> None:
+    queue = FairQueue()
+    line = waiting("quiet", "line")
+    crowd = [waiting("loud", f"r{number}") for number in range(20)]
+    for sequence in (*crowd, line):
+        queue.push(sequence)
+    again = [waiting("loud", f"again{number}") for number in range(3)]
+    taken = []
+    for sequence in again:
+        queue.push(sequence)
+        queue.hasten(sequence)
+        taken.append(queue.pop())
+    assert taken == again
+    assert line in [queue.pop(), queue.pop()]
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
     """FairQueue's bound, with newcomers at every turn."""
@@ -112,6 +143,18 @@ def test_a_caller_that_floods_does_not_hold_up_another() -> None:
     for _ in range(6 + 1):
         driver.step()
     assert line.status is Status.RUNNING
+
+
+def test_a_second_decoding_goes_before_who_came_later() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    crowd = [driver.submit([5, EOS], NARROW, request_id=str(number)) for number in range(128)]
+    driver.step()
+    again = driver.submit([6, EOS], NARROW, request_id="again")
+    driver.core.inbox.put(Hasten(again))
+    for _ in range(6 + 1):
+        driver.step()
+    assert again.status is Status.RUNNING
+    assert Counter(one.status for one in crowd)[Status.WAITING] > 64
 
 
 @pytest.mark.parametrize("seed", range(12))

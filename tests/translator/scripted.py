@@ -38,6 +38,8 @@ class ScriptedEngine:
     def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
         self.limits = limits
         self.asked: list[tuple[str, DecodingOptions]] = []
+        self.hastened: list[str] = []
+        self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
         self._say = say
 
@@ -54,7 +56,10 @@ class ScriptedEngine:
         pass
 
     def join(self, *_: object, **__: object) -> None:
-        """Every sentence is answered already."""
+        """Every sentence is answered at once."""
+
+    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
+        self.hastened.append(self._sources[future])
 
     def submit(
         self, source_ids: Sequence[int], options: DecodingOptions, **_: object
@@ -78,7 +83,9 @@ class ScriptedEngine:
             alignment=alignment if options.alignment else (),
         )
         future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
-        future.set_result(SequenceResult([hypothesis] * options.num_hypotheses, 0.0, 0.0, 0.001, num_tokens))
+        result = SequenceResult([hypothesis] * options.num_hypotheses, 0.0, 0.0, 0.001, num_tokens)
+        asyncio.get_running_loop().call_soon(lambda: future.done() or future.set_result(result))
+        self._sources[future] = source
         return future
 
 
