@@ -131,6 +131,33 @@ def test_the_end_is_the_answer_and_what_was_told_adds_up_to_it(bundled: httpx.Cl
         assert not shown, "of a beam nobody knows before its end"
 
 
+REPLACED: dict[str, tuple[str, str]] = {
+    "numbers_carried": ("The code 48151623 opens door 7 of 93.", "48151623"),
+    "placeholder_aligned": (
+        "Please send the letter to {name}, {street} {number}, {city}, before {date}.",
+        "{city}",
+    ),
+    "length_split": ("ha" + " ha" * 23, "H"),
+}
+
+
+@pytest.mark.parametrize("reason", REPLACED)
+def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: str) -> None:
+    """Shown as it comes, void once it is decoded again, and the reader is left with the answer's text."""
+    text, kept = REPLACED[reason]
+    events = streamed(bundled, text=text)
+    check_order(events)
+    names = [name for name, _ in events]
+    assert names.count("replace") == 1
+    (told,) = [data for name, data in events if name == "replace"]
+    answer = events[-1][1]["translations"][0]
+    assert reason in answer["segments"][0]["fallbacks"]
+    before = screen_of(events[: names.index("replace")])[0, 0]
+    assert before != told["text"], "the deltas before it said something else"
+    assert screen_of(events)[0, 0] == answer["text"]
+    assert kept in answer["text"]
+
+
 def test_tokens_are_shown_one_after_another(server: ServerProcess, echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "step_s=0.05"]) as slow, slow.ready().client() as client:
         arrivals: list[float] = []
