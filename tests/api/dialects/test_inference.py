@@ -155,6 +155,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"inputs": [tensor([[["a"]]])]}, 400, "must be an array of strings"),
     ({"inputs": [tensor(["a"], data=None)]}, 400, "must be an array of strings"),
     ({"inputs": [tensor(["x" * 201])]}, 413, "201 characters, the limit is 200"),
+    ({"inputs": [tensor(["x" * 160, "x" * 141])]}, 413, "301 characters in all, the limit is 300"),
     ({"inputs": [tensor(["a"], parameters={"binary_data_size": 5})]}, 400, "has its data twice"),
     ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "is none of translation, source_language"),
     ({"inputs": [tensor(["a"])], "outputs": {"name": "x"}}, 400, "outputs must be an array"),

@@ -157,6 +157,10 @@ def test_a_file_keeps_them_and_each_key_has_its_own(echo_command: list[str], tmp
     with ServerProcess(echo_command, settings) as server:
         ours = deepl.DeepLClient(KEYS[0], server_url=server.ready().url)
         assert ours.get_glossary_entries(made.glossary_id) == {"river": "river"}
+        assert ours.get_glossary(made.glossary_id).name == "ours"
+        assert [each.glossary_id for each in ours.list_glossaries()] == [made.glossary_id]
+        ours.delete_glossary(made.glossary_id)
+        assert ours.list_glossaries() == []
 
 
 def test_a_file_that_cannot_be_used_stops_the_start(echo_command: list[str], tmp_path: Path) -> None:
