@@ -92,7 +92,8 @@ class Settings(BaseSettings):
     max_token_lists: int = Field(
         512,
         ge=1,
-        description="lists of tokens in one answer: sentences times `num_hypotheses` times 1 + `num_alternatives`",
+        description="lists of tokens in one answer: sentences times `num_hypotheses` times 1 + `num_alternatives`, "
+        "and more with `attention`",
     )
     default_timeout_s: float = Field(30.0, gt=0, description="deadline of a request without `timeout_ms`")
     compat_timeout_s: float = Field(

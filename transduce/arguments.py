@@ -37,6 +37,7 @@ TOLD = {
 TOLD_SWITCHES = {
     "token_scores": "each subword's log-probability",
     "alignment": "the part of the line that each subword comes from",
+    "attention": "and its weight for every subword of the line; needs --alignment",
 }
 
 

@@ -48,7 +48,7 @@ def _detection(ranked: Ranked) -> Json:
 
 def score_answer(result: ScoreResult, request: ScoreRequest, model: dict[str, str]) -> Json:
     """One entry a pair, in order."""
-    scores = [_pair_score(each, tells_tokens=request.tells_tokens) for each in result.scores]
+    scores = [_pair_score(each, request) for each in result.scores]
     return {"scores": scores, "model": model, "usage": _usage(result)}
 
 
@@ -102,6 +102,8 @@ def _segment(segment: Segment, request: TranslationRequest) -> Json:
     if request.tells_tokens:
         answer["log_probability"] = best.log_probability
         answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
+    if request.attention:
+        answer["source_tokens"] = [_span(span) for span in segment.source_tokens]
     if request.options is not None and request.options.num_hypotheses > 1:
         answer["hypotheses"] = [_hypothesis(each, request) for each in segment.hypotheses]
     return answer
@@ -119,14 +121,16 @@ def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> J
     return answer
 
 
-def _pair_score(score: PairScore, *, tells_tokens: bool) -> Json:
+def _pair_score(score: PairScore, request: ScoreRequest) -> Json:
     answer: Json = {
         "log_probability": score.log_probability,
         "score": score.score,
         "num_tokens": score.num_tokens,
     }
-    if tells_tokens:
+    if request.tells_tokens:
         answer["tokens"] = _tokens(score.tokens)
+    if request.attention:
+        answer["source_tokens"] = [_span(span) for span in score.source_tokens]
     return answer
 
 
@@ -144,6 +148,8 @@ def _token(token: Token, start: int) -> Json:
     if token.source is not None:
         answer["source"] = _span(token.source)
         answer["attention"] = token.attention
+    if token.weights:
+        answer["weights"] = token.weights
     if token.alternatives:
         answer["alternatives"] = [each._asdict() for each in token.alternatives]
     return answer

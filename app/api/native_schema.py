@@ -22,10 +22,20 @@ TRANSLATE_FIELDS = (
     "suppress",
     "target_prefix",
     "token_scores",
+    "attention",
     "timeout_ms",
 )
 DETECT_FIELDS = ("text",)
-SCORED_FIELDS = ("text", "translation", "source", "target", *SCORE_FIELDS, "token_scores", "timeout_ms")
+SCORED_FIELDS = (
+    "text",
+    "translation",
+    "source",
+    "target",
+    *SCORE_FIELDS,
+    "token_scores",
+    "attention",
+    "timeout_ms",
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,8 @@ class NativeParser:
             extra_target_length=None if has_own_length else EXTRA_TARGET_LENGTH,
             suppress=suppress,
             target_prefixes=prefixes,
-            token_scores=_token_scores(fields),
+            token_scores=_switch(fields, "token_scores"),
+            attention=_attention(fields, options),
         )
 
     def detect(self, body: object) -> tuple[str, ...]:
@@ -110,7 +121,8 @@ class NativeParser:
             caller=requester.caller,
             deadline=self._deadline(fields, requester),
             options=options,
-            token_scores=_token_scores(fields),
+            token_scores=_switch(fields, "token_scores"),
+            attention=_attention(fields, options),
         )
 
     def _texts(self, body: Body, name: str) -> tuple[str, ...]:
@@ -154,5 +166,13 @@ class NativeParser:
         return requester.received_at + timeout_s
 
 
-def _token_scores(body: Body) -> bool:
-    return "token_scores" in body and switch(body["token_scores"], "token_scores")
+def _switch(body: Body, name: str) -> bool:
+    return name in body and switch(body[name], name)
+
+
+def _attention(body: Body, options: DecodingOptions) -> bool:
+    """Raises InvalidRequest where there is nothing that it could be added to."""
+    is_asked = _switch(body, "attention")
+    if is_asked and not options.alignment:
+        raise InvalidRequest("attention needs alignment, which is off", field="attention")
+    return is_asked

@@ -54,6 +54,10 @@ _TOKEN = _object(
         "log_probability": _LOG_PROBABILITY,
         "source": {**_SPAN, "description": "the subword of the text that it pays most attention to"},
         "attention": {"type": "number", "description": "how much, 0 to 1"},
+        "weights": {
+            **_array({"type": "number"}),
+            "description": "with attention: how much it pays to each of source_tokens, 0 to 1",
+        },
         "alternatives": {
             **_array(
                 _object({"text": _SUBWORD, "log_probability": _LOG_PROBABILITY}, ("text", "log_probability"))
@@ -73,11 +77,16 @@ _TOLD: Json = {
     "log_probability": {**_LOG_PROBABILITY, "description": "summed over the tokens; only with tokens"},
     "tokens": {**_array(_TOKEN), "description": "with token_scores, num_alternatives or alignment"},
 }
+_SOURCE_TOKENS: Json = {
+    **_array(_SPAN),
+    "description": "with attention: the subwords of the text, in order; empty spans are end tokens and parts of characters",
+}
 _SEGMENT = _object(
     {
         "source": _SPAN,
         "target": _SPAN,
         **_TOLD,
+        "source_tokens": _SOURCE_TOKENS,
         "is_part": {"type": "boolean", "description": "of a sentence that is too long for the model at once"},
         "fallbacks": {
             **_array({"type": "string", "enum": [fallback.value for fallback in Fallback]}),
@@ -222,6 +231,10 @@ TRANSLATE_PROPERTIES: Json = {
     "suppress": {**_TEXTS, "description": "words or phrases that no translation contains"},
     "target_prefix": {**_TEXTS, "description": "what the translation of each text begins with"},
     "token_scores": {**_SWITCH, "description": "tell tokens, each with its log-probability"},
+    "attention": {
+        **_SWITCH,
+        "description": "with alignment: and each token's weight for every subword of the text",
+    },
     "timeout_ms": {**_COUNT, "description": "deadline of the request"},
 }
 SCORE_PROPERTIES: Json = {
@@ -289,6 +302,7 @@ SCORE = _route(
                     "score": _SCORE,
                     "num_tokens": {"type": "integer", "description": "subwords, the end token counted"},
                     "tokens": _TOLD["tokens"],
+                    "source_tokens": _SOURCE_TOKENS,
                 },
                 ("log_probability", "score", "num_tokens"),
             )

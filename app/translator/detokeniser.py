@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import chain
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from app.translator.request import (
     Translation,
     TranslationRequest,
 )
-from app.translator.tokens import TokenTeller
+from app.translator.tokens import Columns, TokenTeller
 
 
 class Detokeniser:
@@ -68,8 +68,9 @@ class Detokeniser:
             whole.append(plan.passage.finish(segments, others))
         found = []
         for index, job in enumerate(plan.jobs):
+            sources = [self._source_places(request, job, part) for part in job.parts]
             ranked = [
-                self._hypothesis(request, job, rank, text.text, text.segments[index])
+                self._hypothesis(request, job, rank, text.text, text.segments[index], sources)
                 for rank, text in enumerate(whole[: job.num_hypotheses])
             ]
             finished = whole[0].segments[index]
@@ -82,6 +83,7 @@ class Detokeniser:
                     is_part=finished.is_part,
                     fallbacks=finished.fallbacks,
                     changed_numbers=finished.changed_numbers,
+                    source_tokens=tuple(chain.from_iterable(sources)) if request.attention else (),
                 )
             )
         return Translation(
@@ -118,44 +120,61 @@ class Detokeniser:
         return Alignment(tuple(source), tuple(places), weights)
 
     def _hypothesis(
-        self, request: TranslationRequest, job: Job, rank: int, text: str, finished: FinishedSegment
+        self,
+        request: TranslationRequest,
+        job: Job,
+        rank: int,
+        text: str,
+        finished: FinishedSegment,
+        sources: Sequence[Sequence[TextSpan]],
     ) -> SegmentHypothesis:
-        """text: the whole one of this rank."""
+        """text: the whole one of this rank. sources: as of `_tokens`."""
         said = [part.hypothesis(rank) for part in job.parts]
         start = finished.target[0]
         own = text[start : finished.target[1]]
         tokens: tuple[Token, ...] = ()
         if request.tells_tokens:
             places = [(first - start, last - start) for first, last in finished.places]
-            tokens = self._tokens(request, job, rank, own, places)
+            tokens = self._tokens(job, rank, own, places, sources, tells_weights=request.attention)
         return SegmentHypothesis(
             own, sum(each.log_probability for each in said), _score(job, said), joint_reason(said), tokens
         )
 
     def _tokens(
         self,
-        request: TranslationRequest,
         job: Job,
         rank: int,
         text: str,
         places: Sequence[tuple[int, int]],
+        sources: Sequence[Sequence[TextSpan]],
+        *,
+        tells_weights: bool,
     ) -> tuple[Token, ...]:
-        """Of all parts in order. places: in `text`, for each part those of its subwords and that of its end."""
+        """Of all parts in order.
+
+        places: in `text`, for each part those of its subwords and that of its end. sources: of each part's source
+        subwords in the caller's text.
+        """
         told: list[Token] = []
-        widths = [len(part.hypothesis(rank).ids) + 1 for part in job.parts]
-        for part, end, width in zip(job.parts, accumulate(widths), widths, strict=True):
+        end, column, num_columns = 0, 0, sum(map(len, sources))
+        for part, source in zip(job.parts, sources, strict=True):
+            hypothesis = part.hypothesis(rank)
+            start, end = end, end + len(hypothesis.ids) + 1
             shown = [job.passage.shown(job.segment, run) for run in part.encoded.carried]
-            teller = TokenTeller(self._tokenizer, shown, self._source_places(request, job, part))
-            told += teller.tell(part.hypothesis(rank), text, places[end - width : end])
+            columns = Columns(column, num_columns) if tells_weights else None
+            teller = TokenTeller(self._tokenizer, shown, source, columns)
+            told += teller.tell(hypothesis, text, places[start:end])
+            column += len(source)
         return tuple(told)
 
     def _source_places(self, request: TranslationRequest, job: Job, part: Part) -> list[TextSpan]:
-        """Of the part's subwords in the caller's text; none where the caller asked for no alignment."""
+        """Of the part's subwords in the caller's text, its end token last; none without an alignment asked for."""
         is_aligned = request.options is not None and request.options.alignment
         if not is_aligned or job.settled.pair is None:
             return []
         start = part.span.start
-        offsets = self._cutter.offsets(part.span.of(job.segment.source), job.settled.pair)
+        source = part.span.of(job.segment.source)
+        offsets = [*self._cutter.offsets(source, job.settled.pair), (len(source), len(source))]
         return [
             TextSpan(*job.passage.place(job.segment, first + start, last + start)) for first, last in offsets
         ]
@@ -173,17 +192,21 @@ class Detokeniser:
             text, hypothesis = request.translations[index], result.hypotheses[0]
             span = stripped("translation", index, text)
             tokens: tuple[Token, ...] = ()
+            sources: tuple[TextSpan, ...] = ()
             if request.tells_tokens:
                 is_aligned = request.options is not None and request.options.alignment
-                sources = self._cutter.places(piece, pair) if is_aligned else []
-                teller = TokenTeller(self._tokenizer, piece.encoded.carried, sources)
+                if is_aligned:
+                    sources = (*self._cutter.places(piece, pair), TextSpan(piece.span.end, piece.span.end))
+                columns = Columns(0, len(sources)) if request.attention else None
+                teller = TokenTeller(self._tokenizer, piece.encoded.carried, sources, columns)
                 offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.carried)
                 places = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]
                 tokens = teller.tell(hypothesis, text, [*places, (span.end, span.end)])
             num_tokens = len(hypothesis.token_log_probabilities)
-            scores.append(PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens))
+            told = sources if request.attention else ()
+            scores.append(PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens, told))
         return tuple(scores)
 
 

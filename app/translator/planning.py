@@ -24,6 +24,9 @@ from app.translator.languages import Languages, Settled
 from app.translator.pieces import Cutter
 from app.translator.request import AnswerLimits, ScoreRequest, TranslationRequest
 
+# A token's weights for so many source subwords are about as long an answer as the token itself.
+WEIGHTS_A_LIST = 32
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -87,8 +90,9 @@ class Planner:
                     field="text",
                 )
             texts.append(TextPlan(request.texts[index], settled, passage, jobs))
-        self.check_told(request, num_sentences)
-        return Plan(asked, tuple(texts))
+        plan = Plan(asked, tuple(texts))
+        self.check_told(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
+        return plan
 
     def part(self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "") -> Part:
         """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can."""
@@ -124,18 +128,27 @@ class Planner:
         longest = max(needed, num_source_tokens + request.extra_target_length)
         return replace(options, max_target_length=min(options.max_target_length, longest))
 
-    def check_told(self, request: TranslationRequest | ScoreRequest, num_sentences: int) -> None:
-        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer."""
+    def check_told(self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]) -> None:
+        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer.
+
+        source_lengths: subwords of each sentence, its end token counted.
+        """
         if not request.tells_tokens:
             return
         options = request.options or self._default_options
-        num_lists = num_sentences * options.num_hypotheses * (1 + options.num_alternatives)
+        num_lists = len(source_lengths) * (1 + options.num_alternatives)
+        if request.attention:
+            num_lists += sum(math.ceil(length / WEIGHTS_A_LIST) for length in source_lengths)
+        num_lists *= options.num_hypotheses
         if num_lists > self._limits.max_token_lists:
+            also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
+            field = "num_alternatives" if options.num_alternatives else "text"
             raise PayloadTooLarge(
-                f"telling tokens of {num_sentences} sentences, {options.num_hypotheses} hypotheses each, with "
-                f"{options.num_alternatives} alternatives makes {num_lists} lists, the limit is "
-                f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or num_alternatives",
-                field="num_alternatives" if options.num_alternatives else "text",
+                f"telling tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, with "
+                f"{options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
+                f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or "
+                f"num_alternatives{lower}",
+                field="attention" if request.attention else field,
             )
 
     def _glossary(self, request: TranslationRequest) -> Glossary | None:

@@ -18,7 +18,7 @@ class AnswerLimits:
     """What one request may make the translator do; each is a setting.
 
     max_sentences: after splitting. max_token_lists: where tokens are told, sentences times num_hypotheses times
-    1 + num_alternatives.
+    1 + num_alternatives; with attention one more for every 32 source subwords of a sentence, begun ones counted.
     """
 
     max_sentences: int = 1024
@@ -51,6 +51,7 @@ class TranslationRequest:
     suppress: words and phrases that no translation contains, as subwords that they are usually cut into.
     target_prefixes: what each text's translation begins with, "" where it is free; empty: all are.
     token_scores: whether the answer tells tokens; with options.num_alternatives and options.alignment it does anyway.
+    attention: with options.alignment, whether each token tells its weight for every source subword.
     """
 
     texts: tuple[str, ...]
@@ -70,6 +71,7 @@ class TranslationRequest:
     suppress: tuple[str, ...] = ()
     target_prefixes: tuple[str, ...] = ()
     token_scores: bool = False
+    attention: bool = False
 
     @property
     def tells_tokens(self) -> bool:
@@ -92,6 +94,7 @@ class ScoreRequest:
     deadline: float
     options: DecodingOptions | None = None
     token_scores: bool = False
+    attention: bool = False
 
     @property
     def tells_tokens(self) -> bool:
@@ -116,7 +119,8 @@ class Token:
     token and for all bytes but the last of a character that is spelled in bytes.
     log_probability: natural logarithm. alternatives: best first; empty where not asked for.
     source: the source's subword that it pays most attention to, in the caller's text, and attention: how much, 0 to
-    1; None for the end token, and where not asked for.
+    1; None for the end token, and where not asked for. weights: how much it pays to each of the segment's source
+    subwords, to 4 digits; empty for the end token, and where not asked for.
     """
 
     text: str | None
@@ -125,6 +129,7 @@ class Token:
     alternatives: tuple[Alternative, ...] = ()
     source: TextSpan | None = None
     attention: float | None = None
+    weights: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,9 @@ class Segment:
 
     source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
     is_part: of a sentence that is too long for the model. fallbacks: what its translation needed beyond the model's own
-    doing. changed_numbers: those that its translation lacks or added.
+    doing. changed_numbers: those that its translation lacks or added. source_tokens: what the tokens' weights are for, in
+    the caller's text; that of an end token is empty, and so are those of all bytes but one of a character spelled in
+    bytes. Empty where not asked for.
     """
 
     source: TextSpan
@@ -157,6 +164,7 @@ class Segment:
     is_part: bool = False
     fallbacks: tuple[Fallback, ...] = ()
     changed_numbers: ChangedNumbers = field(default_factory=lambda: ChangedNumbers((), ()))
+    source_tokens: tuple[TextSpan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -213,13 +221,14 @@ class PairScore:
     """How probable a translation is, in the model's eyes.
 
     log_probability: natural logarithm, summed over `num_tokens` subwords, the end token counted. score: as a
-    hypothesis'. tokens: empty where not told.
+    hypothesis'. tokens, source_tokens: empty where not told.
     """
 
     log_probability: float
     score: float
     num_tokens: int
     tokens: tuple[Token, ...] = ()
+    source_tokens: tuple[TextSpan, ...] = ()
 
 
 @dataclass(frozen=True)

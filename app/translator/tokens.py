@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,18 +13,36 @@ from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
 
+# Of a weight: a float32's further ones would only lengthen the answer.
+NUM_DIGITS = 4
+
+
+class Columns(NamedTuple):
+    """Where a part's source subwords stand among its segment's: the first, and how many the segment has."""
+
+    start: int
+    width: int
+
+
 class TokenTeller:
     """Tells the tokens of one source's hypotheses."""
 
-    def __init__(self, tokenizer: Tokenizer, carried: Sequence[str], source: Sequence[TextSpan]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        carried: Sequence[str],
+        source: Sequence[TextSpan],
+        columns: Columns | None = None,
+    ) -> None:
         """tokenizer: of the target. carried: the source's runs, as they look in the translation.
 
         source: places of the source's subwords in the caller's text, in the order that the model was given them, the
-        end token left out; empty where no alignment is told.
+        end token last; empty where no alignment is told. columns: None where no weights are told.
         """
         self._tokenizer = tokenizer
         self._carried = carried
         self._source = source
+        self._columns = columns
         self._has_characters = np.array([span.end > span.start for span in source], bool)
 
     def tell(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
@@ -46,6 +65,7 @@ class TokenTeller:
                 ),
                 source=source,
                 attention=attention,
+                weights=() if is_end else self._weights(hypothesis, index),
             )
             told.append(token)
         return tuple(told)
@@ -63,3 +83,12 @@ class TokenTeller:
         weights = np.array(hypothesis.alignment[index][: len(self._source)])
         best = int(np.where(self._has_characters, weights, -1.0).argmax())
         return self._source[best], float(weights[best])
+
+    def _weights(self, hypothesis: Hypothesis, index: int) -> tuple[float, ...]:
+        """One for each source subword of the segment; 0 for those of its other parts."""
+        if self._columns is None or not hypothesis.alignment:
+            return ()
+        row = np.zeros(self._columns.width)
+        own = hypothesis.alignment[index]
+        row[self._columns.start : self._columns.start + len(own)] = own
+        return tuple(row.round(NUM_DIGITS).tolist())

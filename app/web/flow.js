@@ -51,14 +51,15 @@ export class Flow {
     }
   }
 
-  /** The answer, with its alignment where it is not too long to tell it. */
+  /** The answer, with all weights of its alignment, or else the alignment, where it is not too long to tell them. */
   async #found(request, context) {
     try {
       return await this.#streamed(request, context);
     } catch (error) {
-      if (error.code !== "payload_too_large" || !request.body.alignment) throw error;
-      const { alignment: _, ...body } = request.body;
-      return this.#streamed({ ...request, body }, context);
+      const field = ["attention", "alignment"].find((name) => request.body[name]);
+      if (error.code !== "payload_too_large" || !field) throw error;
+      const { [field]: _, ...body } = request.body;
+      return this.#found({ ...request, body }, context);
     }
   }
 

@@ -1,4 +1,5 @@
-// The attention of one sentence as a table: its words down the side, the text's words along the top.
+// The attention of one sentence as a table: its words down the side, the text's words along the top, and last what goes
+// to none of them.
 
 /** Draw into `box`. onPoint(row | null): the row that is pointed at. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
@@ -25,18 +26,26 @@ function headOf(answer, { columns }, language) {
   corner.setAttribute("aria-hidden", "true");
   line.append(corner);
   for (const word of columns) {
-    const cell = element("th", "column");
-    cell.scope = "col";
+    const cell = columnHead(answer.sourceText.slice(word.start, word.end));
     cell.lang = language;
-    const said = element("span");
-    said.textContent = answer.sourceText.slice(word.start, word.end);
-    said.dir = "auto";
-    cell.append(said);
     line.append(cell);
   }
+  const rest = columnHead("rest");
+  rest.classList.add("rest");
+  line.append(rest);
   const head = element("thead");
   head.append(line);
   return head;
+}
+
+function columnHead(text) {
+  const cell = element("th", "column");
+  cell.scope = "col";
+  const said = element("span");
+  said.textContent = text;
+  said.dir = "auto";
+  cell.append(said);
+  return cell;
 }
 
 function rowOf(answer, { weights }, { word, row, language }) {
@@ -49,15 +58,23 @@ function rowOf(answer, { weights }, { word, row, language }) {
   name.textContent = answer.text.slice(word.start, word.end);
   line.append(name);
   for (const weight of weights[row]) {
-    const cell = element("td", weight > 0 ? "paid" : "");
+    const cell = percentOf(weight);
     // A class of ten: the text's colour changes with the ground's, so that it can be read on all of them.
-    if (weight > 0) {
-      cell.classList.add(`heat-${Math.min(9, Math.floor(weight * 10))}`);
-      cell.textContent = Math.round(weight * 100);
-    }
+    if (cell.textContent) cell.classList.add("paid", `heat-${Math.min(9, Math.floor(weight * 10))}`);
     line.append(cell);
   }
+  const rest = percentOf(1 - weights[row].reduce((sum, weight) => sum + weight, 0));
+  rest.classList.add("rest");
+  line.append(rest);
   return line;
+}
+
+/** A cell that says so many percent; nothing for less than half of one. */
+function percentOf(weight) {
+  const cell = element("td");
+  const percent = Math.round(weight * 100);
+  if (percent > 0) cell.textContent = percent;
+  return cell;
 }
 
 function rowNumber(target) {

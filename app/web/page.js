@@ -57,7 +57,7 @@ function translate({ atOnce = false } = {}) {
       target: languages.target,
       beam_size: Number(the("beam").value),
       ...(isMarkup() ? { format: "html" } : {}),
-      ...(model.alignment && !isMarkup() ? { alignment: true } : {}),
+      ...(model.alignment && !isMarkup() ? { alignment: true, attention: true } : {}),
     },
   };
   the("target").classList.add("stale");
@@ -192,8 +192,8 @@ function pointAtRow(place) {
     target.mark([]);
     return;
   }
-  const { rows, columns, weights } = shown.alignments[place.segment];
-  markSource(columns.filter((_, column) => weights[place.row][column] > 0));
+  const { rows, columns, links } = shown.alignments[place.segment];
+  markSource(columns.filter((_, column) => links[place.row].has(column)));
   target.mark([rows[place.row].start]);
 }
 
@@ -216,10 +216,10 @@ function markSource(words) {
 function pointAtCaret() {
   if (!shown || document.activeElement !== source) return;
   const at = source.selectionStart;
-  for (const { rows, columns, weights } of shown.alignments) {
+  for (const { rows, columns, links } of shown.alignments) {
     const column = columns.findIndex((word) => word.isWord && word.start <= at && at <= word.end);
     if (column >= 0) {
-      target.mark(rows.filter((_, row) => weights[row][column] > 0).map((word) => word.start));
+      target.mark(rows.filter((_, row) => links[row].has(column)).map((word) => word.start));
       return;
     }
   }
@@ -234,8 +234,8 @@ async function offerOthers(start, element) {
     sourceText: answer.sourceText.slice(segment.source.start, segment.source.end),
     text: answer.text.slice(segment.target.start, segment.target.end),
   };
-  const { beam_size, alignment } = request.body;
-  const asked = { source: answer.source, target: language, options: { beam_size, ...(alignment ? { alignment } : {}) } };
+  const { beam_size, alignment, attention } = request.body;
+  const asked = { source: answer.source, target: language, options: { beam_size, ...(alignment ? { alignment, attention } : {}) } };
   const signal = choices.open(element, "Looking for other words…");
   try {
     const found = await alternativesTo(part, start - segment.target.start, asked, signal);

@@ -1,24 +1,30 @@
 // Places in texts, without a page: words, where they come from, and a sentence put in another's place.
 // The server counts Unicode code points, JavaScript UTF-16 units; everything below and elsewhere counts units.
 
-/** A translation of the server's with its places in units. tokens: empty where none were asked for. */
+/**
+ * A translation of the server's with its places in units. tokens: empty where none were asked for.
+ * Each token's weights are for its sources: all subwords of its segment where they are told, else the one it looks at most.
+ */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
   const inTarget = unitsOf(translation.text);
-  const segments = translation.segments.map((segment) => ({
-    source: placed(segment.source, inSource),
-    target: placed(segment.target, inTarget),
-    tokens: (segment.tokens ?? []).map((token) => tokenOf(token, inSource, inTarget)),
-  }));
+  const segments = translation.segments.map((segment) => {
+    const sources = (segment.source_tokens ?? []).map((span) => placed(span, inSource));
+    return {
+      source: placed(segment.source, inSource),
+      target: placed(segment.target, inTarget),
+      tokens: (segment.tokens ?? []).map((token) => tokenOf(token, sources, inSource, inTarget)),
+    };
+  });
   return { sourceText, text: translation.text, source: translation.source, segments };
 }
 
-function tokenOf(token, inSource, inTarget) {
-  return {
-    target: placed(token.target, inTarget),
-    source: token.source ? placed(token.source, inSource) : null,
-    attention: token.attention ?? 0,
-  };
+function tokenOf(token, sources, inSource, inTarget) {
+  const target = placed(token.target, inTarget);
+  if (!token.source) return { target, source: null, sources: [], weights: [] };
+  const source = placed(token.source, inSource);
+  if (!token.weights) return { target, source, sources: [source], weights: [token.attention] };
+  return { target, source, sources, weights: token.weights };
 }
 
 /** For each code point of a text, and for its end, where it begins in units. */
@@ -66,22 +72,38 @@ function segmenterOf(language) {
 /**
  * One sentence's words and the attention between them.
  *
- * weights: a list for each target word, with a number of 0 to 1 for each source word: the most that a subword of the
- * one pays to a subword of the other. A subword names only the source subword that it looks at most, so most are 0.
+ * weights: a list for each target word, with a number of 0 to 1 for each source word: what all subwords of the one get
+ * from a subword of the other, on average; a subword of white space alone is none of a target word's. What is left of 1
+ * goes to the end of the sentence.
+ * links: for each target word, the places in `columns` of those that its subwords look at most.
  */
 export function alignmentOf(answer, index, targetLanguage) {
   const segment = answer.segments[index];
   const rows = wordsOf(answer.text, segment.target, targetLanguage);
   const columns = wordsOf(answer.sourceText, segment.source, answer.source);
-  const weights = rows.map(() => columns.map(() => 0));
-  for (const token of segment.tokens) {
-    if (token.source === null) continue;
-    const column = overlapping(columns, inked(answer.sourceText, token.source));
-    const row = overlapping(rows, inked(answer.text, token.target));
-    if (row < 0 || column < 0) continue;
-    weights[row][column] = Math.max(weights[row][column], token.attention);
+  const sums = rows.map(() => columns.map(() => 0));
+  const counts = rows.map(() => 0);
+  const links = rows.map(() => new Set());
+  const columnOf = (span) => overlapping(columns, owned(answer.sourceText, span));
+  const known = new Map(); // a list of sources -> the column of each: the tokens of a segment share it
+  for (const { source, target, sources, weights } of segment.tokens) {
+    const row = overlapping(rows, inked(answer.text, target));
+    if (source === null || row < 0) continue;
+    if (!known.has(sources)) known.set(sources, sources.map(columnOf));
+    known.get(sources).forEach((column, index) => {
+      if (column >= 0) sums[row][column] += weights[index];
+    });
+    counts[row] += 1;
+    const most = columnOf(source);
+    if (most >= 0) links[row].add(most);
   }
-  return { rows, columns, weights };
+  return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
+}
+
+/** A subword's letters; white space by itself belongs to what follows. */
+function owned(text, span) {
+  const { start, end } = inked(text, span);
+  return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };
 }
 
 /** A span without the white space that a subword begins with. */
@@ -112,6 +134,7 @@ export function spliced(answer, index, part) {
       ...token,
       target: moved(token.target, old.target.start),
       source: token.source && moved(token.source, old.source.start),
+      sources: token.sources.map((span) => moved(span, old.source.start)),
     }));
   const target = { start: old.target.start, end: old.target.start + part.text.length };
   const segments = answer.segments.map((segment, other) => {

@@ -40,6 +40,7 @@ BAD_VALUES: dict[str, tuple[str, ...]] = {
     "loop_guard": BAD_SWITCHES,
     "num_alternatives": (*BAD_WHOLE_NUMBERS, "17"),
     "alignment": BAD_SWITCHES,
+    "attention": BAD_SWITCHES,
     "suppress": BAD_TEXTS,
     "target_prefix": BAD_TEXTS,
     "token_scores": BAD_SWITCHES,

@@ -51,6 +51,7 @@ def test_all_that_is_told_is_there(url: str) -> None:
             beam_size=4,
             num_hypotheses=2,
             alignment=True,
+            attention=True,
             num_alternatives=2,
             loop_guard=True,
             glossary={"terms": {"Anna": "Anna"}},
@@ -67,6 +68,9 @@ def test_all_that_is_told_is_there(url: str) -> None:
     assert second.tokens[-1].text is None
     assert all(len(token.alternatives) == 2 for token in second.tokens)
     assert second.tokens[0].source == transduce.Span(20, 22)
+    assert second.source_tokens[0] == transduce.Span(20, 22)
+    assert second.tokens[0].weights[0] == pytest.approx(second.tokens[0].attention, abs=1e-4)
+    assert all(len(token.weights) == len(second.source_tokens) for token in second.tokens[:-1])
 
 
 def test_a_stream_adds_up_to_its_end(url: str) -> None:

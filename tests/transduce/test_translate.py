@@ -88,7 +88,7 @@ def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp
         "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
         "--no-repeat-ngram-size 3 --repetition-penalty 1.2 --temperature 0.7 --top-k 5 --top-p 0.9 --seed 0 "
         "--loop-guard --suppress nie --suppress nimmer --target-prefix Heute --json --num-hypotheses 2 "
-        "--num-alternatives 4 --token-scores --alignment"
+        "--num-alternatives 4 --token-scores --alignment --attention"
     )
     assert translate(server, written(tmp_path, b"one\ntwo\n"), *options.split()) == 0
     assert server.requests == [
@@ -115,6 +115,7 @@ def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp
             "num_alternatives": 4,
             "token_scores": True,
             "alignment": True,
+            "attention": True,
         }
     ]
 
@@ -134,7 +135,7 @@ def test_all_that_the_server_tells_is_written_as_json(
 
 
 @pytest.mark.parametrize(
-    "option", ["--num-hypotheses=2", "--num-alternatives=1", "--token-scores", "--alignment"]
+    "option", ["--num-hypotheses=2", "--num-alternatives=1", "--token-scores", "--alignment", "--attention"]
 )
 def test_what_a_line_of_text_cannot_show_needs_json(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -11,11 +13,16 @@ from tests.web.desk import Desk
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 LATE, LATE_DE = "It is late.", "Es ist spät."
+NAMES = "Elisabeth Wordsworth met 1987 unbelievable hedgehogs."
+LONG = (
+    "The old bridge over the river, which my grandfather and his brothers had built with their own hands before the "
+    "war, was closed last winter because the water had taken away two of the stones on which it stood."
+)
 HELP, HELP_DE = "Could you help me, please?", "Könntest du mir bitte helfen?"
 
 
 def the_map(desk: Desk) -> tuple[list[str], list[str], list[list[int]]]:
-    """Columns, rows, and percents; 0 where a cell is empty."""
+    """Columns, the rest last, rows, and percents; 0 where a cell is empty."""
     table = desk["map"].locator("table")
     rows = table.locator("tbody tr").all()
     percents = [[int(text or 0) for text in row.locator("td").all_text_contents()] for row in rows]
@@ -67,30 +74,81 @@ def test_the_caret_marks_what_its_word_became(desk: Desk) -> None:
     expect(desk["target"].locator(".word.marked")).to_have_text("Bahnhof")
 
 
-def test_the_map_is_the_servers_alignment(desk: Desk) -> None:
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    body = {"text": STATION, "source": "en", "target": "de", "alignment": True}
+@pytest.mark.parametrize("text", [STATION, NAMES], ids=["whole words", "words of several subwords"])
+def test_the_map_is_the_servers_weights(desk: Desk, text: str) -> None:
+    """Each cell is what a word's subwords pay to those of another: summed over these, on average over those."""
+    body = {"text": text, "source": "en", "target": "de", "alignment": True, "attention": True}
     told = desk.page.request.post(f"{desk.url}/v1/translate", data=body).json()
-    (segment,) = told["translations"][0]["segments"]
+    ((translation,), (segment,)) = told["translations"], told["translations"][0]["segments"]
+    desk.type(text)
+    desk.shows(translation["text"])
     columns, rows, percents = the_map(desk)
-    assert columns == ["Where", "is", "the", "station", "?"]
-    assert rows == ["Wo", "ist", "der", "Bahnhof", "?"]
-    expected = [[0] * len(columns) for _ in rows]
-    for token in segment["tokens"]:
-        if "source" in token:
-            row = rows.index(word_at(STATION_DE, rows, token["target"]))
-            column = columns.index(word_at(STATION, columns, token["source"]))
-            expected[row][column] = max(expected[row][column], round(token["attention"] * 100))
-    assert percents == expected
-    assert all(max(row) > 0 for row in percents)
+    sources, targets = words_of(text), words_of(translation["text"])
+    assert columns == [*sources.values(), "rest"]
+    assert rows == list(targets.values())
+    column_of = [word_at(text, sources, span) for span in segment["source_tokens"]]
+    paid = np.zeros((len(rows), len(columns)))
+    nums = np.zeros((len(rows), 1))
+    for token in segment["tokens"][:-1]:
+        if not token["text"].strip():
+            continue  # a space by itself is of no word
+        row = word_at(translation["text"], targets, token["target"])
+        assert row is not None
+        nums[row] += 1
+        for column, weight in zip(column_of, token["weights"], strict=True):
+            paid[row, -1 if column is None else column] += weight
+    assert np.abs(np.array(percents) - 100 * paid / nums).max() <= 0.53, "whole percents"
+    assert np.array(percents).sum(axis=1) == pytest.approx(100, abs=len(columns) / 2)
+    assert (nums.max() > 1) == (text == NAMES)
+    drawn = desk["map"].locator("tbody td.paid").all_text_contents()
+    assert len(drawn) > 2 * len(rows), "not the largest alone"
+    assert all(drawn)
 
 
-def word_at(text: str, words: list[str], span: dict[str, int]) -> str:
-    """The word that a subword is part of."""
-    said = text[span["start"] : span["end"]].strip()
-    (found,) = (word for word in words if said in word)
-    return found
+def words_of(text: str) -> dict[tuple[int, int], str]:
+    """Words and signs by their places."""
+    return {match.span(): match.group() for match in re.finditer(r"\w+|[^\w\s]", text)}
+
+
+def word_at(text: str, words: dict[tuple[int, int], str], span: dict[str, int]) -> int | None:
+    """The number of the word that a subword is part of; None for the end of the sentence."""
+    said = text[span["start"] : span["end"]]
+    start = span["end"] - len(said.lstrip())
+    found = [index for index, (first, last) in enumerate(words) if first <= start < last]
+    return found[0] if said else None
+
+
+def test_a_text_too_long_for_all_weights_shows_the_largest(desk: Desk) -> None:
+    desk.type("\n".join(["Why?"] * 300))
+    expect(desk["which"]).to_have_text("1 of 300")
+    columns, rows, percents = the_map(desk)
+    assert (columns, rows) == (["Why", "?", "rest"], ["Warum", "?"])
+    assert [sum(percent > 0 for percent in row[:-1]) for row in percents] == [1, 1]
+    asked = [(body.get("attention"), body.get("alignment")) for body in desk.bodies_posted()]
+    assert asked == [(True, True), (None, True)]
+
+
+def test_a_large_map_scrolls_within_its_box(desk: Desk) -> None:
+    """Both ways, and the heads of its rows and columns stay."""
+    desk.page.set_viewport_size({"width": 700, "height": 860})
+    desk.type(LONG)
+    expect(desk["alignment"]).to_be_visible()
+    box = desk["map"]
+    inner, outer = box.evaluate(
+        "box => [[box.scrollWidth, box.scrollHeight], [box.clientWidth, box.clientHeight]]"
+    )
+    assert inner[0] > outer[0]
+    assert inner[1] > outer[1]
+    box.evaluate("box => box.scrollTo(200, 200)")
+    at = box.bounding_box()
+    row, column = (box.locator(f"th.{name}").nth(12).bounding_box() for name in ("row", "column"))
+    assert at is not None
+    assert row is not None
+    assert column is not None
+    assert row["x"] == pytest.approx(at["x"], abs=3)
+    assert column["y"] >= at["y"] - 1
+    assert column["y"] + column["height"] < at["y"] + at["height"] / 2
+    assert desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_map_is_drawn(desk: Desk) -> None:

@@ -45,6 +45,7 @@ class TellOptions(TypedDict, total=False):
     coverage_penalty: float
     token_scores: bool
     alignment: bool
+    attention: bool
     num_alternatives: int
 
 

@@ -28,7 +28,10 @@ class Alternative(NamedTuple):
 
 @dataclass(frozen=True)
 class Token:
-    """One subword. text: None for the end. source, attention: with `alignment` only."""
+    """One subword. text: None for the end. source, attention: with `alignment` only.
+
+    weights: with `attention`, how much it pays to each of its segment's, or pair's, `source_tokens`.
+    """
 
     text: str | None
     target: Span
@@ -36,6 +39,7 @@ class Token:
     source: Span | None = None
     attention: float | None = None
     alternatives: tuple[Alternative, ...] = ()
+    weights: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Segment:
     """A sentence, or a part of an over-long one. What was not asked for is None or empty.
 
     fallbacks: what its markup and placeholders needed beyond the model's own doing. changed_numbers: None where they
-    agree.
+    agree. source_tokens: with `attention`, the text's subwords; the end token's span is empty.
     """
 
     source: Span
@@ -84,6 +88,7 @@ class Segment:
     hypotheses: tuple[Hypothesis, ...] = ()
     fallbacks: tuple[str, ...] = ()
     changed_numbers: ChangedNumbers | None = None
+    source_tokens: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,7 @@ class PairScore:
     score: float
     num_tokens: int
     tokens: tuple[Token, ...] = ()
+    source_tokens: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -220,7 +226,13 @@ def read_scores(answer: Json) -> ScoreResult:
     """Of POST /v1/score."""
     return ScoreResult(
         scores=tuple(
-            PairScore(each["log_probability"], each["score"], each["num_tokens"], _tokens(each))
+            PairScore(
+                each["log_probability"],
+                each["score"],
+                each["num_tokens"],
+                _tokens(each),
+                _source_tokens(each),
+            )
             for each in answer["scores"]
         ),
         model=ModelName(**_chosen(answer.get("model", {}), "name", "version")),
@@ -302,11 +314,16 @@ def _segment(each: Json) -> Segment:
         ),
         fallbacks=tuple(each.get("fallbacks", ())),
         changed_numbers=_changed_numbers(each["changed_numbers"]) if "changed_numbers" in each else None,
+        source_tokens=_source_tokens(each),
     )
 
 
 def _changed_numbers(each: Json) -> ChangedNumbers:
     return ChangedNumbers(tuple(each["missing"]), tuple(each["added"]))
+
+
+def _source_tokens(owner: Json) -> tuple[Span, ...]:
+    return tuple(read_span(each) for each in owner.get("source_tokens", ()))
 
 
 def _tokens(owner: Json) -> tuple[Token, ...]:
@@ -320,6 +337,7 @@ def _tokens(owner: Json) -> tuple[Token, ...]:
             alternatives=tuple(
                 Alternative(other["text"], other["log_probability"]) for other in each.get("alternatives", ())
             ),
+            weights=tuple(each.get("weights", ())),
         )
         for each in owner.get("tokens", ())
     )
