@@ -84,7 +84,12 @@ class ScriptedEngine:
         )
         future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
         result = SequenceResult([hypothesis] * options.num_hypotheses, 0.0, 0.0, 0.001, num_tokens)
-        asyncio.get_running_loop().call_soon(lambda: future.done() or future.set_result(result))
+
+        def answer() -> None:
+            if not future.done():
+                future.set_result(result)
+
+        asyncio.get_running_loop().call_soon(answer)
         self._sources[future] = source
         return future
 
