@@ -237,7 +237,8 @@ def test_a_hundred_thousand_tiny_chunks(server: ServerProcess) -> None:
         ("GET", "/%2e%2e/%2e%2e/etc/passwd", 404),
         ("GET", "/a%00b", 404),
         ("GET", "/a%0ab", 404),
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
+        ("POST", "/assets/server.json", 405),
     ],
 )
 def test_other_routes_and_methods(client: httpx.Client, method: str, path: str, status: int) -> None:
