@@ -20,15 +20,15 @@ from app.runtime import native
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.session import Session
 
-# Bindings kept, by shape of the step. Making one anew costs a fraction of a millisecond.
-MAX_BINDINGS = 256
+# Shapes of steps whose tensors are kept, 16 kB each. Making them anew costs a tenth of a millisecond.
+MAX_SHAPES = 64
 NO_SLOT = -1
 # The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
 MAX_CANDIDATES = 64
 
 
 class _Shape(NamedTuple):
-    """What steps of one binding have in common."""
+    """What decides which memory a step reads and writes."""
 
     num_rows: int
     num_candidates: int
@@ -37,9 +37,10 @@ class _Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """Everything that a step of one shape reads and writes, bound once. output: views of where its results stand."""
+    """What a step of one shape reads and writes beside the caches. output: views of where its results stand."""
 
-    binding: Any
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
     output: StepOutput
 
 
@@ -59,6 +60,13 @@ class NativeRunner:
         # A column holds all heads side by side, so that a row's columns are one block.
         shape = (num_planes, limits.num_rows, capacity, width)
         self._self_cache, self._cross_cache = np.zeros(shape, spec.dtype), np.zeros(shape, spec.dtype)
+        # Caches stay bound; the rest is bound again where a step has another shape than the one before.
+        self._binding = decoder.binding()
+        self._bound: _Step | None = None
+        for kind, planes in (("self", self._self_cache), ("cross", self._cross_cache)):
+            for layer in range(num_planes // 2):
+                self._binding.bind_ortvalue_input(f"{kind}_key_{layer}", _value(planes[2 * layer]))
+                self._binding.bind_ortvalue_input(f"{kind}_value_{layer}", _value(planes[2 * layer + 1]))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
         self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
@@ -78,8 +86,8 @@ class NativeRunner:
         return self._limits
 
     @property
-    def num_bindings(self) -> int:
-        """Step shapes that are bound now, at most MAX_BINDINGS."""
+    def num_shapes(self) -> int:
+        """Shapes of steps whose tensors are kept now, at most MAX_SHAPES."""
         return len(self._steps)
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
@@ -112,7 +120,13 @@ class NativeRunner:
         self._ids[:num_rows] = step.ids
         self._positions[:num_rows] = step.positions
         found = self._step(_Shape(num_rows, step.num_candidates, step.wants_distributions))
-        self._decoder.run(found.binding)
+        if found is not self._bound:
+            for name, value in found.inputs.items():
+                self._binding.bind_ortvalue_input(name, value)
+            for name, value in found.outputs.items():
+                self._binding.bind_ortvalue_output(name, value)
+            self._bound = found
+        self._decoder.run(self._binding)
         return found.output
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
@@ -128,19 +142,18 @@ class NativeRunner:
         native.copy_rows(self._self_cache, moves)
 
     def _step(self, shape: _Shape) -> _Step:
-        """What is bound for a step's shape: kept, or new in place of the one longest unused."""
+        """The tensors of a step's shape: kept, or new in place of those longest unused."""
         found = self._steps.pop(shape, None)
         if found is None:
-            if len(self._steps) == MAX_BINDINGS:
+            if len(self._steps) == MAX_SHAPES:
                 self._steps.popitem(last=False)
-            found = self._bind(shape)
+            found = self._make_step(shape)
         self._steps[shape] = found
         return found
 
-    def _bind(self, shape: _Shape) -> _Step:
-        """Bind inputs, caches and results of steps of one shape to fixed memory."""
+    def _make_step(self, shape: _Shape) -> _Step:
+        """Inputs and results of steps of one shape, in memory that stays."""
         num_rows, num_candidates, wants_distributions = shape
-        binding = self._decoder.binding()
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids[:num_rows],
             "positions": self._positions[:num_rows],
@@ -149,32 +162,28 @@ class NativeRunner:
             "num_candidates": np.array([num_candidates], np.int64),
             "wants_log_probabilities": np.array([wants_distributions], np.int64),
         }
-        for kind, planes in (("self", self._self_cache), ("cross", self._cross_cache)):
-            for layer in range(len(planes) // 2):
-                inputs[f"{kind}_key_{layer}"] = planes[2 * layer]
-                inputs[f"{kind}_value_{layer}"] = planes[2 * layer + 1]
         outputs: dict[str, NDArray[Any]] = {
             "top_log_probabilities": _first(self._top_log_probabilities, num_rows, num_candidates),
             "top_ids": _first(self._top_ids, num_rows, num_candidates),
             "log_probabilities": self._distributions[:num_rows],
             "alignment": self._alignment[:num_rows],
         }
-        for name, values in inputs.items():
-            binding.bind_ortvalue_input(name, _value(values))
-        for name, values in outputs.items():
-            binding.bind_ortvalue_output(name, _value(values))
         output = StepOutput(
             outputs["top_log_probabilities"],
             outputs["top_ids"],
             outputs["log_probabilities"] if wants_distributions else None,
             outputs["alignment"],
         )
-        return _Step(binding, output)
+        return _Step(_values(inputs), _values(outputs), output)
 
 
 def _first(values: NDArray[Any], num_rows: int, num_candidates: int) -> NDArray[Any]:
     """The first of `values` (n,) as (num_rows, num_candidates)."""
     return values[: num_rows * num_candidates].reshape(num_rows, num_candidates)
+
+
+def _values(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    return {name: _value(array) for name, array in arrays.items()}
 
 
 def _value(array: NDArray[Any]) -> Any:
