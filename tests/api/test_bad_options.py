@@ -23,6 +23,8 @@ BAD_NUMBERS = ("-1", "1e308", "true", '"1"', "null", "[1]", "{}", str(2**64))
 BAD_WHOLE_NUMBERS = (*BAD_NUMBERS, "1.0", "0.5", str(10**6))
 BAD_SWITCHES = ("0", "1", '"true"', "null", "[]", "{}")
 BAD_TEXTS = ("null", "5", "{}", "true", "[]", "[[1]]", '["a", 5]')
+BAD_CHOICES = ('"never"', '"TEXT"', "1", "null", "true", "[]", "{}")
+BAD_LISTS = ("1", "true", '"x"', "{}", "[1]", "[null]", '[["x"]]')
 BAD_VALUES: dict[str, tuple[str, ...]] = {
     "beam_size": (*BAD_WHOLE_NUMBERS, "0", "17"),
     "num_hypotheses": (*BAD_WHOLE_NUMBERS, "0", "17"),
@@ -46,6 +48,12 @@ BAD_VALUES: dict[str, tuple[str, ...]] = {
     "token_scores": BAD_SWITCHES,
     "timeout_ms": (*BAD_WHOLE_NUMBERS, "0"),
     "translation": BAD_TEXTS,
+    "format": BAD_CHOICES,
+    "splitting": BAD_CHOICES,
+    "ignore_tags": BAD_LISTS,
+    "splitting_tags": BAD_LISTS,
+    "non_splitting_tags": BAD_LISTS,
+    "glossary": ("1", "true", '"x"', "[]"),
 }
 BAD_SAMPLING: dict[str, tuple[str, ...]] = {
     "temperature": (*BAD_NUMBERS, "0", "100.01"),
