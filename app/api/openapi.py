@@ -79,7 +79,7 @@ _TOLD: Json = {
 }
 _SOURCE_TOKENS: Json = {
     **_array(_SPAN),
-    "description": "with attention: the subwords of the text, in order; empty spans are end tokens and parts of characters",
+    "description": "with attention: the text's subwords; empty spans are end tokens and parts of characters",
 }
 _SEGMENT = _object(
     {

@@ -70,7 +70,9 @@ class Detokeniser:
         for index, job in enumerate(plan.jobs):
             sources = [self._source_places(request, job, part) for part in job.parts]
             ranked = [
-                self._hypothesis(request, job, rank, text.text, text.segments[index], sources)
+                self._hypothesis(
+                    request, job, rank, text.text, finished=text.segments[index], sources=sources
+                )
                 for rank, text in enumerate(whole[: job.num_hypotheses])
             ]
             finished = whole[0].segments[index]
@@ -125,6 +127,7 @@ class Detokeniser:
         job: Job,
         rank: int,
         text: str,
+        *,
         finished: FinishedSegment,
         sources: Sequence[Sequence[TextSpan]],
     ) -> SegmentHypothesis:

@@ -152,9 +152,9 @@ class Segment:
 
     source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
     is_part: of a sentence that is too long for the model. fallbacks: what its translation needed beyond the model's own
-    doing. changed_numbers: those that its translation lacks or added. source_tokens: what the tokens' weights are for, in
-    the caller's text; that of an end token is empty, and so are those of all bytes but one of a character spelled in
-    bytes. Empty where not asked for.
+    doing. changed_numbers: those that its translation lacks or added.
+    source_tokens: of the tokens' weights, in the caller's text; () where not asked for. An end token's span is
+    empty, as are those of all bytes but one of a character that is spelled in bytes.
     """
 
     source: TextSpan

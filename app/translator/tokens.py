@@ -12,7 +12,6 @@ from app.text.spans import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
-
 # Of a weight: a float32's further ones would only lengthen the answer.
 NUM_DIGITS = 4
 

@@ -186,7 +186,14 @@ def test_it_is_named_for_who_cannot_see_it(desk: Desk) -> None:
     translation = page.get_by_role("group", name="Translation")
     assert translation.get_by_role("button").all_text_contents() == ["Wo", "ist", "der", "Bahnhof"]
     table = page.get_by_role("table")
-    assert table.get_by_role("columnheader").all_text_contents() == ["Where", "is", "the", "station", "?"]
+    assert table.get_by_role("columnheader").all_text_contents() == [
+        "Where",
+        "is",
+        "the",
+        "station",
+        "?",
+        "rest",
+    ]
     assert table.get_by_role("rowheader").all_text_contents() == ["Wo", "ist", "der", "Bahnhof", "?"]
     assert translation.get_attribute("lang") == "de"
 
