@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from markdown_it.token import Token
@@ -106,29 +107,34 @@ class _Reader:
         lines = content.split("\n")
         ends = [place + len(line) for place, line in zip(places, lines, strict=True)]
         breaks = [self._text[end:place] for end, place in zip(ends, places[1:], strict=False)]
+        remaining = iter(breaks)
+        text_breaks: list[str] = []
         pieces: list[Piece[str]] = []
         done = 0
         for mark in self._parser.marks(content, environment):
             if mark.start < done:
                 continue
-            pieces.append(content[done : mark.start])
-            first = content.count("\n", 0, mark.start)
-            pieces.append(
-                Mark(mark.kind, _restored(content[mark.start : mark.end], breaks[first:]), mark.name)
-            )
+            before, raw = content[done : mark.start], content[mark.start : mark.end]
+            text_breaks += islice(remaining, before.count("\n"))
+            mark_breaks = tuple(islice(remaining, raw.count("\n")))
+            pieces += (before, Mark(mark.kind, _restored(raw, mark_breaks), mark.name))
             done = mark.end
         pieces.append(content[done:])
+        text_breaks += remaining
         tagged = Tagged.of(pieces)
         if is_translatable(tagged.plain):
             beginning = tagged.pieces[0]
             starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
-            writer = _Writer(tagged, tuple(breaks), kind, starts_block)
+            writer = _Writer(tagged, tuple(text_breaks), kind, starts_block)
             yield Slot(places[0], ends[-1], tagged.unit(flows="\n" in content), writer)
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """breaks: what stands between the lines of the block: line ends, with quote marks and indentation behind them."""
+    """breaks: what stands between the lines of the block: line ends, with quote marks and indentation behind them.
+
+    Only those in its text: a mark that spans lines holds its own.
+    """
 
     tagged: Tagged[str]
     breaks: tuple[str, ...]
@@ -191,7 +197,7 @@ def _as_text(line: str) -> str:
     return f"{line[:place]}\\{line[place:]}"
 
 
-def _restored(text: str, breaks: list[str] | tuple[str, ...]) -> str:
+def _restored(text: str, breaks: tuple[str, ...]) -> str:
     """The text with its line breaks as they stand in the file."""
     lines = text.split("\n")
     found = [lines[0]]

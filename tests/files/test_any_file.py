@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import polib
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.files import FileError, FileFormat, read_file
@@ -48,6 +48,8 @@ MARKUP = st.lists(
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(MARKUP)
+@example("`\r\n`\nword ")
+@example("> word `\r\n>  word`\n>word  \r\n> word\n>  word")
 def test_any_markdown_and_html(text: str) -> None:
     for file_format in (FileFormat.MARKDOWN, FileFormat.HTML, FileFormat.TXT):
         file = read_file(text.encode(), file_format)
