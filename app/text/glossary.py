@@ -6,11 +6,13 @@ A term matches whole words, longer terms before shorter ones, with a simple endi
 matches any.
 A term that is its own translation is left exactly as it stands in the text; another is replaced by its
 translation, in capitals where the text is, with a capital where the text has one and the term does not.
+Whether a translation has a term by itself is found by the same rules, in the target language.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +43,11 @@ class GlossaryHit:
     span: Span
     form: str
     restored: str
+
+    @property
+    def wanted(self) -> str:
+        """What to look for in a translation: what it has instead, but for a capital and an ending of the text's."""
+        return self.restored if _is_in_capitals(self.term, self.form) else self.term.target
 
 
 @dataclass
@@ -126,9 +133,26 @@ def _fits_case(word: str, expected: str) -> bool:
 def _restored(term: Term, form: str) -> str:
     if term.source == term.target:
         return form
-    is_upper = form.isupper() and len(form) > 1 and not term.source.isupper()
-    if is_upper:
+    if _is_in_capitals(term, form):
         return term.target.upper()
     if form[0].isupper() and term.source[0].islower():
         return term.target[0].upper() + term.target[1:]
     return term.target
+
+
+def _is_in_capitals(term: Term, form: str) -> bool:
+    """Whether the text has a term in capitals that the glossary does not."""
+    return form.isupper() and len(form) > 1 and not term.source.isupper()
+
+
+def are_kept(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> bool:
+    """Whether a translation has what these hits want, each in a place of its own, as whole words.
+
+    target_language: ISO 639-1 code; unknown ones have no endings.
+    """
+    wanted = Counter(hit.wanted for hit in hits)
+    forms = {hit.restored: hit.wanted for hit in hits} | {each: each for each in wanted}
+    # The narrower of two that match the same word first: `PARK` before `Park`.
+    terms = [Term(form, form) for form in sorted(forms, key=str.isupper, reverse=True)]
+    found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
+    return wanted <= found

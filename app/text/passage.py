@@ -7,23 +7,25 @@
 
 What must come through as it is travels as one private-use character, a stand-in, which the tokenizer carries like any
 unknown character. Where a translation has lost one and there is no alignment, `segments.parts_around` says what to
-translate a second time, and `segments.joined_parts` makes the segment's translation of that.
+translate a second time, and `segments.joined_parts` makes the segment's translation of that. A glossary term has a
+stand-in in its block, but the model is given the words: `with_terms_carried` is the segment with the stand-ins, to be
+translated instead where `lacks_terms`.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
 from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
-from app.text.casing import Casing, casing_of, lowered
+from app.text.casing import Casing, casing_of, lowered, restored
 from app.text.finished import FinishedText, Writer, untouched
-from app.text.glossary import Glossary, GlossaryHit
+from app.text.glossary import Glossary, GlossaryHit, are_kept
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.placeholders import placeholder_spans
@@ -67,6 +69,18 @@ class PassageOptions:
     glossary: Glossary | None = None
 
 
+@dataclass(frozen=True)
+class OpenTerm:
+    """A term behind a stand-in, as the model is first given it.
+
+    text: as it stands in the document, of several spaces one. places: of its characters in the document.
+    """
+
+    hit: GlossaryHit
+    text: str
+    places: tuple[Place, ...]
+
+
 def read_passage(text: str, options: PassageOptions) -> Passage:
     """Read a text. Raises MarkupError for malformed XML."""
     if options.text_format is TextFormat.HTML:
@@ -77,13 +91,16 @@ def read_passage(text: str, options: PassageOptions) -> Passage:
         document = Document.of(text)
     hits: list[GlossaryHit] = []
     parts: list[str | Block] = []
+    open_terms: list[Mapping[str, OpenTerm]] = []
     for part in document.parts:
         if isinstance(part, Block):
             found = [] if options.glossary is None else list(options.glossary.hits(part.text))
-            part, used = _protected(part, found, is_markup=document.is_markup)
+            read, used = _protected(part, found, is_markup=document.is_markup)
+            open_terms.append(_open_terms(part, read, found, used))
+            part = read
             hits += used
         parts.append(part)
-    return Passage(Document(tuple(parts), document.is_markup), options, tuple(hits))
+    return Passage(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(open_terms))
 
 
 def _protected(
@@ -97,10 +114,40 @@ def _protected(
     used = []
     for hit in hits:
         if not _overlaps(hit.span, spans):
-            used.append(replace(hit, span=Span(block.offsets[hit.span.start], block.offsets[hit.span.end])))
+            last = hit.span.end - 1
+            end = block.offsets[last] + len(block.raws[last])
+            used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
             target = escaped(hit.restored, references) if is_markup else hit.restored
             replacements.append(Replacement(hit.span, None if hit.form == hit.restored else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
+
+
+def _open_terms(
+    block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
+) -> Mapping[str, OpenTerm]:
+    """By stand-in, the terms that are words for the model at first: no tag parts them, and no digit is in them.
+
+    found: in the block as it was, of which those in `used`, which are places in the document, were protected.
+    """
+    by_start = {hit.span.start: hit for hit in used}
+    terms: dict[str, OpenTerm] = {}
+    for each in found:
+        start, end = each.span.start, each.span.end
+        hit = by_start.get(block.offsets[start])
+        tag = bisect_right(block.tags, start, key=lambda tag: tag.position)
+        is_parted = tag < len(block.tags) and block.tags[tag].position < end
+        if hit is None or is_parted or any(map(str.isdigit, hit.form + hit.restored)):
+            continue
+        character = protected.text[bisect_left(protected.offsets, hit.span.start)]
+        if character not in protected.stand_ins:
+            continue
+        kept = [place for place in range(start, end) if not block.text[place - 1 : place + 1].isspace()]
+        terms[character] = OpenTerm(
+            hit,
+            "".join(" " if block.text[place].isspace() else block.text[place] for place in kept),
+            tuple((block.offsets[place], block.offsets[place + 1]) for place in kept),
+        )
+    return terms
 
 
 def _formulas(block: Block) -> list[Span]:
@@ -127,11 +174,15 @@ def _overlaps(span: Span, others: Sequence[Span]) -> bool:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text that was read. glossary_hits: the terms that will stand in the translation."""
+    """A text that was read.
+
+    glossary_hits: the terms that will stand in the translation. open_terms: of each block, by stand-in.
+    """
 
     document: Document
     options: PassageOptions
     glossary_hits: tuple[GlossaryHit, ...]
+    open_terms: tuple[Mapping[str, OpenTerm], ...]
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -157,17 +208,23 @@ class Passage:
         """What is to be translated, in order. fits: whether the model takes a source at once."""
         found: list[Segment] = []
         for index, block in enumerate(self._blocks):
-            flat = _BREAKS.sub(" ", block.text) if self._flows else block.text
+            flat = self._flat(block)
             closing = partners(block.tags)
+            terms = self.open_terms[index]
             for sentence in self._sentences(flat):
-                casing = casing_of(sentence.of(flat), self.options.source_language)
+                casing = casing_of(_opened(sentence.of(flat), terms)[0], self.options.source_language)
 
-                def fits_so(part: str, casing: Casing = casing) -> bool:
-                    return fits(self._source(part, casing)[0])
+                def fits_so(
+                    part: str, casing: Casing = casing, terms: Mapping[str, OpenTerm] = terms
+                ) -> bool:
+                    has_terms = not terms.keys().isdisjoint(part)
+                    return fits(self._source(part, casing, terms)[0]) and (
+                        not has_terms or fits(self._source(part, casing, {})[0])
+                    )
 
                 for piece in fitting_pieces(flat, sentence, fits_so):
                     span = piece.span
-                    source, places = self._source(span.of(flat), casing)
+                    source, places = self._source(span.of(flat), casing, terms)
                     found.append(
                         Segment(
                             source=source,
@@ -180,6 +237,7 @@ class Passage:
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
                             positions=[span.start + place for place in places],
+                            terms=tuple(terms[each].hit for each in span.of(flat) if each in terms),
                         )
                     )
         return found
@@ -191,34 +249,58 @@ class Passage:
             self.options.splitting is Splitting.NO_NEWLINES or self.options.text_format is TextFormat.HTML
         ) and self.options.splitting is not Splitting.LINES
 
+    def _flat(self, block: Block) -> str:
+        return _BREAKS.sub(" ", block.text) if self._flows else block.text
+
     def _sentences(self, flat: str) -> list[Span]:
         if self.options.splitting is Splitting.LINES:
             lines = (trimmed(flat, *match.span()) for match in _LINES.finditer(flat))
             return [line for line in lines if line is not None]
         return list(sentence_spans(flat, self.options.source_language))
 
-    def _source(self, part: str, casing: Casing) -> tuple[str, Sequence[int]]:
-        """What the model is given for a part of a block, and where its characters stand in that."""
+    def _source(self, part: str, casing: Casing, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
+        """What the model is given for a part of a block, with these terms as words, and where that stands in it."""
+        text, places = _opened(part, terms)
         if not self._flows:
-            return lowered(part, casing), range(len(part))
+            return lowered(text, casing), places
         kept = [
             place
-            for place, character in enumerate(part)
-            if place == 0 or not _is_space(character) or not _is_space(part[place - 1])
+            for place, character in enumerate(text)
+            if place == 0 or not _is_space(character) or not _is_space(text[place - 1])
         ]
-        collapsed = "".join(part[place] for place in kept)
-        return lowered(_SPACES.sub(" ", collapsed), casing), kept
+        collapsed = "".join(text[place] for place in kept)
+        return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
+
+    def lacks_terms(self, segment: Segment, text: str) -> bool:
+        """Whether a translation of the segment, as the model wrote it, has not all the terms of its `source`."""
+        written = restored(text, segment.casing)
+        return bool(segment.terms) and not are_kept(segment.terms, written, self.options.target_language)
+
+    def with_terms_carried(self, segment: Segment) -> Segment:
+        """The segment with stand-ins for all its terms; the model takes it at once if it took the segment."""
+        if not segment.terms:
+            return segment
+        block = self._blocks[segment.block]
+        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, {})
+        return replace(
+            segment,
+            source=source,
+            stand_ins=tuple(character for character in source if character in block.stand_ins),
+            positions=[segment.span.start + place for place in places],
+            terms=(),
+        )
 
     def carrying_numbers(
         self, segment: Segment, translation: SegmentTranslation, fits: Callable[[str], bool]
     ) -> Segment | None:
-        """What to translate instead of a segment in whose translation a number changed.
+        """What to translate instead of a segment in whose translation a number changed: its terms carried, too.
 
         None where none did, where numbers are carried already, or where the model does not take so many placeholders.
         """
         if not self.changed_numbers(segment, translation.text):
             return None
-        carrying = carrying_numbers(segment, self._blocks[segment.block].text)
+        carried = self.with_terms_carried(segment)
+        carrying = carrying_numbers(carried, self._blocks[segment.block].text)
         return carrying if carrying.numbers and fits(carrying.source) else None
 
     def changed_numbers(self, segment: Segment, text: str) -> ChangedNumbers:
@@ -267,13 +349,29 @@ class Passage:
         offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
             return (offsets[segment.span.end],) * 2
-        first = offsets[segment.positions[start]]
-        return (first, offsets[segment.positions[end - 1] + 1]) if start < end else (first, first)
+        first, _ = self._place(segment, start)
+        return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
+
+    def _place(self, segment: Segment, index: int) -> Place:
+        """Where a character of a segment's source stands in the whole text."""
+        block, position = self._blocks[segment.block], segment.positions[index]
+        term = self.open_terms[segment.block].get(block.text[position])
+        if term is None or not segment.terms:
+            return block.offsets[position], block.offsets[position + 1]
+        return term.places[index - bisect_left(segment.positions, position)]
 
     def span(self, segment: Segment) -> Place:
         """Where a segment stands in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         return offsets[segment.span.start], offsets[segment.span.end]
+
+
+def _opened(part: str, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
+    """A part of a block with terms as words instead of their stand-ins, and where its characters stand in the part."""
+    if terms.keys().isdisjoint(part):
+        return part, range(len(part))
+    runs = [terms[character].text if character in terms else character for character in part]
+    return "".join(runs), [place for place, run in enumerate(runs) for _ in run]
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:

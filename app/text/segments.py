@@ -12,6 +12,7 @@ import numpy as np
 from app.text.alignment import Alignment
 from app.text.blocks import STAND_INS, free_stand_ins
 from app.text.casing import Casing
+from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
 from app.text.tags import Tag, TagKind, place_tags
@@ -46,7 +47,7 @@ class Segment:
     source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
     span: where it stands in that. is_part: of a sentence that is too long. tags: indices of the block's tags that go
     with it. positions: of the source's characters in the block. numbers: what those of its stand-ins stand for that
-    `carrying_numbers` put there.
+    `carrying_numbers` put there. terms: those of a glossary that stand in `source` as words.
     """
 
     source: str
@@ -58,6 +59,7 @@ class Segment:
     tags: range
     positions: Sequence[int]
     numbers: tuple[tuple[str, str], ...] = ()
+    terms: tuple[GlossaryHit, ...] = ()
 
     def with_numbers(self, text: str) -> str:
         """Its source or its translation with the numbers that were carried."""

@@ -1,9 +1,11 @@
-"""What is decoded a second time, and why: no end was found, a number changed, a placeholder is missing.
+"""What is decoded a second time, and why: no end was found, a term lacks, a number changed, a placeholder is missing.
 
 Each of them at most once a segment, so that a request ends; called off the event loop.
 """
 
 from __future__ import annotations
+
+from itertools import chain
 
 from app.decoding.options import FinishReason
 from app.text.segmentation import Span, best_cut, trimmed
@@ -29,7 +31,11 @@ class Reviewer:
         if self._splits(asked, job):
             return
         job.best = self._detokeniser.segment(job, 0, tells_tokens=asked.request.tells_tokens)
-        if self._carries_numbers(asked, job) or self._goes_around(asked, job):
+        if (
+            self._carries_terms(asked, job)
+            or self._carries_numbers(asked, job)
+            or self._goes_around(asked, job)
+        ):
             job.best = None
 
     def _splits(self, asked: Asked, job: Job) -> bool:
@@ -55,6 +61,22 @@ class Reviewer:
         cut = best_cut(source, part.span)
         spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
         return self._parts(asked, job, [span for span in spans if span is not None])
+
+    def _carries_terms(self, asked: Asked, job: Job) -> bool:
+        """Give the model the segment with stand-ins for all its terms, where any hypothesis told lacks one of them."""
+        if not job.segment.terms or job.best is None:
+            return False
+        num_told = asked.request.options.num_hypotheses if asked.request.options else 1
+        others = (self._detokeniser.segment(job, rank, tells_tokens=False) for rank in range(1, num_told))
+        if not any(job.passage.lacks_terms(job.segment, each.text) for each in chain([job.best], others)):
+            return False
+        carried = job.passage.with_terms_carried(job.segment)
+        encoded = self._planner.encode(carried.source, job.settled)
+        if encoded is None:
+            return False
+        job.segment = carried
+        self._planner.begin(asked, job, encoded)
+        return True
 
     def _carries_numbers(self, asked: Asked, job: Job) -> bool:
         """Give the model the segment with a placeholder for every number, where it changed one."""

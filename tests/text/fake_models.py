@@ -29,9 +29,12 @@ def without_stand_ins(model: Model, *, is_aligned: bool) -> Model:
 
 
 def through(text: str, options: PassageOptions, model: Model = copied, limit: int = 300) -> FinishedText:
-    """A text's whole way. limit: characters that the model takes at once."""
+    """A text's whole way, terms that lack carried in a second round. limit: characters that the model takes at once."""
     passage = read_passage(text, options)
     segments = passage.segments(lambda source: len(source) <= limit)
+    for index, segment in enumerate(segments):
+        if passage.lacks_terms(segment, model(segment.source).text):
+            segments[index] = passage.with_terms_carried(segment)
     return passage.finish(segments, [model(segment.source) for segment in segments])
 
 

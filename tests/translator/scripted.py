@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
-from app.engine.engine import Engine
+from app.engine.engine import Engine, OnTokens
 from app.engine.sequence import SequenceResult
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector
@@ -27,7 +27,7 @@ from app.translator import (
 )
 from tests.api.echo import Behaviour, echo_model
 
-# What a sentence's translation is; one that ends with "..." found no end.
+# What a sentence's translation is; one that ends with "..." found no end. Several hypotheses: a line each.
 Say = Callable[[str], str]
 NO_END = "..."
 
@@ -62,19 +62,42 @@ class ScriptedEngine:
         self.hastened.append(self._sources[future])
 
     def submit(
-        self, source_ids: Sequence[int], options: DecodingOptions, **_: object
+        self,
+        source_ids: Sequence[int],
+        options: DecodingOptions,
+        *,
+        on_tokens: OnTokens | None = None,
+        **_: object,
     ) -> asyncio.Future[SequenceResult]:
         source = self._tokenizer.offsets(list(source_ids[:-1]))[0]
         self.asked.append((source, options))
-        said = self._say(source)
+        hypotheses = [
+            self._hypothesis(line, len(source_ids), options) for line in self._say(source).split("\n")
+        ]
+        hypotheses += hypotheses[-1:] * (options.num_hypotheses - len(hypotheses))
+        future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
+        best = hypotheses[0]
+        result = SequenceResult(hypotheses, 0.0, 0.0, 0.001, len(best.token_log_probabilities))
+
+        def answer() -> None:
+            if not future.done():
+                if on_tokens is not None:
+                    on_tokens(0, best.ids)
+                future.set_result(result)
+
+        asyncio.get_running_loop().call_soon(answer)
+        self._sources[future] = source
+        return future
+
+    def _hypothesis(self, said: str, num_source_tokens: int, options: DecodingOptions) -> Hypothesis:
         reason = FinishReason.LENGTH if said.endswith(NO_END) else FinishReason.STOP
         ids = self._tokenizer.encode_target(said.removesuffix(NO_END), PLACEHOLDERS)[:-1]
         num_tokens = len(ids) + (reason is FinishReason.STOP)
         alignment = tuple(
-            tuple(float(column == min(row, len(source_ids) - 1)) for column in range(len(source_ids)))
+            tuple(float(column == min(row, num_source_tokens - 1)) for column in range(num_source_tokens))
             for row in range(num_tokens)
         )
-        hypothesis = Hypothesis(
+        return Hypothesis(
             ids,
             log_probability=-float(num_tokens),
             score=-1.0,
@@ -82,16 +105,6 @@ class ScriptedEngine:
             token_log_probabilities=(-1.0,) * num_tokens,
             alignment=alignment if options.alignment else (),
         )
-        future: asyncio.Future[SequenceResult] = asyncio.get_running_loop().create_future()
-        result = SequenceResult([hypothesis] * options.num_hypotheses, 0.0, 0.0, 0.001, num_tokens)
-
-        def answer() -> None:
-            if not future.done():
-                future.set_result(result)
-
-        asyncio.get_running_loop().call_soon(answer)
-        self._sources[future] = source
-        return future
 
 
 class CountingExecutor(ThreadPoolExecutor):
@@ -167,12 +180,16 @@ def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
 
 
 class Watcher:
-    """An observer. shown: what deltas and replacements add up to, by text and segment; ended: what was told last."""
+    """An observer. shown: what deltas and replacements add up to, by text and segment; ended: what was told last.
+
+    replacements: in order.
+    """
 
     def __init__(self) -> None:
         self.spans: list[list[tuple[int, int]]] = []
         self.shown: dict[tuple[int, int], str] = {}
         self.ended: dict[tuple[int, int], str] = {}
+        self.replacements: list[tuple[tuple[int, int], str]] = []
 
     def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
         assert self.spans == []
@@ -184,6 +201,7 @@ class Watcher:
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
         self.shown[text_index, segment_index] = text
+        self.replacements.append(((text_index, segment_index), text))
 
     def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
         assert (text_index, segment_index) not in self.ended

@@ -1,0 +1,210 @@
+"""Terms of a glossary: words for the model at first, and carried through it where its translation lacks one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import unescape
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.text.glossary import Term
+from app.text.passage import TextFormat
+from app.text.segments import Fallback
+from app.text.tokenizer import Tokenizer
+from app.translator import Translation
+from tests.model.sentences import write_tokenizer
+from tests.translator.scripted import NO_END, Say, Script, Watcher
+
+GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+CAT = (Term("cat", "Kater"),)
+BAG = (Term("bag", "Kater"),)
+CARRIED = "\ue000"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("terms") / "tokenizer.spm"))
+
+
+def as_dictionary(**words: str) -> Say:
+    """A model that knows these words, and leaves others as they are."""
+
+    def say(source: str) -> str:
+        for word, translation in words.items():
+            source = source.replace(word, translation)
+        return source
+
+    return say
+
+
+def check_hits(text: str, translation: Translation, expected: list[tuple[str, str]]) -> None:
+    """As (form in the text, what the translation was to have)."""
+    found = [(hit.form, hit.restored) for hit in translation.glossary_hits]
+    assert found == expected
+    assert [hit.span.of(text) for hit in translation.glossary_hits] == [form for form, _ in expected]
+
+
+def test_what_the_model_says_itself_is_not_decoded_again(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Kater"), has_alignment=True)
+    text = "Anna draws the cat."
+    translation = script(text, terms=CAT)
+    assert translation.text == "Anna draws the Kater."
+    assert script.sources == [text]
+    assert not script.engine.asked[0][1].alignment, "decoded as if there was no glossary"
+    check_hits(text, translation, [("cat", "Kater")])
+
+
+def test_a_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    text = "Anna draws the cat. Anna sees it."
+    translation = script(text, terms=CAT)
+    assert translation.text == "Anna draws the Kater. Anna sees it."
+    assert script.sources == ["Anna draws the cat.", "Anna sees it.", f"Anna draws the {CARRIED}."]
+    assert script.engine.hastened == script.sources[2:]
+    assert translation.segments[0].fallbacks == ()
+    check_hits(text, translation, [("cat", "Kater")])
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "said", "is_kept"),
+    [
+        (CAT, "Anna sees the cat.", "Anna sieht des Katers.", True),
+        (CAT, "Anna sees the cats.", "Anna sieht Kater.", True),
+        (CAT, "Anna sees the cat.", "Anna sieht die Katerin.", False),
+        (CAT, "Anna sees the cat.", "Anna sieht den kater.", False),
+        (CAT, "Anna sees the cat.", "Anna sieht den KATER.", True),
+        (BAG, "Anna sees the BAG.", "Anna sieht den Kater.", False),
+        (BAG, "Anna sees the BAG.", "Anna sieht den KATER.", True),
+        (CAT, "A cat sees the cat.", "Der Kater sieht den Hund.", False),
+        (CAT, "A cat sees the cat.", "Der Kater sieht den Kater.", True),
+        ((*CAT, Term("tree", "Kater")), "A cat sees the tree.", "Der Kater sieht.", False),
+        ((Term("bakery", "laden"),), "Bakery of Anna", "Anna hat den laden", True),
+        ((Term("old", "alt"),), "Anna is old", "Alter Baum", True),
+        ((Term("old tree", "Alter Baum"),), "Anna sees old  trees", "Der Alter Baum", True),
+        ((Term("old tree", "Alter Baum"),), "Anna sees old trees", "Der Baum, Alter", False),
+        ((Term("Anna", "Anna"),), "Anna draws.", "Anna malt.", True),
+        ((Term("Anna", "Anna"),), "Annas tree", "Ein Baum, Anna", True),
+        ((Term("Anna", "Anna"),), "Annas tree", "Ein Baum", False),
+    ],
+)
+def test_what_counts_as_a_term(
+    tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, said: str, *, is_kept: bool
+) -> None:
+    answers = iter([said])
+    script = Script(tokenizer, lambda source: next(answers, source), has_alignment=True)
+    translation = script(text, terms=terms)
+    assert len(script.engine.asked) == (1 if is_kept else 2)
+    if is_kept:
+        assert translation.text == said
+    else:
+        assert all(hit.restored in translation.text for hit in translation.glossary_hits)
+
+
+def test_a_sentence_in_capitals_is_looked_at_as_it_will_stand(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Kater"))
+    translation = script("ANNA SEES THE CAT.", terms=CAT)
+    assert translation.text == "ANNA SEES THE KATER."
+    assert script.sources == ["Anna sees the cat."]
+
+
+@pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
+def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: int) -> None:
+    script = Script(tokenizer, as_dictionary(cat=word), has_alignment=True)
+    text = "<p>Anna &amp; <b>nobody</b> see the <i>cat</i> today.</p>"
+    translation = script(text, terms=CAT, text_format=TextFormat.HTML)
+    assert translation.text == text.replace("cat", "Kater")
+    assert len(script.engine.asked) == num_rounds
+    check_hits(text, translation, [("cat", "Kater")])
+
+
+def test_a_term_parted_by_a_tag_or_with_a_digit_is_carried_at_once(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(), has_alignment=True)
+    terms = (Term("old tree", "Baum"), Term("route 7", "Weg"))
+    script("<p>Anna sees the <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
+    script("Anna sees route 7 today.", terms=terms)
+    assert script.sources == [f"Anna sees the {CARRIED}.", f"Anna sees {CARRIED} today."]
+
+
+@pytest.mark.parametrize("text", ["Anna draws {name} cat.", "Anna draws {name}cat.", "Anna draws cat{name}."])
+@pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
+def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str, num_rounds: int) -> None:
+    script = Script(tokenizer, as_dictionary(cat=word), has_alignment=True)
+    translation = script(text, terms=CAT)
+    assert translation.text == text.replace("cat", "Kater")
+    assert len(script.engine.asked) == num_rounds
+    assert "cat" in script.sources[0]
+
+
+def test_a_term_inside_a_placeholder_does_not_count(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    translation = script("Anna sees {Kater} and the cat.", terms=CAT)
+    assert translation.text == "Anna sees {Kater} and the Kater."
+
+
+def test_any_hypothesis_that_lacks_a_term_has_all_carried(tokenizer: Tokenizer) -> None:
+    options = replace(GREEDY, beam_size=2, num_hypotheses=2)
+
+    def say(source: str) -> str:
+        return f"{source}\nSo {source}" if CARRIED in source else "Der Kater\nDie Maus"
+
+    script = Script(tokenizer, say, has_alignment=True)
+    translation = script("Anna draws the cat", terms=CAT, options=options)
+    assert translation.hypotheses == ("Anna draws the Kater", "So Anna draws the Kater")
+    assert len(script.engine.asked) == 2
+    alone = Script(tokenizer, say, has_alignment=True)
+    assert alone("Anna draws the cat", terms=CAT, options=GREEDY).text == "Der Kater"
+    assert len(alone.engine.asked) == 1
+
+
+def test_what_was_streamed_without_the_term_is_replaced(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    watcher = Watcher()
+    translation = script("Anna draws the cat. Anna sees it.", watcher, terms=CAT, options=GREEDY)
+    assert translation.text == "Anna draws the Kater. Anna sees it."
+    assert watcher.shown == watcher.ended == {(0, 0): "Anna draws the Kater.", (0, 1): "Anna sees it."}
+    assert watcher.replacements == [((0, 0), "")], "the void one, and nothing of a sentence without a term"
+
+
+def test_numbers_are_carried_together_with_the_terms(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(cat="Kater", **{"2": "4"}), has_alignment=True)
+    translation = script("Anna draws 2 cats.", terms=CAT)
+    assert translation.text == "Anna draws 2 Kater."
+    assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 \ue001."]
+    assert translation.segments[0].fallbacks == (Fallback.NUMBERS_CARRIED,)
+    assert not translation.segments[0].changed_numbers
+
+
+def test_a_term_is_looked_for_in_all_parts_together(tokenizer: Tokenizer) -> None:
+    def say(source: str) -> str:
+        is_short = len(source.split()) <= 3 or CARRIED in source
+        return source.replace("cat", "Maus") if is_short else NO_END
+
+    script = Script(tokenizer, say, has_alignment=True)
+    translation = script("Anna draws the old cat today.", terms=CAT)
+    assert translation.text == "Anna draws the old Kater today."
+    assert script.sources[-1] == f"Anna draws the old {CARRIED} today."
+    assert translation.segments[0].fallbacks == ()
+
+
+def test_more_terms_than_a_sentence_can_carry_part_it(tokenizer: Tokenizer) -> None:
+    text = "Anna sees the cat " + "and a cat " * 9
+    script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
+    translation = script(text, terms=CAT)
+    assert translation.text == text.replace("cat", "Kater")
+    assert all(segment.is_part for segment in translation.segments)
+
+
+def test_places_of_subwords_inside_a_term(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(), has_alignment=True)
+    terms = (Term("old tree", "old tree"),)
+    text = "<p>Anna sees  the old  tr&#101;e today.</p>"
+    options = replace(GREEDY, alignment=True)
+    translation = script(text, terms=terms, options=options, token_scores=True, text_format=TextFormat.HTML)
+    assert script.sources == ["Anna sees the old tree today."]
+    (segment,) = translation.segments
+    tokens = [token for token in segment.hypotheses[0].tokens if token.text]
+    for token in tokens:
+        assert token.source is not None
+        assert token.text is not None
+        assert unescape(text[slice(*token.source)]).split() == unescape(token.text).split()
