@@ -106,6 +106,9 @@ def test_a_sentence_in_capitals_is_looked_at_as_it_will_stand(tokenizer: Tokeniz
     translation = script("ANNA SEES THE CAT.", terms=CAT)
     assert translation.text == "ANNA SEES THE KATER."
     assert script.sources == ["Anna sees the cat."]
+    script = Script(tokenizer, as_dictionary(bakery="laden"))
+    assert script("A BAKERY", terms=(Term("bakery", "Laden"),)).text == "A LADEN"
+    assert script.sources == ["A bakery"], "which are capitals only with the term"
 
 
 @pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
@@ -116,6 +119,22 @@ def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: in
     assert translation.text == text.replace("cat", "Kater")
     assert len(script.engine.asked) == num_rounds
     check_hits(text, translation, [("cat", "Kater")])
+
+
+def test_tags_behind_a_term_that_is_carried(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, as_dictionary(bakery="haus"), has_alignment=True)
+    text = "<p>Anna sees the bakery <i>and</i> <b>it</b> is old today.</p>"
+    translation = script(text, terms=(Term("bakery", "Laden"),), text_format=TextFormat.HTML)
+    assert translation.text == text.replace("bakery", "Laden")
+    assert len(script.engine.asked) == 2
+
+
+def test_a_term_that_is_lost_even_so_is_translated_around(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: "Anna" if "cat" in source or CARRIED in source else source)
+    translation = script("Anna draws a cat today.", terms=CAT)
+    assert translation.text == "Anna draws a Kater today."
+    assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
+    assert script.sources[1:] == [f"Anna draws a {CARRIED} today.", "Anna draws a", "today."]
 
 
 def test_a_term_parted_by_a_tag_or_with_a_digit_is_carried_at_once(tokenizer: Tokenizer) -> None:
