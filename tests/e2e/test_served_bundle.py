@@ -27,7 +27,10 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
 def test_golden_sentences_over_http(
     server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Exactly on the operators that they come from; native ones may differ where two subwords are close."""
+    """Exactly on the operators that they come from; native ones may differ where two subwords are close.
+
+    What the text layer mends in a translation is left out: the bundle says what the model says.
+    """
     bundle = load_bundle(tiny_bundle)
     tokenizer = Tokenizer(bundle.file("target.spm"))
     longest = bundle.manifest.max_target_length - 1
@@ -36,7 +39,8 @@ def test_golden_sentences_over_http(
         checked, different = 0, 0
         for line in bundle.golden:
             answer = translated(client, line.source, beam_size=line.beam_size, max_target_length=longest)
-            if len(answer["translations"][0]["segments"]) == 1:
+            segments = answer["translations"][0]["segments"]
+            if len(segments) == 1 and "fallbacks" not in segments[0]:
                 carried = tokenizer.encode(line.source).carried
                 expected = tokenizer.decode(line.ids[precision], carried).text
                 different += answer["translations"][0]["text"] != expected
