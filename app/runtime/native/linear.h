@@ -72,7 +72,7 @@ public:
     bool uses_matrix_tiles(int64_t n) const { return group_ > 1 && n >= LEAST_MATRIX_ROWS && has_matrix_tiles(); }
     // Rows that one thread takes through a whole block at most, and at least: with fewer all threads share each product
     // instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
-    int64_t most_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : 36; }
+    int64_t most_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
     int64_t least_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 32 : 16; }
     // What n rows cost one thread, roughly.
     int64_t nanoseconds(int64_t n) const;
