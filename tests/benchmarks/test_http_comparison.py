@@ -84,7 +84,8 @@ def test_the_traffic_is_what_it_is_called() -> None:
 
 def test_rounds_begin_with_another_server_each() -> None:
     servers: Any = ["a", "b", "c"]
-    assert [turned(servers, number)[0] for number in range(4)] == ["a", "b", "c", "a"]
+    first: list[Any] = [turned(servers, number)[0] for number in range(4)]
+    assert first == ["a", "b", "c", "a"]
     order: Any = turned(servers, 1)
     assert order == ["b", "c", "a"]
 

@@ -13,7 +13,7 @@ import pytest
 from app.bundle import Bundle, Manifest
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.interface import StepInput
-from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, load_runner
+from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_runner
 from app.runtime.session import choose_device, choose_precision
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
@@ -115,6 +115,7 @@ def test_scores_that_are_not_numbers_reach_the_caller(tmp_path: Path) -> None:
 
 def test_bindings_are_bounded(bundle: Bundle) -> None:
     runner = load(bundle)
+    assert isinstance(runner, OrtRunner)
     runner.encode([np.array([5, 2], np.int32)], [0])
     for num_candidates in range(1, MAX_BINDINGS + 5):
         runner.decode(StepInput(np.array([1], np.int32), np.array([0], np.int32), num_candidates))
