@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -25,9 +26,7 @@ from app.api.auth import ApiKeys
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
-from app.api.file_desk import FileDesk
 from app.api.file_shelf import FileLimits
-from app.api.files import UPLOAD_PATHS
 from app.api.middleware import Gate, RequestScope
 from app.api.native import add_native_routes
 from app.api.native_schema import RequestLimits
@@ -49,6 +48,9 @@ from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.decoder import DecoderSettings, SentenceDecoder
+
+if TYPE_CHECKING:
+    from app.api.file_desk import FileDesk
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -90,8 +92,14 @@ class Application:
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         usage = UsageCounter(settings.quota_characters)
+        larger: dict[str, int] = {}
         if settings.files_enabled:
+            # A server that takes no files does not load what reads them.
+            from app.api.file_desk import FileDesk
+            from app.api.files import UPLOAD_PATHS
+
             self._desk = FileDesk(plain, _file_limits(settings), usage)
+            larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
         add_dialects(app.router, plain, keys, usage, self._desk)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
@@ -99,7 +107,6 @@ class Application:
         if settings.page_enabled:
             add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
-        larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes) if self._desk else {}
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
         return app

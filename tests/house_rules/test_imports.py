@@ -42,6 +42,11 @@ def test_the_server_pulls_in_no_training_code() -> None:
     assert modules & NOT_IN_THE_SERVER == set()
 
 
+def test_a_server_that_takes_no_files_loads_nothing_that_reads_them() -> None:
+    program = "from app.main import create_app; from app.settings import load_settings; create_app(load_settings({}))"
+    assert "markdown_it" not in modules_after(program)
+
+
 def test_the_command_alone_pulls_in_no_room() -> None:
     modules = modules_after("import transduce.cli, transduce.translate")
     assert modules & (NOT_IN_THE_SERVER | {"app", "onnxruntime", "numpy", "fastapi"}) == {"transduce"}
