@@ -216,9 +216,8 @@ def known_server(kind: str, core: int) -> Iterator[str]:
 @contextlib.contextmanager
 def translation_server(core: int) -> Iterator[str]:
     """`transduce serve` on one core, without its store of sentences; its URL."""
-    os.environ["TRANSDUCE_SENTENCE_CACHE_BYTES"] = "0"
     with ServerProcess(Served(sys.executable, None, cores=frozenset({core}))) as server:
-        yield f"http://127.0.0.1:{server.port}"
+        yield server.url
 
 
 def cost() -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""`transduce serve` as a process of its own, and what the system tells of it."""
+"""A server as a process of its own: started on chosen cores, awaited, asked, ended; and `transduce serve` as one.
+
+Standard library only, so that it runs where only what serves is installed.
+"""
 
 from __future__ import annotations
 
@@ -10,64 +13,85 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchmarks.machine import ROOT
+
 HOST = "127.0.0.1"
-START_LIMIT_S = 60.0
+START_LIMIT_S = 120.0
 END_LIMIT_S = 10.0
 POLL_S = 0.005
 PREFIX = "TRANSDUCE_"
+# Those that this process has before it pins itself.
+ALL_CORES = frozenset(os.sched_getaffinity(0))
+# Nothing is answered from memory and no two requests share their work: what is measured is the decoding.
+PLAIN = {"sentence_cache_bytes": "0", "coalesce": "false"}
 # Whatever proxies the environment names: this is the loopback.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class StartError(Exception):
-    """The server did not become ready; the message has its last lines."""
+    """A server that did not become ready; the message has its last lines."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """How the server is started.
+class Command:
+    """How a server is started: arguments by port, what its environment has beside ours, and where it says ready.
 
-    python: of an environment with Transduce. bundle: None is the server's own choice. precision: as the
-    setting. cores: those that the process may run on, None for all. keeps_sentences: whether sentences that are known
-    or in flight are not decoded again; off, since what is measured is the decoding.
+    It runs in the repository's root. ready_path: of a GET that answers 200 from then on.
     """
 
-    python: str
-    bundle: Path | None
-    precision: str = "auto"
-    cores: frozenset[int] | None = None
-    keeps_sentences: bool = False
+    arguments: Callable[[int], list[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready_path: str = "/readyz"
 
 
-class ServerProcess:
-    """Started and ready on entry, ended on exit. start_to_ready_s: from the process' start to /readyz's 200."""
+def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str]) -> Command:
+    """`transduce serve`. python: of an environment with Transduce. bundle: None is the server's own choice.
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self.start_to_ready_s = 0.0
+    settings: by their names in `app.settings`.
+    """
+
+    def arguments(port: int) -> list[str]:
+        command = [python, "-m", "transduce", "serve", "--host", HOST, "--port", str(port)]
+        return command if bundle is None else [*command, "--bundle", str(bundle.resolve())]
+
+    return Command(arguments, {PREFIX + name.upper(): value for name, value in settings.items()})
+
+
+class Process:
+    """Any server: started and ready on entry, ended on exit. ready_s: from its start to a 200 on its ready path.
+
+    cores: those that it may run on, None for all that this process had at its own start.
+    """
+
+    def __init__(self, command: Command, *, cores: frozenset[int] | None = None) -> None:
+        self._command = command
+        self._cores = cores
+        self.ready_s = 0.0
+        self.port = 0
 
     def __enter__(self) -> Self:
-        self.port = _free_port()
-        command = [self._served.python, "-m", "transduce", "serve", "--host", HOST, "--port", str(self.port)]
-        if self._served.bundle is not None:
-            command += ["--bundle", str(self._served.bundle.resolve())]
+        self.port = free_port()
+        # Our own settings, if any, are not the measured server's.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        environment[f"{PREFIX}PRECISION"] = self._served.precision
-        if not self._served.keeps_sentences:
-            environment |= {f"{PREFIX}SENTENCE_CACHE_BYTES": "0", f"{PREFIX}COALESCE": "false"}
         self._output = tempfile.TemporaryFile()  # closed in __exit__
         own_cores = os.sched_getaffinity(0)
         started_at = time.perf_counter()
         try:
             # A child inherits the cores of the thread that starts it, and counts them to choose its threads.
-            os.sched_setaffinity(0, self._served.cores or own_cores)
+            os.sched_setaffinity(0, self._cores or ALL_CORES)
             self._process = subprocess.Popen(
-                command, env=environment, stdout=self._output, stderr=subprocess.STDOUT
+                self._command.arguments(self.port),
+                cwd=ROOT,
+                env={**environment, **self._command.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
             )
         finally:
             os.sched_setaffinity(0, own_cores)
@@ -76,47 +100,51 @@ class ServerProcess:
         except BaseException:
             self.__exit__(None, None, None)
             raise
-        self.start_to_ready_s = time.perf_counter() - started_at
+        self.ready_s = time.perf_counter() - started_at
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(END_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        self._end()
         self._output.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Its root."""
+        return f"http://{HOST}:{self.port}"
 
     def get(self, path: str) -> bytes:
         """The body of a GET. Raises OSError, of which urllib's HTTPError is one."""
-        with _OPENER.open(f"http://{HOST}:{self.port}{path}", timeout=10) as answer:
+        with _OPENER.open(self.url + path, timeout=10) as answer:
             body: bytes = answer.read()
         return body
 
-    def metric(self, name: str) -> float:
-        """A sample of /metrics without labels; 0 where there is none."""
-        lines = self.get("/metrics").decode().splitlines()
-        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
-
-    def peak_memory_mb(self) -> float:
-        """The most physical memory that the process has had (VmHWM), in 10^6 bytes."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024 / 1e6
-
     def cpu_time_s(self) -> float:
         """Processor time that the process has used, in user and system mode."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+        fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _end(self) -> None:
+        """Asked first, killed where it does not go."""
+        if self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _wait_until_ready(self, until: float) -> None:
         while True:
             try:
-                self.get("/readyz")
+                self.get(self._command.ready_path)
                 return
             except OSError as error:
                 if isinstance(error, urllib.error.HTTPError):
@@ -128,7 +156,42 @@ class ServerProcess:
             time.sleep(POLL_S)
 
 
-def _free_port() -> int:
+@dataclass(frozen=True)
+class Served:
+    """How `transduce serve` is started.
+
+    python, bundle: as for `serve_command`. precision: as the setting. cores: as for `Process`. keeps_sentences: whether
+    sentences that are known or in flight are not decoded again.
+    """
+
+    python: str
+    bundle: Path | None
+    precision: str = "auto"
+    cores: frozenset[int] | None = None
+    keeps_sentences: bool = False
+
+
+class ServerProcess(Process):
+    """`transduce serve`, and what it and the system tell of it."""
+
+    def __init__(self, served: Served) -> None:
+        settings = {"precision": served.precision, **({} if served.keeps_sentences else PLAIN)}
+        super().__init__(serve_command(served.python, served.bundle, settings), cores=served.cores)
+
+    def metric(self, name: str) -> float:
+        """A sample of /metrics without labels; 0 where there is none."""
+        lines = self.get("/metrics").decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    def peak_memory_mb(self) -> float:
+        """The most physical memory that the process has had (VmHWM), in 10^6 bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text("ascii")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e6
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]

@@ -92,7 +92,7 @@ async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dic
             times.append((answer.ended_at - started_at) * 1e3)
     steady = statistics.median(times[1:])
     return {
-        "ready_s": server.start_to_ready_s,
+        "ready_s": server.ready_s,
         "first_ms": times[0],
         "steady_median_ms": steady,
         "first_over_steady": times[0] / steady,

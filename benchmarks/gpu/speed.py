@@ -159,7 +159,7 @@ def http(given: Given) -> dict[str, Any]:
                 "rows_per_step": loaded.rows_per_step,
                 "client_cpu_share": loaded.client_cpu_share,
             }
-        found["start_to_ready_s"] = server.start_to_ready_s
+        found["start_to_ready_s"] = server.ready_s
     return found
 
 

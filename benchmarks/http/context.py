@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.bundle import Bundle
-from benchmarks.http.processes import ALL_CORES, ServerProcess
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
+from benchmarks.server_process import ALL_CORES
 
 T = TypeVar("T")
 # Of our own server: sentences that were answered from its cache or with another request's answer; and all of them.
@@ -98,19 +99,19 @@ def shared() -> Cores:
 
 
 @contextmanager
-def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ServerProcess]]]:
+def running(subjects: Sequence[Subject], cores: Cores) -> Iterator[list[tuple[Subject, ProcessTree]]]:
     """All servers, started and ready; those that are not asked sleep. This process goes to the tester's cores."""
     with ExitStack() as stack:
         stack.callback(os.sched_setaffinity, 0, ALL_CORES)
         os.sched_setaffinity(0, cores.tester)
         started = [
-            (subject, stack.enter_context(ServerProcess(subject.command, cores=cores.server)))
+            (subject, stack.enter_context(ProcessTree(subject.command, cores=cores.server)))
             for subject in subjects
         ]
         yield started
 
 
-def turned(servers: list[tuple[Subject, ServerProcess]], number: int) -> list[tuple[Subject, ServerProcess]]:
+def turned(servers: list[tuple[Subject, ProcessTree]], number: int) -> list[tuple[Subject, ProcessTree]]:
     """The same in the order of round `number`: everybody is once after everybody else."""
     place = number % len(servers)
     return [*servers[place:], *servers[:place]]
@@ -120,7 +121,7 @@ class NotPlainError(Exception):
     """A run of ours whose answers came from elsewhere than the model: its figures are not to be compared."""
 
 
-def kept_share(server: ServerProcess) -> float:
+def kept_share(server: ProcessTree) -> float:
     """Of our server's sentences, what share did not come from the model: 0, or NotPlainError is raised."""
     metrics = server.get("/metrics").decode()
     told = KEPT.findall(metrics)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.http.context import Context, Cores, kept_share, running, say, turned
-from benchmarks.http.processes import ServerProcess
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.rate_search import RateSearch
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import (
@@ -37,7 +37,7 @@ BIMODAL_SHARE = 0.5
 
 
 def measure_goodput(
-    servers: Sequence[tuple[Subject, ServerProcess]], saturated: Mapping[str, float], context: Context
+    servers: Sequence[tuple[Subject, ProcessTree]], saturated: Mapping[str, float], context: Context
 ) -> dict[str, Any]:
     """For each server its trials and the highest rate that held. saturated: answers a second of clients that wait."""
     effort = context.effort

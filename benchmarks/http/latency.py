@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.engine.cases import read_pairs
 from benchmarks.http.context import Context, Cores, kept_share, running, say, turned
-from benchmarks.http.processes import ServerProcess
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import (
     NUM_CLIENTS,
@@ -24,7 +24,7 @@ from benchmarks.http.traffic import (
 from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.workload import from_texts
 
-Servers = list[tuple[Subject, ServerProcess]]
+Servers = list[tuple[Subject, ProcessTree]]
 
 
 def measure_starts(subjects: Sequence[Subject], cores: Cores, num_starts: int) -> dict[str, dict[str, float]]:

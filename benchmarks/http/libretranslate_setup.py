@@ -17,8 +17,8 @@ import sentencepiece
 
 from app.bundle import Bundle
 from benchmarks.engine.search import BACKENDS, Choice
-from benchmarks.http.processes import Command
 from benchmarks.machine import ROOT
+from benchmarks.server_process import Command
 
 # AGPL: installed where it is measured, never among this project's requirements.
 REQUIREMENT = "libretranslate==1.9.6"

@@ -13,7 +13,6 @@ from benchmarks.http.goodput import measure_bimodal, measure_slo
 from benchmarks.http.latency import measure_latency
 from benchmarks.http.models import LibreTranslate, Served, best_choices, pin, prepare
 from benchmarks.http.overhead import measure_overhead
-from benchmarks.http.processes import ALL_CORES
 from benchmarks.http.scaling import measure_scaling
 from benchmarks.http.subjects import (
     ALONE,
@@ -25,6 +24,7 @@ from benchmarks.http.subjects import (
     ours,
     transformers,
 )
+from benchmarks.server_process import ALL_CORES
 
 
 def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:

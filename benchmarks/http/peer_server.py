@@ -33,7 +33,7 @@ from benchmarks.http.peer_engines import (
     search_of,
     transformers_engine,
 )
-from benchmarks.http.processes import HOST
+from benchmarks.server_process import HOST
 
 WINDOW_S = 0.005
 MAX_BATCH = 32

@@ -17,9 +17,10 @@ import numpy as np
 import uvloop
 
 from benchmarks.http.context import Context, Cores, kept_share, running, say
-from benchmarks.http.processes import ALL_CORES, ServerProcess
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject, ours
 from benchmarks.http.traffic import NUM_CLIENTS, mixed, plan_of
+from benchmarks.server_process import ALL_CORES
 from transduce.loadtest.arrivals import ClosedLoop
 from transduce.loadtest.runner import run_async
 
@@ -106,10 +107,10 @@ def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
                 ours(context.bundle.path, context.python, {"num_threads": str(len(replica))})
                 for replica in replicas
             ]
-            servers: list[tuple[Subject, ServerProcess]] = []
+            servers: list[tuple[Subject, ProcessTree]] = []
             try:
                 for subject, replica in zip(subjects, replicas, strict=True):
-                    servers.append((subject, ServerProcess(subject.command, cores=replica).__enter__()))
+                    servers.append((subject, ProcessTree(subject.command, cores=replica).__enter__()))
                 os.sched_setaffinity(0, ALL_CORES)
                 found[name].append(_throughput(servers, NUM_CLIENTS, context.effort.scaling_s))
             finally:
@@ -119,7 +120,7 @@ def _layouts(context: Context, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def _throughput(servers: Sequence[tuple[Subject, ServerProcess]], num_clients: int, seconds: float) -> float:
+def _throughput(servers: Sequence[tuple[Subject, ProcessTree]], num_clients: int, seconds: float) -> float:
     """Answers a second of all servers together, each with its part of the clients."""
 
     async def all_at_once() -> float:

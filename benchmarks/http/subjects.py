@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.engine.search import BACKENDS, Choice
 from benchmarks.http.libretranslate_setup import command_of
 from benchmarks.http.models import LibreTranslate, Served
-from benchmarks.http.processes import HOST, PREFIX, Command
 from benchmarks.http.traffic import TEXTS
+from benchmarks.server_process import PLAIN, Command, serve_command
 from transduce.loadtest.dialects import DIALECTS, Dialect
 
 OURS, ALONE, WINDOW = "transduce", "ctranslate2-alone", "ctranslate2-window"
@@ -24,8 +24,6 @@ TITLES = {
     LIBRETRANSLATE: "LibreTranslate",
     ECHO: "FastAPI that answers the text itself",
 }
-# Nothing is answered from memory and no two requests share their work: the sentences of a run come again and again.
-PLAIN = {"sentence_cache_bytes": "0", "coalesce": "false"}
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,8 @@ def ours(bundle: Path, python: str = sys.executable, settings: Mapping[str, str]
     """Our server with its defaults but for PLAIN and `settings`, by their names in `app.settings`."""
     given = {**PLAIN, **(settings or {})}
 
-    def arguments(port: int) -> list[str]:
-        return [
-            python, "-m", "transduce", "serve", "--host", HOST, "--port", str(port), "--bundle", str(bundle.resolve())
-        ]  # fmt: skip
-
-    environment = {PREFIX + name.upper(): value for name, value in given.items()}
     words = ", ".join(f"{name} {value}" for name, value in given.items())
-    return Subject(OURS, Command(arguments, environment), TEXTS, f"defaults, {words}")
+    return Subject(OURS, serve_command(python, bundle, given), TEXTS, f"defaults, {words}")
 
 
 def ctranslate2(served: Served, choice: Choice, *, has_window: bool, name: str) -> Subject:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import uvloop
 
-from benchmarks.http.processes import ServerProcess
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.serving import read_sentences
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, Told
@@ -97,7 +97,7 @@ def characters_of(workload: Workload) -> float:
 
 
 def plan_of(
-    server: ServerProcess,
+    server: ProcessTree,
     dialect: Dialect,
     workload: Workload,
     load: Arrivals | ClosedLoop,
@@ -118,7 +118,7 @@ def plan_of(
 
 
 def closed(
-    server: ServerProcess, dialect: Dialect, workload: Workload, *, num_clients: int, seconds: float
+    server: ProcessTree, dialect: Dialect, workload: Workload, *, num_clients: int, seconds: float
 ) -> Flow:
     """Clients that wait. Raises ValueError where no answer came.
 
@@ -145,7 +145,7 @@ def closed(
 
 
 def arrive(
-    server: ServerProcess, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
+    server: ProcessTree, dialect: Dialect, workload: Workload, *, rate: float, seconds: float, seed: int
 ) -> Trial:
     """Poisson arrivals at one rate; afterwards the server is awaited, so that the next run finds it at rest."""
     result = run(plan_of(server, dialect, workload, Arrivals.at(rate, seconds), seed=seed))
@@ -169,7 +169,7 @@ def trial_of(rate: float, result: RunResult) -> Trial:
     )
 
 
-def settle(server: ServerProcess, dialect: Dialect) -> None:
+def settle(server: ProcessTree, dialect: Dialect) -> None:
     """Wait for one answer: a server that works on what nobody waits for any more answers this one after it."""
     load = ClosedLoop(1, PATIENCE_S, num_requests=1)
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from app.bundle import Bundle, load_bundle
@@ -24,7 +21,7 @@ from benchmarks.http.libretranslate_setup import write_package
 from benchmarks.http.models import Served
 from benchmarks.http.overhead import requests
 from benchmarks.http.parts import best_layout
-from benchmarks.http.processes import ALL_CORES, Command, ServerProcess, StartError
+from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.rate_search import PRECISION, RateSearch
 from benchmarks.http.report import cost_of, render
 from benchmarks.http.scaling import RowsModel, fit_rows, parallel_share
@@ -33,7 +30,6 @@ from benchmarks.http.subjects import (
     ECHO,
     LIBRETRANSLATE,
     OURS,
-    PLAIN,
     WINDOW,
     ctranslate2,
     echo,
@@ -41,6 +37,7 @@ from benchmarks.http.subjects import (
 )
 from benchmarks.http.traffic import LONG_WORDS, SHORT_WORDS, TEXTS, bimodal, closed, mixed, ten_words
 from benchmarks.machine import ROOT
+from benchmarks.server_process import ALL_CORES, PLAIN
 
 TIMEOUT_S = 30.0
 BOTH = Cores(ALL_CORES, ALL_CORES)
@@ -291,7 +288,7 @@ def served(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Served:
     return prepare(bundle, tmp_path_factory.mktemp("models"), with_libretranslate=False)
 
 
-def answer(server: ServerProcess, text: str) -> str:
+def answer(server: ProcessTree, text: str) -> str:
     body = json.dumps({"text": text, "source": "en", "target": "de"}).encode()
     request = urllib.request.Request(
         f"{server.url}/v1/translate", data=body, headers={"Content-Type": "application/json"}
@@ -319,42 +316,9 @@ def test_ctranslate2_says_the_same_alone_and_in_a_window(served: Served) -> None
         assert all(server.memory().pss_mb > 20 for server in (alone, window))
 
 
-def test_the_echo_answers_the_text_and_ends_with_its_children() -> None:
-    before = set(psutil.Process().children(recursive=True))
-    with ServerProcess(echo().command, cores=None) as server:
+def test_the_echo_answers_the_text() -> None:
+    with ProcessTree(echo().command) as server:
         assert answer(server, "Please shut the gate.") == "Please shut the gate."
-        assert server.ready_s > 0
-        started = set(psutil.Process().children(recursive=True)) - before
-        assert started
-    assert not any(process.is_running() for process in started)
-
-
-def test_a_server_runs_on_the_cores_that_it_is_given() -> None:
-    core = min(ALL_CORES)
-    own = os.sched_getaffinity(0)
-    with ServerProcess(echo().command, cores=frozenset({core})) as server:
-        (process,) = [each for each in psutil.Process().children() if str(server.port) in each.cmdline()]
-        assert process.cpu_affinity() == [core]
-    assert os.sched_getaffinity(0) == own
-
-
-def test_a_server_that_dies_at_its_start_says_its_last_words() -> None:
-    code = "import sys; sys.exit('no model here')"
-    with (
-        pytest.raises(StartError, match="no model here"),
-        ServerProcess(Command(lambda _: [sys.executable, "-c", code]), cores=None),
-    ):
-        pass
-
-
-def test_our_own_settings_do_not_reach_the_measured_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSDUCE_NO_SUCH_SETTING", "1")
-    code = "import os, sys; sys.exit(' '.join(sorted(name for name in os.environ if name.startswith('TRANSDUCE'))))"
-    command = Command(lambda _: [sys.executable, "-c", code], {"TRANSDUCE_COALESCE": "false"})
-    with pytest.raises(StartError) as raised, ServerProcess(command, cores=None):
-        pass
-    assert "TRANSDUCE_COALESCE" in str(raised.value)
-    assert "NO_SUCH" not in str(raised.value)
 
 
 def test_a_package_of_libretranslate_says_what_the_weights_say(served: Served, tmp_path: Path) -> None:
