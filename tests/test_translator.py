@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -57,14 +57,14 @@ class FutureEngine:
     def __exit__(self, *_: object) -> None:
         self.entered -= 1
 
-    def hasten(self, *_: object) -> None:
+    def come_back(self, *_: object) -> None:
         """Nobody waits here."""
 
     def join(self, *_: object, **__: object) -> None:
         """Nobody is told of tokens, and no deadline is kept here."""
 
-    def resize(self, num_sentences: int, num_tokens: int) -> None:
-        self.sizes.append((num_sentences, num_tokens))
+    def resize(self, lengths: Sequence[int], *, longest: int) -> None:
+        self.sizes.append((len(lengths), sum(lengths)))
 
     def submit(
         self, source_ids: tuple[int, ...], options: DecodingOptions, **_: object

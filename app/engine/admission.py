@@ -2,18 +2,21 @@
 
 Source tokens a second come of two measurements, each of which is right by itself whatever the load was: how many steps
 of how many rows a source token takes, told by every sentence that ends; and how many rows are stepped a second, told by
-steps after which somebody still waits, for only then are the rows full.
+steps after which somebody still waits, for only then are the rows full. A sentence that is decoded a second time takes
+steps and brings no tokens: those were counted in when its request was.
 
 Ahead of a request of n sentences are at most n sentences of each other request of its caller, and as many of each other
 caller's as its own caller has until then: so takes turns `FairQueue`. All that stands in the engine counts as not
-begun. To this comes the time that a sentence of the request takes once it runs.
+begun. To this comes the time that the longest sentence of the request takes once it runs, twice where a second decoding
+is likely. What these are is known only once a text is split and tokenised, so a request is looked at twice: when it
+comes, by its length, and then.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from app.engine.core import Report
@@ -23,13 +26,16 @@ from app.errors import Overloaded
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# What is measured fades with this time constant, of stepping with full rows and of sentences' decoding.
-MEMORY_S = 10.0
+# What is measured fades with this time constant, of stepping with full rows and of sentences' decoding. A flood takes
+# a third of the engine's speed within a second, by the work of refusing it: who remembers longer lets in too many.
+MEMORY_S = 2.0
 MEMORY_ROW_STEPS = 50_000
 # Steps with full rows before which nothing is foreseen; without any for so long, what was measured is forgotten: a
 # slow minute must not have requests refused that would never fill the rows, and so never show that it is over.
 MIN_FULL_STEPS = 16
 MAX_FULL_AGE_S = 3.0
+# English and German sentences have some twenty subwords.
+USUAL_SENTENCE_TOKENS = 20
 # A request is refused where its foreseen wait, so many times as long, would pass its deadline.
 DEADLINE_MARGIN = 1.5
 
@@ -56,7 +62,7 @@ class Speed:
                 row_steps = sequence.outcome.num_steps * sequence.num_reserved_rows
                 kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
                 self._row_steps = self._row_steps * kept + row_steps
-                self._tokens = self._tokens * kept + len(sequence.source_ids)
+                self._tokens = self._tokens * kept + len(sequence.source_ids) * (not sequence.comes_back)
                 self._steps = self._steps * kept + sequence.outcome.num_steps
         if not self._is_fresh:
             self._full_rows = self._full_time_s = self._full_steps = 0.0
@@ -107,7 +113,7 @@ class Admission:
         """
         if self.num_sentences > 0:
             self._check_bounds(reservation)
-            self._check_deadline(reservation)
+            self.check_deadline(reservation)
         self._held.setdefault(reservation.caller, set()).add(reservation)
         self.add(reservation.num_sentences, reservation.num_tokens)
 
@@ -124,21 +130,23 @@ class Admission:
         self.num_sentences += num_sentences
         self.num_tokens += num_tokens
 
-    def expected_wait_s(self, num_sentences: int, num_tokens: int, caller: str) -> float | None:
-        """Seconds until a request of this size would be answered if it came now; None while that is not known."""
+    def expected_wait_s(self, asking: Reservation) -> float | None:
+        """Seconds until a request would be answered if it came now; None while that is not known."""
         speed = self.speed.tokens_per_s
         if speed is None:
             return None
-        own_sentences, ahead = num_sentences, float(num_tokens)
+        num_sentences, caller = asking.num_sentences, asking.caller
+        own_sentences, ahead = num_sentences, float(asking.num_tokens)
         for other in self._held.get(caller, ()):
-            own_sentences += min(other.num_sentences, num_sentences)
-            ahead += _tokens_of(other.num_sentences, other.num_tokens, until=num_sentences)
+            if other is not asking:
+                own_sentences += min(other.num_sentences, num_sentences)
+                ahead += _tokens_of(other.num_sentences, other.num_tokens, until=num_sentences)
         for name, held in self._held.items():
             if name != caller:
                 sentences = sum(other.num_sentences for other in held)
                 tokens = sum(other.num_tokens for other in held)
                 ahead += _tokens_of(sentences, tokens, until=own_sentences)
-        return ahead / speed + self.speed.decode_time_s(num_tokens / max(num_sentences, 1))
+        return ahead / speed + self.speed.decode_time_s(asking.longest)
 
     def drain_time_s(self) -> float | None:
         """Seconds until all that was accepted is done; None while that is not known."""
@@ -152,10 +160,11 @@ class Admission:
             retry_after_s = _bounded(self.drain_time_s() or 0.0)
             raise Overloaded("too much work is waiting; come back later", retry_after_s=retry_after_s)
 
-    def _check_deadline(self, reservation: Reservation) -> None:
+    def check_deadline(self, reservation: Reservation) -> None:
+        """Raises Overloaded where its wait is foreseen to pass its deadline."""
         if reservation.deadline is None:
             return
-        wait_s = self.expected_wait_s(reservation.num_sentences, reservation.num_tokens, reservation.caller)
+        wait_s = self.expected_wait_s(reservation)
         left_s = reservation.deadline - self._clock()
         if wait_s is not None and wait_s * DEADLINE_MARGIN > left_s:
             raise Overloaded(
@@ -168,7 +177,8 @@ class Admission:
 class Reservation:
     """A scope that holds a place in the queue: entered with `with`, given back however the scope ends.
 
-    deadline: seconds of time.monotonic; None: however late.
+    deadline: seconds of time.monotonic; None: however late. longest: source tokens that are decoded one after another,
+    those of its longest sentence, twice where that is likely to be decoded twice; while it is not known, a usual one's.
     """
 
     def __init__(
@@ -183,6 +193,7 @@ class Reservation:
         self._admission = admission
         self.num_sentences = num_sentences
         self.num_tokens = num_tokens
+        self.longest = min(num_tokens, USUAL_SENTENCE_TOKENS)
         self.caller = caller
         self.deadline = deadline
 
@@ -196,10 +207,18 @@ class Reservation:
     ) -> None:
         self._admission.leave(self)
 
-    def resize(self, num_sentences: int, num_tokens: int) -> None:
-        """Put an estimate right, once the text is split and tokenised. Never refused: the work is half done."""
+    def resize(self, lengths: Sequence[int], *, longest: int) -> None:
+        """Put an estimate right, once the text is split and tokenised. lengths: source tokens of each sentence.
+
+        Raises Overloaded where its wait is foreseen, now that it is known what it costs, to pass its deadline, unless
+        it is alone; it is counted all the same until it leaves. The bounds are not looked at again.
+        """
+        others = self._admission.num_sentences - self.num_sentences
+        num_sentences, num_tokens = len(lengths), sum(lengths)
         self._admission.add(num_sentences - self.num_sentences, num_tokens - self.num_tokens)
-        self.num_sentences, self.num_tokens = num_sentences, num_tokens
+        self.num_sentences, self.num_tokens, self.longest = num_sentences, num_tokens, longest
+        if others > 0 and lengths:
+            self._admission.check_deadline(self)
 
 
 def _tokens_of(num_sentences: int, num_tokens: int, *, until: int) -> float:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
@@ -112,16 +112,12 @@ class Engine:
         """A place in the queue, to be held with `with` around the whole of a request's work.
 
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens
-        accepted and not yet answered would pass their bounds, or where its answer is foreseen to come after
-        `deadline` (seconds of time.monotonic); a request that finds the engine empty always enters.
+        `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens accepted
+        and not yet answered would pass their bounds, and entering and `resize` where its answer is foreseen to come
+        after `deadline` (seconds of time.monotonic); a request that finds the engine empty always enters.
         """
         self._check_accepting()
         return Reservation(self._admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
-
-    def expected_wait_s(self, num_sentences: int, num_tokens: int, *, caller: str = "") -> float | None:
-        """Seconds until a request of this size would be answered if it came now; None while that is not known."""
-        return self._admission.expected_wait_s(num_sentences, num_tokens, caller)
 
     def submit(
         self,
@@ -188,14 +184,16 @@ class Engine:
         listens = _listens(sequence.options, on_tokens)
         self._core.inbox.put(Join(sequence, caller, request_id, deadline, listens=listens))
 
-    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
-        """The request of a sentence that was submitted is next, with one sentence: it has waited its turn before.
+    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+        """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
 
-        Without effect where the sentence runs or is answered.
+        It has waited its turn, and is next with the first of them that is not answered yet.
         """
-        sequence = self._sequences.get(future)
-        if sequence is not None and not future.done():
-            self._core.inbox.put(Hasten(sequence))
+        sequences = [self._sequences[future] for future in futures if future in self._sequences]
+        for sequence in sequences:
+            sequence.comes_back = True
+        if sequences:
+            self._core.inbox.put(Hasten(sequences[0]))
 
     def health(self) -> Health:
         """The truth about the engine thread, from another one: nothing waits for a step that hangs."""

@@ -50,6 +50,7 @@ class Sequence:
     shared_columns: (live, live) the first columns that two live hypotheses' rows hold alike.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
+    comes_back: whether it is the second decoding of what was decoded before; the event loop's own.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -70,6 +71,7 @@ class Sequence:
     admitted_at: float | None = None
     encode_time_s: float = 0.0
     has_looped: bool = False
+    comes_back: bool = False
     outcome: SequenceResult | ServiceError | None = None
 
     @property

@@ -15,7 +15,7 @@ import asyncio
 import functools
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -140,10 +140,12 @@ class SentenceDecoder:
         future.add_done_callback(lambda _: self._on_answered(waiter, timer))
         return future
 
-    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
-        """As `Engine.hasten`, of a future that `submit` gave."""
-        waiter = self._waiters.get(future)
-        self.engine.hasten(future if waiter is None else waiter.flight.future)
+    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+        """As `Engine.come_back`, of futures that `submit` gave."""
+        waiters = self._waiters
+        self.engine.come_back(
+            [waiters[future].flight.future if future in waiters else future for future in futures]
+        )
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
         """Equal exactly where model, ids and every option are."""

@@ -94,6 +94,12 @@ class Job:
         """Parts to decode."""
         return [part for part in self.parts if part.result is None]
 
+    @property
+    def likely_rounds(self) -> int:
+        """How often it is likely to be decoded: half of the sentences with numbers come back, many with terms."""
+        has_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
+        return 2 if has_numbers or self.segment.terms else 1
+
     def count(self, decoded: Sequence[Part]) -> None:
         """Add the time of parts that ran side by side."""
         results = [part.result for part in decoded if part.result is not None]

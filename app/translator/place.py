@@ -60,16 +60,20 @@ class Place:
         if self._refusal is None:
             self._scope.__exit__(kind, error, trace)
 
-    def settle(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions]]) -> None:
-        """What the request costs: ids and options of all its sentences, which are then submitted without awaiting.
+    def settle(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
+        """What the request costs: ids, options and likely decodings of all its sentences, submitted without awaiting.
 
-        Raises Overloaded only where there was no place for it from the start.
+        Raises Overloaded where there was no place for it from the start, and where its answer is foreseen to come too
+        late now that its length is known.
         """
         self._decide()
-        lengths = [len(ids) for ids, options in sentences if not self._known.has(ids, options)]
+        unknown = [
+            (len(ids), rounds) for ids, options, rounds in sentences if not self._known.has(ids, options)
+        ]
         if self._refusal is None:
-            self._reservation.resize(len(lengths), sum(lengths))
-        elif lengths:
+            longest = max((length * rounds for length, rounds in unknown), default=0)
+            self._reservation.resize([length for length, _ in unknown], longest=longest)
+        elif unknown:
             raise self._refusal
 
     def _decide(self) -> None:

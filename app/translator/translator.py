@@ -147,7 +147,13 @@ class Translator:
             plan = await self._beside(request, lambda: self._planner.plan(request))
             tokenise_s = time.monotonic() - started
             parts = [part for job in plan.jobs for part in job.parts]
-            place.settle([(part.encoded.ids, part.options) for part in parts])
+            place.settle(
+                [
+                    (part.encoded.ids, part.options, job.likely_rounds)
+                    for job in plan.jobs
+                    for part in job.parts
+                ]
+            )
             if observer is not None:
                 observer.planned(_spans(plan))
                 await self._watched(plan, observer)
@@ -180,7 +186,7 @@ class Translator:
                 Part(piece.span, piece.encoded, replace(defaults, forced_target=target))
                 for piece, target in zip(pieces, forced, strict=True)
             ]
-            place.settle([(part.encoded.ids, part.options) for part in parts])
+            place.settle([(part.encoded.ids, part.options, 1) for part in parts])
             results = await self._decode(request, parts)
             decoded = time.monotonic()
             scores = await self.off_loop(lambda: self._detokeniser.scores(request, pair, pieces, results))
@@ -303,9 +309,8 @@ class Translator:
                     on_tokens=None if live is None else partial(live.take, carried=part.encoded.carried),
                 )
                 futures.append(future)
-            waiting = [future for future in futures if not future.done()]
-            if comes_back and waiting:
-                self.decoder.hasten(waiting[0])
+            if comes_back:
+                self.decoder.come_back(future for future in futures if not future.done())
             results = await asyncio.gather(*futures)
         finally:
             for future in futures:

@@ -10,7 +10,9 @@ from app.decoding.search import new_search
 from app.engine.admission import (
     DEADLINE_MARGIN,
     MAX_FULL_AGE_S,
+    MEMORY_S,
     MIN_FULL_STEPS,
+    USUAL_SENTENCE_TOKENS,
     Admission,
     Reservation,
 )
@@ -23,7 +25,7 @@ from tests.engine.fake_runner import EOS, LIMITS
 
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 STEP_S = 0.01
-OWN_S = 0.64  # of a sentence of 64 tokens, once it runs: a step each
+OWN_S = USUAL_SENTENCE_TOKENS * STEP_S  # of a sentence that is not split yet, once it runs: a step a token
 
 
 class Gate:
@@ -54,15 +56,20 @@ class Gate:
             place.__enter__()
         return caught.value
 
+    def wait_s(self, num_sentences: int, num_tokens: int, *, caller: str = "a") -> float | None:
+        return self.admission.expected_wait_s(self.place(num_sentences, num_tokens, caller=caller))
+
     @property
     def tokens_per_s(self) -> float | None:
         return self.admission.speed.tokens_per_s
 
 
-def ended(num_tokens: int, *, num_steps: int, options: DecodingOptions = NARROW) -> Sequence:
+def ended(
+    num_tokens: int, *, num_steps: int, options: DecodingOptions = NARROW, comes_back: bool = False
+) -> Sequence:
     source = np.full(num_tokens, 5, np.int32)
     search = new_search(options, bos_id=LIMITS.bos_id, eos_id=EOS)
-    sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, search)
+    sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, search, comes_back=comes_back)
     sequence.outcome = SequenceResult([], 0.0, 0.0, 0.0, num_steps)
     return sequence
 
@@ -93,6 +100,24 @@ def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
     assert gate.tokens_per_s == pytest.approx(800, rel=0.01)
 
 
+def test_a_burst_that_slows_the_engine_is_seen_within_seconds() -> None:
+    gate = Gate()
+    gate.work(num_steps=1000, num_rows=64)
+    gate.work(num_steps=round(2 * MEMORY_S / (2 * STEP_S)), num_rows=64, step_s=2 * STEP_S)
+    assert gate.tokens_per_s is not None
+    assert gate.tokens_per_s < 1.2 * 3200
+
+
+def test_what_is_decoded_a_second_time_brings_no_tokens() -> None:
+    """Who is told that 64 tokens wait is told nothing of their second decodings, so the speed must know of them."""
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    gate.admission.speed.measure(
+        Report([ended(10, num_steps=10), ended(10, num_steps=10, comes_back=True)] * 9999, [])
+    )
+    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01)
+
+
 def test_a_slow_minute_is_forgotten() -> None:
     """Else who is refused for it never fills the rows, and so it never shows that it is over."""
     gate = Gate()
@@ -120,7 +145,7 @@ def test_nothing_is_refused_while_nothing_is_known() -> None:
     gate = Gate()
     gate.hold(1000, 1_000_000)
     gate.place(1, 10, deadline=0.001).__enter__()
-    assert gate.admission.expected_wait_s(1, 10, "a") is None
+    assert gate.wait_s(1, 10, caller="a") is None
     assert gate.admission.drain_time_s() is None
 
 
@@ -129,7 +154,7 @@ def test_who_would_be_late_is_refused_at_once_and_told_when_to_come_back() -> No
     gate.work(num_steps=100, num_rows=64)
     held = [gate.hold(1, 64) for _ in range(500)]  # 5 s of work
     assert gate.admission.drain_time_s() == pytest.approx(5.0)
-    wait_s = gate.admission.expected_wait_s(1, 64, "a")
+    wait_s = gate.wait_s(1, 64, caller="a")
     assert wait_s == pytest.approx(5.01 + OWN_S)
     assert wait_s is not None
     refusal = gate.refusal(gate.place(1, 64, deadline=2.0))
@@ -144,6 +169,35 @@ def test_who_would_be_late_is_refused_at_once_and_told_when_to_come_back() -> No
     assert gate.admission.num_tokens == 43 * 64
 
 
+def test_a_request_is_looked_at_again_once_it_is_known_what_it_costs() -> None:
+    """A sentence of 64 tokens takes 0.64 s once it runs, and 1.28 where it is likely to be decoded twice."""
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    gate.hold(1, 64)
+    place = gate.place(1, 10, deadline=0.98).__enter__()
+    place.resize([10], longest=10)
+    place.resize([20, 44], longest=44)  # two of them run side by side
+    with pytest.raises(Overloaded) as caught:
+        place.resize([64], longest=64)
+    assert caught.value.is_foreseen
+    assert gate.admission.num_tokens == 128, "counted until it leaves"
+    place.__exit__(None, None, None)
+    assert gate.admission.num_tokens == 64
+    patient = gate.place(1, 10, deadline=1.5).__enter__()
+    patient.resize([64], longest=64)
+    with pytest.raises(Overloaded):
+        patient.resize([64], longest=128)
+    patient.resize([], longest=0)  # all known: it costs nothing, however late it is
+
+
+def test_who_is_alone_is_not_refused_for_what_it_costs() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    with gate.place(1, 10, deadline=0.1) as alone:
+        alone.resize([64] * 100, longest=64)
+    assert gate.admission.num_tokens == 0
+
+
 def test_who_finds_the_engine_empty_always_enters() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
@@ -156,13 +210,13 @@ def test_a_line_does_not_wait_for_a_book_and_a_caller_not_for_anothers_flood() -
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     book = gate.hold(1000, 64_000)  # 10 s
-    assert gate.admission.expected_wait_s(1, 64, "a") == pytest.approx(0.02 + OWN_S)
-    assert gate.admission.expected_wait_s(10, 640, "a") == pytest.approx(0.2 + OWN_S)
+    assert gate.wait_s(1, 64, caller="a") == pytest.approx(0.02 + OWN_S)
+    assert gate.wait_s(10, 640, caller="a") == pytest.approx(0.2 + OWN_S)
     book.__exit__(None, None, None)
     for _ in range(1000):
         gate.hold(1, 64, caller="flood")  # 10 s
-    assert gate.admission.expected_wait_s(1, 64, "flood") == pytest.approx(10.01 + OWN_S)
-    assert gate.admission.expected_wait_s(1, 64, "quiet") == pytest.approx(0.02 + OWN_S)
+    assert gate.wait_s(1, 64, caller="flood") == pytest.approx(10.01 + OWN_S)
+    assert gate.wait_s(1, 64, caller="quiet") == pytest.approx(0.02 + OWN_S)
     gate.place(1, 64, caller="quiet", deadline=1.0).__enter__()
     assert gate.refusal(gate.place(1, 64, caller="flood", deadline=5.0)).is_foreseen
 
@@ -179,9 +233,9 @@ def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() ->
     assert retry_after_s() == 1.0  # nothing is known yet
     gate.work(num_steps=100, num_rows=64)
     assert retry_after_s() == pytest.approx(51_200 / 6400)
-    held.resize(1, 640)
+    held.resize([640], longest=640)
     assert retry_after_s() == 1.0  # 0.1 s: less than is worth a second call
-    held.resize(1, 10**6)
+    held.resize([10**6], longest=10**6)
     assert retry_after_s() == 60.0
     held.__exit__(None, None, None)
     assert (gate.admission.num_sentences, gate.admission.num_tokens) == (0, 0)

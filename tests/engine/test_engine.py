@@ -244,7 +244,7 @@ def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
             with engine.reserve(1, 25) as alone:  # who finds the engine empty always enters
                 with pytest.raises(Overloaded), engine.reserve(1, 1):
                     pass
-                alone.resize(2, 11)
+                alone.resize([5, 6], longest=6)
                 assert engine.health().num_pending_sentences == 2
                 with engine.reserve(3, 9):
                     assert engine.health().num_pending_tokens == 20
@@ -339,5 +339,27 @@ def test_closing_an_idle_engine_and_one_that_never_started() -> None:
         engine.start()
         await asyncio.wait_for(engine.close(PATIENCE_S), 1.0)
         assert not engine.health().is_alive
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_again() -> None:
+    """WIDE takes more than half of the rows, so that one sentence runs at a time."""
+
+    async def scenario() -> None:
+        runner = GatedRunner()
+        async with running(runner) as engine:
+            answers = [submit(engine, [5, EOS], WIDE, request_id="a")]
+            await runner.arrival()
+            answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
+            again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
+            before = engine._core.inbox.qsize()
+            engine.come_back(again)
+            assert engine._core.inbox.qsize() == before + 1, "for one sentence"
+            runner.gate.set()
+            await asyncio.gather(*answers, *again)
+            assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
+            assert engine._admission.speed._tokens == pytest.approx(3 * 2, rel=0.1)
+            engine.come_back(again)  # they are answered
 
     asyncio.run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -38,7 +38,7 @@ class ScriptedEngine:
     def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
         self.limits = limits
         self.asked: list[tuple[str, DecodingOptions]] = []
-        self.hastened: list[str] = []
+        self.came_back: list[str] = []
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
         self._say = say
@@ -52,14 +52,14 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def resize(self, *_: object) -> None:
+    def resize(self, *_: object, **__: object) -> None:
         pass
 
     def join(self, *_: object, **__: object) -> None:
         """Every sentence is answered at once."""
 
-    def hasten(self, future: asyncio.Future[SequenceResult]) -> None:
-        self.hastened.append(self._sources[future])
+    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+        self.came_back += [self._sources[future] for future in futures]
 
     def submit(
         self,

@@ -321,16 +321,16 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
             deadline = time.monotonic() + PATIENCE_S
             engine: Engine = decoder.engine
             with decoder.reserve(2, 20, deadline=deadline) as full:
-                full.settle([((7, EOS), NARROW), ((8, EOS), NARROW)])
+                full.settle([((7, EOS), NARROW, 1), ((8, EOS), NARROW, 1)])
                 assert engine.health().num_pending_sentences == 2
                 with decoder.reserve(1, 3, deadline=deadline) as place:
                     assert decoder.num_undecided == 1
-                    place.settle([(SOURCE, NARROW)])
+                    place.settle([(SOURCE, NARROW, 1)])
                     assert decoder.num_undecided == 0
                     assert submit(decoder).done()
                     assert engine.health().num_pending_sentences == 2
                 with pytest.raises(Overloaded), decoder.reserve(2, 6, deadline=deadline) as place:
-                    place.settle([(SOURCE, NARROW), ((9, EOS), NARROW)])
+                    place.settle([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1)])
                 undecided = [
                     decoder.reserve(1, 3, deadline=deadline).__enter__() for _ in range(MAX_UNDECIDED)
                 ]
@@ -339,7 +339,7 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
                 for place in undecided:
                     place.__exit__(None, None, None)
             with decoder.reserve(3, 30, deadline=deadline) as place:
-                place.settle([(SOURCE, NARROW), ((9, EOS), NARROW), (SOURCE, NARROW)])
+                place.settle([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1), (SOURCE, NARROW, 1)])
                 assert engine.health().num_pending_sentences == 1
                 assert engine.health().num_pending_tokens == 2
             assert engine.health().num_pending_sentences == 0

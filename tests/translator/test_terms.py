@@ -61,7 +61,7 @@ def test_a_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater. Anna sees it."
     assert script.sources == ["Anna draws the cat.", "Anna sees it.", f"Anna draws the {CARRIED}."]
-    assert script.engine.hastened == script.sources[2:]
+    assert script.engine.came_back == script.sources[2:]
     assert translation.segments[0].fallbacks == ()
     check_hits(text, translation, [("cat", "Kater")])
 
