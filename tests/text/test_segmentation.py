@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from app.text.segmentation import (
     sentence_spans,
     trimmed,
 )
+from tests.text.growth import check_near_linear
 
 BREAKS = "\n\r\t\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 WORDS = st.sampled_from(
@@ -201,12 +201,12 @@ def test_the_best_cut(text: str, left: str) -> None:
     "unit", [" ", ".", "a. ", "\n", "a", "?! ", "a\u0301", '"a. ', "\U0001f600 ", "a, ", "- ", "1. "]
 )
 def test_time_is_linear(unit: str) -> None:
-    """Quadratic work on this size would take minutes; ten seconds is far from both."""
-    started = time.monotonic()
-    text = unit * (400_000 // len(unit))
-    joined = join(text, spans := spans_of(text), [span.of(text) for span in spans])
-    assert joined.text == text
-    assert time.monotonic() - started < 10
+    def split_and_join(size: int) -> None:
+        text = unit * (size // len(unit))
+        joined = join(text, spans := spans_of(text), [span.of(text) for span in spans])
+        assert joined.text == text
+
+    check_near_linear(split_and_join, 400_000)
 
 
 def test_cutting_is_near_linear() -> None:
