@@ -138,7 +138,7 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
         document = read_json(tmp_path / f"{name}.json")
         found.append(document)
         page = check_page(tmp_path / f"{name}.html")
-        assert page.names.count("svg") == 5
+        assert page.names.count("svg") == 4
         text = (tmp_path / f"{name}.html").read_text("utf-8")
         assert f"&lt;{name}&gt;" in text
         assert "secret-key" not in text + json.dumps(document)

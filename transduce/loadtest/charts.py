@@ -8,23 +8,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-WIDTH, HEIGHT = 620, 290
-LEFT, RIGHT, TOP, BOTTOM = 62, 16, 32, 46
+WIDTH, HEIGHT = 560, 270
+LEFT, RIGHT, TOP, BOTTOM = 70, 16, 30, 48
 NUM_TICKS = 6
-LEGEND_CHARACTER = 6.9
+# Between ticks of a logarithmic axis, so that the style sheet's larger letters of narrow screens have room.
+TICK_WIDTH, TICK_HEIGHT = 58, 23
+# Of an axis that begins anywhere: room on both sides.
+MARGIN = 0.05
+# With more points than this no marks are drawn, unless asked for.
+MOST_MARKS = 40
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line. colour: a class of the style sheet, c0 to c7. marks: for each point, whether it is filled."""
+    """One line. colour: a class of the style sheet, c0 to c7.
+
+    marks: for each point, whether it is filled; empty for none. line: where given, what is drawn through instead.
+    """
 
     name: str
     points: Sequence[Point]
     colour: str
     is_dashed: bool = False
     marks: Sequence[bool] | None = None
+    line: Sequence[Point] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Chart:
 
 
 def draw(chart: Chart) -> str:
-    """The chart as an <svg>; an empty text where there is nothing to show."""
+    """The chart as an <svg> with its legend above it; an empty text where there is nothing to show."""
     xs = [x for series in chart.series for x, _ in series.points] + [
         x for low, high, _ in chart.bars for x in (low, high)
     ]
@@ -71,7 +80,10 @@ def draw(chart: Chart) -> str:
     to_x, x_ticks = _scale(chart.x, xs, LEFT, WIDTH - RIGHT)
     to_y, y_ticks = _scale(chart.y, ys, chart.height - BOTTOM, TOP, is_from_zero=not chart.y.is_log)
     bottom = chart.height - BOTTOM
-    parts = [f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(chart.y.label)}">']
+    parts = [
+        legend([(one.name, one.colour, one.is_dashed) for one in chart.series]),
+        f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(in_words(chart))}">',
+    ]
     for value, text in y_ticks:
         y = to_y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -86,9 +98,10 @@ def draw(chart: Chart) -> str:
     )
     parts.append(f'<text class="label" x="{LEFT}" y="16">{escape(chart.y.label)}</text>')
     parts += [_bar(to_x, to_y, bottom, bar) for bar in chart.bars]
-    parts += [_guide(to_x, to_y, bottom, guide) for guide in chart.guides]
+    guides = [_guide(to_x, to_y, bottom, guide) for guide in chart.guides]
+    parts += [line for line, _ in guides]
     parts += [_line(to_x, to_y, series) for series in chart.series]
-    parts.append(_legend(chart.series))
+    parts += [name for _, name in guides]
     return "".join(parts) + "</svg>"
 
 
@@ -107,10 +120,14 @@ def _scale(
         if axis.ticks is None:
             low, high = low / 1.15, high * 1.15
         span = math.log(high / low) or 1.0
-        ticks = axis.ticks or _log_ticks(low, high)
+        room = TICK_WIDTH if start < end else TICK_HEIGHT
+        ticks = axis.ticks or _log_ticks(low, high, abs(end - start) / room)
         return lambda value: start + (end - start) * math.log(max(value, low) / low) / span, list(ticks)
     if is_from_zero:
         low = min(0.0, low)
+    elif axis.low is None:
+        margin = MARGIN * (high - low or abs(high))
+        low, high = low - margin, high + margin
     if high == low:
         high = low + 1.0
     step = _step(high - low)
@@ -132,11 +149,38 @@ def _step(span: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
-def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
+    """Powers of ten, with 2 and 5 times them where there is room for so many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if high / low < 1e3 else (1,)
+    # 2 to 5 is the widest of the steps, 1 to 2 and 5 to 10 are a quarter narrower.
+    factors = (1, 2, 5) if math.log10(high / low) / math.log10(2) <= most else (1,)
     values = [factor * 10.0**power for power, factor in itertools.product(powers, factors)]
     return [(value, number_text(value)) for value in values if low <= value <= high]
+
+
+def in_words(chart: Chart) -> str:
+    """What one sees in the chart, for those who do not."""
+    parts = [f"{chart.y.label} over {chart.x.label}."]
+    for series in chart.series:
+        if series.points:
+            values = [y for _, y in series.points]
+            last = f"{number_text(values[-1])} at the end"
+            spread = f"{number_text(min(values))} to {number_text(max(values))}"
+            parts.append(f"{series.name}: {spread}, {last}.")
+    if chart.bars:
+        low, high, height = max(chart.bars, key=lambda bar: bar[2])
+        parts.append(f"Most, {number_text(height)}, from {number_text(low)} to {number_text(high)}.")
+    parts += [f"Marked: {guide.name}." for guide in chart.guides]
+    return " ".join(parts)
+
+
+def legend(entries: Sequence[tuple[str, str, bool]]) -> str:
+    """Name, colour and whether it is dashed, of each line."""
+    keys = "".join(
+        f'<span><i class="{colour}{" dash" if is_dashed else ""}"></i>{escape(name)}</span>'
+        for name, colour, is_dashed in entries
+    )
+    return f"<div class=legend>{keys}</div>"
 
 
 def number_text(value: float) -> str:
@@ -159,27 +203,29 @@ def _bar(to_x: Scale, to_y: Scale, bottom: float, bar: tuple[float, float, float
     )
 
 
-def _guide(to_x: Scale, to_y: Scale, bottom: float, guide: Guide) -> str:
+def _guide(to_x: Scale, to_y: Scale, bottom: float, guide: Guide) -> tuple[str, str]:
+    """The line, and its name, which stands above everything."""
     if guide.is_upright:
         x = to_x(guide.value)
-        anchor, offset = ("end", -5) if x > WIDTH / 2 else ("start", 5)
+        anchor, at = ("end", x - 5) if x > WIDTH / 2 else ("start", x + 5)
         return (
-            f'<line class="guide" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>'
-            f'<text class="note" x="{x + offset:.1f}" y="{TOP + 12}" text-anchor="{anchor}">{escape(guide.name)}</text>'
+            f'<line class="guide" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>',
+            f'<text class="note" x="{at:.1f}" y="{TOP + 12}" text-anchor="{anchor}">{escape(guide.name)}</text>',
         )
     y = to_y(guide.value)
     return (
-        f'<line class="guide" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="note" x="{LEFT + 6}" y="{y - 5:.1f}">{escape(guide.name)}</text>'
+        f'<line class="guide" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<text class="note" x="{WIDTH - RIGHT - 4}" y="{y - 6:.1f}" text-anchor="end">{escape(guide.name)}</text>',
     )
 
 
 def _line(to_x: Scale, to_y: Scale, series: Series) -> str:
     points = [(to_x(x), to_y(y)) for x, y in series.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    through = points if series.line is None else [(to_x(x), to_y(y)) for x, y in series.line]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in through)
     dashed = " dashed" if series.is_dashed else ""
     parts = [f'<polyline class="line {series.colour}{dashed}" points="{path}"/>']
-    marks = series.marks or ([True] * len(points) if len(points) <= 40 else [])
+    marks = [True] * len(points) if series.marks is None and len(points) <= MOST_MARKS else series.marks or ()
     for (x, y), (value_x, value_y), is_filled in zip(points, series.points, marks, strict=False):
         title = f"{escape(series.name)}: {number_text(value_y)} at {number_text(value_x)}"
         filled = "" if is_filled else " hollow"
@@ -187,18 +233,4 @@ def _line(to_x: Scale, to_y: Scale, series: Series) -> str:
             f'<circle class="mark {series.colour}{filled}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
             f"<title>{title}</title></circle>"
         )
-    return "".join(parts)
-
-
-def _legend(all_series: Sequence[Series]) -> str:
-    parts = []
-    right: float = WIDTH - RIGHT
-    for series in reversed(all_series):
-        right -= len(series.name) * LEGEND_CHARACTER
-        parts.append(f'<text class="note" x="{right:.1f}" y="16">{escape(series.name)}</text>')
-        dashed = " dashed" if series.is_dashed else ""
-        parts.append(
-            f'<line class="line {series.colour}{dashed}" x1="{right - 22:.1f}" x2="{right - 5:.1f}" y1="12" y2="12"/>'
-        )
-        right -= 34
     return "".join(parts)

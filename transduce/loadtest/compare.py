@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import CommandError, ExitCode
-from transduce.loadtest.charts import Axis, Chart, Series, draw
+from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.drawings import limits, percentile_chart
-from transduce.loadtest.page import shown_runs
+from transduce.loadtest.drawings import limits, percentile_chart, rate_series
+from transduce.loadtest.page import HOLLOW, shown_runs
 from transduce.loadtest.style import PAGE, STYLE
-from transduce.loadtest.tables import page_number, section, table
+from transduce.loadtest.tables import facts, page_number, section, table
 
 MIN_FILES = 2
 MAX_FILES = 8
@@ -134,29 +134,17 @@ def compare_page(documents: Sequence[Document]) -> str:
     verdicts = [
         f"<span class='verdict {document['verdict']}'>{document['verdict']}</span>" for document in documents
     ]
+    told = list(zip(labels, documents, strict=True))
     body = [
         "<h1>Load tests compared</h1>",
         f"<p class=soft>The first is the measure: {escape(labels[0])}</p>",
+        *(_not_valid(label, document["problems"]) for label, document in told),
         section("Figures", table(("", *labels), [["verdict", *verdicts], *rows])),
-        section(
-            "Latency over rate, p99", _rates(documents, labels), "Hollow points: the objective was not met."
-        ),
+        "<div class=pair>",
+        section("Latency over rate, p99", _wide(_rates(documents, labels)), HOLLOW),
         section("Latency by percentile", _wide(_percentiles(documents, labels))),
-        *(
-            f"<section class=problem><h2>{escape(label)}: not valid</h2><p>{escape(problem)}</p></section>"
-            for label, document in zip(labels, documents, strict=True)
-            for problem in document["problems"]
-        ),
-        section(
-            "Commands",
-            table(
-                ("", ""),
-                [
-                    [escape(label), f"<code>{escape(document['command'])}</code>"]
-                    for label, document in zip(labels, documents, strict=True)
-                ],
-            ),
-        ),
+        "</div>",
+        section("Commands", facts([(escape(label), _command(one)) for label, one in told])),
     ]
     return PAGE.format(title="Load tests compared", style=STYLE, body="".join(body))
 
@@ -165,16 +153,9 @@ def _rates(documents: Sequence[Document], labels: Sequence[str]) -> str:
     series = []
     for number, (label, document) in enumerate(zip(labels, documents, strict=True)):
         points = document["sweep"]["points"] if document["sweep"] else ()
-        told = sorted(
-            (point["rate"], point["result"]["latency"]["percentiles"]["p99"], point["holds"])
-            for point in points
-            if point["result"]["latency"]
-        )
-        if told:
-            marks = [holds for _, _, holds in told]
-            series.append(
-                Series(label, [(rate, value) for rate, value, _ in told], f"c{number}", marks=marks)
-            )
+        one = rate_series(label, f"c{number}", points, "p99")
+        if one.points:
+            series.append(one)
     slos = sorted({slo for document in documents for slo in (document["sweep"] or {}).get("slos", ())})
     axes = Axis("offered rate, requests/s"), Axis("p99, ms", is_log=True)
     return draw(Chart(*axes, series, guides=limits(slos), height=340)) if series else ""
@@ -184,9 +165,17 @@ def _percentiles(documents: Sequence[Document], labels: Sequence[str]) -> str:
     lines = []
     for label, document in zip(labels, documents, strict=True):
         encoded = [one["latency"]["hdr"] for one in shown_runs(document) if one["latency"]]
-        if encoded:
-            lines.append((label, encoded))
-    return percentile_chart(lines) if lines else ""
+        lines.append((label, encoded))
+    return percentile_chart(lines)
+
+
+def _command(document: Document) -> str:
+    return f"<code>{escape(document['command'])}</code>"
+
+
+def _not_valid(label: str, problems: Sequence[str]) -> str:
+    lines = "".join(f"<p>{escape(problem)}</p>" for problem in problems)
+    return f"<section class=problem><h2>{escape(label)}: not valid</h2>{lines}</section>" if lines else ""
 
 
 def _wide(chart: str) -> str:

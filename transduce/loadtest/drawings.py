@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
-from transduce.loadtest.charts import Axis, Chart, Guide, Series, draw, number_text
+from transduce.loadtest.charts import Axis, Chart, Guide, Series, draw, legend, number_text
 from transduce.loadtest.figures import BARS_PER_DECADE, curve
 from transduce.loadtest.slo import Slo
+from transduce.loadtest.tables import percent
 
 Result = dict[str, Any]
 BEYOND_TICKS = (
@@ -23,16 +27,7 @@ SWEEP_LINES = (("p50", "c0"), ("p90", "c2"), ("p99", "c1"))
 
 def rate_chart(points: Sequence[dict[str, Any]], slos: Sequence[str], max_rate: float | None) -> str:
     """Latency over rate, of a sweep; hollow where the rate did not hold."""
-    ordered = sorted((one for one in points if one["result"]["latency"]), key=lambda one: float(one["rate"]))
-    series = [
-        Series(
-            name.replace("_", "."),
-            [(one["rate"], one["result"]["latency"]["percentiles"][name]) for one in ordered],
-            colour,
-            marks=[one["holds"] for one in ordered],
-        )
-        for name, colour in SWEEP_LINES
-    ]
+    series = [rate_series(name, colour, points, name) for name, colour in SWEEP_LINES]
     guides = limits(slos)
     if max_rate is not None:
         guides.append(Guide(max_rate, f"{max_rate:.1f}/s", is_upright=True))
@@ -47,19 +42,39 @@ def rate_chart(points: Sequence[dict[str, Any]], slos: Sequence[str], max_rate: 
     )
 
 
+def rate_series(name: str, colour: str, points: Sequence[dict[str, Any]], percentile: str) -> Series:
+    """A percentile of a sweep's latencies over the rate: every run a mark, the line through the medians."""
+    told = [
+        (one["rate"], one["result"]["latency"]["percentiles"][percentile], one["holds"])
+        for one in points
+        if one["result"]["latency"]
+    ]
+    told.sort()
+    line = [
+        (rate, statistics.median(value for _, value, _ in same))
+        for rate, group in itertools.groupby(told, key=lambda one: one[0])
+        if (same := list(group))
+    ]
+    marks = [holds for _, _, holds in told]
+    return Series(name, [(rate, value) for rate, value, _ in told], colour, marks=marks, line=line)
+
+
 def limits(slos: Sequence[str]) -> list[Guide]:
     """A line at each objective for whole answers."""
     found = [Slo.parse(text) for text in slos]
     return [Guide(slo.limit_s * 1e3, str(slo)) for slo in found if not slo.is_first_text]
 
 
-def percentile_chart(lines: Sequence[tuple[str, Sequence[str]]], slos: Sequence[str] = ()) -> str:
-    """Latency by percentile. lines: name and encoded histograms."""
+def percentile_chart(
+    lines: Sequence[tuple[str, Sequence[str]]], slos: Sequence[str] = (), dashed: Sequence[str] = ()
+) -> str:
+    """Latency by percentile. lines: name and encoded histograms. dashed: names of lines that may lie upon others."""
     series = []
     for number, (name, encoded) in enumerate(lines):
         points = [(100 / (100 - percentile), value) for percentile, value in curve(encoded)]
         if points:
-            series.append(Series(name, points, f"c{number % 8}", marks=()))
+            is_dashed = name in dashed
+            series.append(Series(name, points, f"c{number % 8}", is_dashed, marks=()))
     furthest = max((x for one in series for x, _ in one.points), default=1.0)
     ticks = [(value, text) for value, text in BEYOND_TICKS if value <= furthest]
     return draw(
@@ -89,7 +104,7 @@ def latency_timeline(one: Result) -> str:
     series = [
         Series(
             name,
-            [(moment["from_s"], moment[key]) for moment in moments if moment[key] is not None],
+            [(_middle_s(one, moment), moment[key]) for moment in moments if moment[key] is not None],
             colour,
             marks=(),
         )
@@ -102,12 +117,12 @@ def latency_timeline(one: Result) -> str:
 def count_timeline(one: Result) -> str:
     """Requests sent, answered and failed in each stretch of time."""
     moments = one["timeline"]
-    step = moments[1]["from_s"] - moments[0]["from_s"] if len(moments) > 1 else 1.0
+    step = one["duration_s"] / len(moments) if moments else 1.0
     names = (("sent", "num_sent", "c7"), ("answered", "num_ok", "c2"), ("failed", "num_failed", "c3"))
     series = [
         Series(
             name,
-            [(moment["from_s"], moment[key] / step) for moment in moments],
+            [(_middle_s(one, moment), moment[key] / step) for moment in moments],
             colour,
             is_dashed=key == "num_sent",
             marks=(),
@@ -115,6 +130,11 @@ def count_timeline(one: Result) -> str:
         for name, key, colour in names
     ]
     return draw(Chart(seconds_axis(), Axis("requests/s by when they were due"), series))
+
+
+def _middle_s(one: Result, moment: Result) -> float:
+    """Of a stretch of the timeline; all are equally long."""
+    return float(moment["from_s"]) + float(one["duration_s"]) / len(one["timeline"]) / 2
 
 
 def seconds_axis() -> Axis:
@@ -127,19 +147,11 @@ def phases_chart(phases_ms: dict[str, dict[str, float]]) -> str:
     total = sum(found["mean"] for found in phases_ms.values())
     if not total:
         return ""
-    width, x, parts, names = 720.0, 0.0, [], []
+    parts, keys = [], []
     for number, (name, found) in enumerate(phases_ms.items()):
         share = found["mean"] / total
-        parts.append(
-            f'<rect x="{x:.1f}" y="0" width="{max(0.0, share * width - 1):.1f}" height="26" rx="3" '
-            f'style="fill:var(--c{number % 8})"><title>{name}: {number_text(found["mean"])} ms</title></rect>'
-        )
-        x += share * width
-        names.append(
-            f'<tspan dx="{0 if number == 0 else 16}" style="fill:var(--c{number % 8})">■ </tspan>'
-            f"<tspan>{name} {number_text(found['mean'])} ms</tspan>"
-        )
-    return (
-        f'<svg class="strip" viewBox="0 0 720 52" role="img" aria-label="server phases">{"".join(parts)}'
-        f'<text x="0" y="45">{"".join(names)}</text></svg>'
-    )
+        told = f"{name} {number_text(found['mean'])} ms"
+        parts.append(f'<i class="c{number % 8}" style="width:{share:.2%}" title="{escape(told)}"></i>')
+        keys.append((f"{told}, {percent(share, 1)}", f"c{number % 8}", False))
+    words = escape(", ".join(name for name, _, _ in keys))
+    return f'<div class=strip role=img aria-label="{words}">{"".join(parts)}</div>{legend(keys)}'

@@ -68,7 +68,8 @@ def distribution(seconds: Iterable[float]) -> Distribution | None:
         min_ms=min(values) * 1e3,
         max_ms=max(values) * 1e3,
         percentiles={
-            name: histogram.get_value_at_percentile(percentile) / 1e3
+            # The histogram gives the upper end of a step, which may lie above the largest value.
+            name: min(histogram.get_value_at_percentile(percentile) / 1e3, max(values) * 1e3)
             for name, percentile in PERCENTILES.items()
         },
         bars=sorted(bars.items()),

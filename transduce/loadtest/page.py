@@ -17,11 +17,13 @@ from transduce.loadtest.drawings import (
     rate_chart,
 )
 from transduce.loadtest.style import PAGE, STYLE
-from transduce.loadtest.tables import card, mark, page_number, section, table
+from transduce.loadtest.tables import card, facts, mark, page_number, percent, section, table
 from transduce.loadtest.words import load_in_words, workload_in_words
 
 Result = dict[str, Any]
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
+SENT = "from when sent"
+HOLLOW = "A mark for each run, hollow where it missed the objective or is not valid; the lines go through the medians."
 
 
 def run_page(document: Document) -> str:
@@ -62,7 +64,7 @@ def _head(document: Document) -> str:
         f"{target['source']} → {target['target']}",
         models,
         f"workload {document['plan']['workload']['name']}",
-        document["created_at"],
+        document["created_at"].replace("T", " ").replace("+00:00", " UTC"),
     ]
     told = " · ".join(escape(part) for part in parts if part)
     return (
@@ -93,7 +95,8 @@ def _cards(document: Document, runs: Sequence[Result]) -> str:
 
 
 def _sweep_cards(sweep: dict[str, Any]) -> list[str]:
-    found = [card(f"highest rate with {', '.join(sweep['slos'])}", page_number(sweep["max_rate"]), "/s")]
+    title, rate = f"highest rate with {', '.join(sweep['slos'])}", sweep["max_rate"]
+    found = [card(title, "none") if rate is None else card(title, page_number(rate), "/s")]
     if sweep["saturation"]:
         found.append(card("saturation", page_number(sweep["saturation"]["achieved_rate"]), "/s"))
     return found
@@ -136,13 +139,13 @@ def _thresholds(document: Document) -> str:
     rows = [
         [
             escape(each["name"]),
-            escape(each["needed"]),
-            escape(each["found"]),
             mark(each["is_met"], "met", "missed"),
+            escape(each["found"]),
+            escape(each["needed"]),
         ]
         for each in document["thresholds"]
     ]
-    return section("Thresholds", table(("", "needed", "found", ""), rows)) if rows else ""
+    return section("Thresholds", table(("threshold", "", "found", "needed"), rows)) if rows else ""
 
 
 def _sweep(sweep: dict[str, Any]) -> str:
@@ -151,7 +154,7 @@ def _sweep(sweep: dict[str, Any]) -> str:
     for point in sorted(sweep["points"], key=lambda one: float(one["rate"])):
         one = point["result"]
         latency = one["latency"]["percentiles"] if one["latency"] else {}
-        shares = ", ".join(f"{each['share'] * 100:.2f} %" for each in one["attained"])
+        shares = ", ".join(percent(each["share"], 2) for each in one["attained"])
         state = mark(point["holds"], "holds", "does not hold")
         rows.append(
             [
@@ -171,9 +174,9 @@ def _sweep(sweep: dict[str, Any]) -> str:
         "in time",
         *(name.replace("_", ".") + " ms" for name in PERCENTILES),
     )
-    return section(
-        "Latency over rate", f"<div class=sweep>{chart}</div>", "Hollow points: the objective was not met."
-    ) + section("Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows))
+    return section("Latency over rate", f"<div class=sweep>{chart}</div>", HOLLOW) + section(
+        "Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows)
+    )
 
 
 def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
@@ -181,14 +184,16 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
         (name, [one[key]["hdr"] for one in runs if one[key]])
         for name, key in (
             ("from when due", "latency"),
-            ("from when sent", "uncorrected_latency"),
+            (SENT, "uncorrected_latency"),
             ("first text", "first_text"),
         )
     ]
     lines = [line for line in lines if line[1]]
     first = f"Run 1 of {len(runs)}." if len(runs) > 1 else ""
     pairs = (
-        section("Latency by percentile", percentile_chart(lines, slos) if lines else "", note),
+        section(
+            "Latency by percentile", percentile_chart(lines, slos, dashed=(SENT,)) if lines else "", note
+        ),
         section("How long answers took", histogram_chart(runs), note),
         section("Latency over time", latency_timeline(runs[0]), first),
         section("Requests over time", count_timeline(runs[0]), first),
@@ -216,7 +221,7 @@ def _details(runs: Sequence[Result]) -> str:
                 one["uncorrected_latency"]["percentiles"]["p99"] if one["uncorrected_latency"] else None, 3
             ),
             page_number(one["lag"]["percentiles"]["p99"] if one["lag"] else None, 3),
-            f"{one['tester_cpu_share']:.0%}",
+            percent(one["tester_cpu_share"]),
         ]
         for number, one in enumerate(runs, start=1)
     ]
@@ -233,7 +238,7 @@ def _load_phases(one: Result) -> str:
             page_number(phase["rate"]),
             str(phase["num_sent"]),
             str(phase["num_ok"]),
-            "–" if phase["attained_share"] is None else f"{phase['attained_share']:.1%}",
+            "–" if phase["attained_share"] is None else percent(phase["attained_share"], 1),
             page_number(phase["p50_ms"], 3),
             page_number(phase["p99_ms"], 3),
             _recovery(phase),
@@ -269,17 +274,24 @@ def _circumstances(document: Document) -> str:
         cores = "server and tester were not kept to cores of their own"
     plan = document["plan"]
     rows = [
-        ["command", f"<code>{escape(document['command'])}</code>"],
-        ["machine", escape(f"{machine['cpu']}, {machine['num_cores']} cores, {machine['system']}")],
-        ["cores", escape(cores)],
-        ["software", escape(f"transduce {machine['transduce']}, Python {machine['python']}")],
-        ["load", escape(load_in_words(plan["load"]))],
-        ["workload", escape(workload_in_words(plan["workload"]))],
-        ["warm-up, time limit, seed", f"{plan['warm_up_s']:g} s, {plan['timeout_s']:g} s, {plan['seed']}"],
+        ("command", f"<code>{escape(document['command'])}</code>"),
+        ("machine", escape(f"{machine['cpu']}, {machine['num_cores']} cores, {machine['system']}")),
+        ("cores", escape(cores)),
+        ("software", escape(f"transduce {machine['transduce']}, Python {machine['python']}")),
+        ("load", escape(_load(document))),
+        ("workload", escape(workload_in_words(plan["workload"]))),
+        ("warm-up, time limit, seed", f"{plan['warm_up_s']:g} s, {plan['timeout_s']:g} s, {plan['seed']}"),
     ]
     server = next((one["server"] for one in document["runs"] if one["server"]), None)
     if server:
         told = ", ".join(f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items())
-        rows.append(["server, first run", escape(told)])
-    body = "".join(f"<tr><td>{name}</td><td class=text>{value}</td></tr>" for name, value in rows)
-    return f"<section><h2>Circumstances</h2><table>{body}</table></section>"
+        rows.append(("server, first run", escape(told)))
+    return section("Circumstances", facts(rows))
+
+
+def _load(document: Document) -> str:
+    load = document["plan"]["load"]
+    if not document["sweep"]:
+        return load_in_words(load)
+    (phase,) = load["phases"]
+    return f"on schedule ({load['kind']}), {phase['duration_s']:g} s at each rate"

@@ -239,12 +239,13 @@ def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
 
 
 def _timeline(samples: Sequence[Sample], duration_s: float) -> list[Moment]:
-    """At most MAX_TIMELINE stretches of at least a second, by when requests were due."""
-    step_s = max(1.0, duration_s / MAX_TIMELINE)
-    stretches: dict[int, list[Sample]] = defaultdict(list)
+    """The run in equal stretches of at least a second, at most MAX_TIMELINE, by when requests were due."""
+    num = max(1, min(MAX_TIMELINE, int(duration_s)))
+    step_s = duration_s / num
+    stretches: list[list[Sample]] = [[] for _ in range(num)]
     for sample in samples:
-        stretches[int(sample.scheduled_s / step_s)].append(sample)
-    return [_moment(number * step_s, stretches[number]) for number in sorted(stretches)]
+        stretches[min(num - 1, int(sample.scheduled_s / step_s))].append(sample)
+    return [_moment(number * step_s, own) for number, own in enumerate(stretches)]
 
 
 def _moment(from_s: float, samples: Sequence[Sample]) -> Moment:

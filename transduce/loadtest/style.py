@@ -17,20 +17,24 @@ p{margin:0 0 10px}
 .verdict{display:inline-block;padding:2px 12px;border-radius:99px;color:#fff;font-weight:600;font-size:13px;
 letter-spacing:.04em;vertical-align:4px;margin-left:10px;text-transform:uppercase}
 .passed{background:#0b7a53}.missed{background:#c02626}.invalid{background:#a85b00}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:18px 0}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(140px,1fr));gap:12px;margin:18px 0}
 .card,section{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .card{padding:12px 14px}
 .card b{display:block;font-size:23px;line-height:1.25;font-weight:650;font-variant-numeric:tabular-nums}
 .card b small{font-size:13px;font-weight:500;color:var(--soft)}
 .card span{color:var(--soft);font-size:13px}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:14px}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px;margin:0 0 14px}
 section{padding:16px 18px;margin:0 0 14px;min-width:0}
+.pair section{margin:0}
+section p:last-child{margin:0}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
 .wide{overflow-x:auto}
 th,td{padding:5px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{color:var(--soft);font-weight:550;white-space:normal;vertical-align:bottom}
 th:first-child,td:first-child{text-align:left;padding-left:0}
-td.text{text-align:left;white-space:normal}
+th.text,td.text{text-align:left;white-space:normal}
+td.text{overflow-wrap:anywhere}
+th.text{vertical-align:top;min-width:110px}
 tr:last-child td{border-bottom:0}
 .good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}.odd{color:var(--odd);font-weight:600}
 .problem{border-color:var(--odd);border-left:5px solid var(--odd)}
@@ -38,20 +42,28 @@ code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 svg{width:100%;height:auto;display:block}
 svg text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--soft)}
 svg .label{fill:var(--ink)}
+svg .note{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}
+.legend{display:flex;flex-wrap:wrap;gap:2px 18px;font-size:13px;color:var(--soft);margin:0 0 6px}
+.legend span{overflow-wrap:anywhere}
+.legend i,.key{display:inline-block;width:16px;margin-right:7px;vertical-align:4px;border-top:2.5px solid var(--c)}
+.legend i.dash{border-top-style:dashed}
 .grid{stroke:var(--grid)}
 .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
 .dashed{stroke-dasharray:5 4}
 .mark{fill:var(--c);stroke:var(--card);stroke-width:1.5}
 .mark.hollow{fill:var(--card);stroke:var(--c);stroke-width:2}
-.strip{max-width:720px}
-.sweep{max-width:900px;margin:0 auto}
+.strip{display:flex;height:26px;gap:1px;margin:0 0 10px;border-radius:4px;overflow:hidden}
+.strip i{background:var(--c);min-width:1px}
+.strip+.legend i{border-top-width:10px;vertical-align:-1px;width:10px}
+.sweep{max-width:720px}
 .bar{fill:var(--bar)}
 .guide{stroke:var(--bad);stroke-dasharray:3 4;stroke-width:1.5}
-.c0{--c:var(--c0)}
-""" + "".join(f".c{number}{{--c:var(--c{number})}}" for number in range(1, 8))
+@media(max-width:600px){main{padding:18px 10px 40px}section{padding:14px 12px}.verdict{margin-left:0}
+h1{font-size:20px;overflow-wrap:anywhere}svg text{font-size:18px}.card b{font-size:20px}}
+""" + "".join(f".c{number}{{--c:var(--c{number})}}" for number in range(8))
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{title}</title><style>{style}</style></head>
+<meta name="color-scheme" content="light dark"><title>{title}</title><style>{style}</style></head>
 <body><main>{body}</main></body></html>
 """

@@ -21,10 +21,10 @@ def card(title: str, value: str, unit: str = "") -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    """Cells are HTML already. It scrolls by itself where the page is too narrow."""
+    top = "".join(f"<th scope=col>{escape(cell)}</th>" if cell else "<td></td>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
+    return f"<div class=wide tabindex=0><table><tr>{top}</tr>{body}</table></div>"
 
 
 def section(title: str, body: str, note: str = "") -> str:
@@ -33,6 +33,19 @@ def section(title: str, body: str, note: str = "") -> str:
         return ""
     told = f"<p class=soft>{escape(note)}</p>" if note else ""
     return f"<section><h2>{escape(title)}</h2>{told}{body}</section>"
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> str:
+    """A name and a text in each row, both HTML already."""
+    body = "".join(
+        f"<tr><th scope=row class=text>{name}</th><td class=text>{value}</td></tr>" for name, value in rows
+    )
+    return f"<table>{body}</table>"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share between 0 and 1."""
+    return f"{share * 100:.{digits}f} %"
 
 
 def mark(is_good: bool, good: str = "yes", bad: str = "no") -> str:
