@@ -28,6 +28,20 @@ def echo_command(tokenizer_path: Path) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer_path)]
 
 
+@pytest.fixture
+def hang_file(tmp_path: Path) -> Path:
+    """For the echo server's hang_file; it is not there at first."""
+    return tmp_path / "hang"
+
+
+@pytest.fixture
+def load_file(tmp_path: Path) -> Path:
+    """For the echo server's load_file; it is there at first."""
+    file = tmp_path / "load"
+    file.touch()
+    return file
+
+
 @pytest.fixture(scope="module")
 def server(echo_command: list[str]) -> Iterator[ServerProcess]:
     """A server with short read timeouts and small limits on texts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from concurrent.futures import Future
@@ -36,11 +37,17 @@ MAX_LENGTH = 64
 
 @dataclass(frozen=True)
 class Behaviour:
-    """step_s: how long each decoder step takes. hang_file: while it exists, a step does not return."""
+    """step_s: how long each decoder step takes. hang_file: while it exists, as many steps return as it has bytes."""
 
     step_s: float = 0.0
     hang_file: Path | None = None
     golden_says: str = GOLDEN
+
+
+def let_through(hang_file: Path, num_steps: int) -> None:
+    """Let so many more steps return."""
+    with hang_file.open("ab") as file:
+        file.write(bytes(num_steps))
 
 
 class EchoRunner(FakeRunner):
@@ -50,15 +57,24 @@ class EchoRunner(FakeRunner):
         super().__init__(limits)
         self._behaviour = behaviour
         self._poison = poison
+        self._num_let_through = 0
 
     def decode(self, step: StepInput) -> StepOutput:
         time.sleep(self._behaviour.step_s)
-        while self._behaviour.hang_file is not None and self._behaviour.hang_file.exists():
-            time.sleep(0.01)
+        if self._behaviour.hang_file is not None:
+            self._hang(self._behaviour.hang_file)
         rows = range(len(step.ids))
         if any(tuple(self.source_of(row).tolist()) == self._poison for row in rows):
             raise EngineFailure("the forward failed")
         return super().decode(step)
+
+    def _hang(self, file: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            while file.stat().st_size <= self._num_let_through:
+                time.sleep(0.01)
+            self._num_let_through += 1
+            return
+        self._num_let_through = 0
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores: Floats = np.full(self.limits.vocab_size, -30.0, np.float32)

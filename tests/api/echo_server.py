@@ -1,6 +1,7 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
-Settings come from the environment as ever; the names are those of `Behaviour`, and load_s: how long loading takes.
+Settings come from the environment as ever; the names are those of `Behaviour`, and load_file: while it exists, the
+model is loading.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.api.echo import Behaviour, echo_model
 
 def main(tokenizer_path: str, *choices: str) -> int:
     given = dict(choice.split("=", 1) for choice in choices)
-    load_s = float(given.pop("load_s", "0"))
+    load_file = Path(given["load_file"]) if "load_file" in given else None
     behaviour = Behaviour(
         step_s=float(given.get("step_s", "0")),
         hang_file=Path(given["hang_file"]) if "hang_file" in given else None,
@@ -28,7 +29,8 @@ def main(tokenizer_path: str, *choices: str) -> int:
     )
 
     def load(settings: Settings) -> Model:
-        time.sleep(load_s)
+        while load_file is not None and load_file.exists():
+            time.sleep(0.01)
         return echo_model(Tokenizer(Path(tokenizer_path)), behaviour, num_rows=settings.num_rows)
 
     settings = load_settings()

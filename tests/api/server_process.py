@@ -19,8 +19,8 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 30.0
-END_TIMEOUT_S = 20.0
+# What only a server that hangs exceeds, on however busy a machine.
+PATIENCE_S = 120.0
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HEADERS = {"content-type": "application/json"}
 
@@ -71,7 +71,7 @@ class ServerProcess:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """The next log line with that event."""
-        until = time.monotonic() + START_TIMEOUT_S
+        until = time.monotonic() + PATIENCE_S
         while True:
             line = self._events.get(timeout=max(0.0, until - time.monotonic()))
             assert line is not None, f"ended before {event!r}: {self.errors} {self.log[-5:]}"
@@ -93,19 +93,19 @@ class ServerProcess:
     def client(self, **options: Any) -> httpx.Client:
         # A bare context: reading the machine's certificates takes longer than most tests.
         return httpx.Client(
-            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=20.0, **options
+            base_url=self.url, trust_env=False, verify=NO_CERTIFICATES, timeout=PATIENCE_S, **options
         )
 
     def connect(self) -> socket.socket:
         """A bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10.0)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
-    def ended(self, timeout_s: float = END_TIMEOUT_S) -> int:
+    def ended(self) -> int:
         """Its exit code, after all of its output was read."""
-        code = self._process.wait(timeout_s)
+        code = self._process.wait(PATIENCE_S)
         for reader in self._readers:
             reader.join()
         return code
@@ -116,7 +116,7 @@ class ServerProcess:
             lines = client.get("/metrics").text.splitlines()
         return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
-    def wait_until(self, name: str, value: float, timeout_s: float = 5.0) -> None:
+    def wait_until(self, name: str, value: float, timeout_s: float = PATIENCE_S) -> None:
         """Until a metric has that value."""
         until = time.monotonic() + timeout_s
         while (found := self.metric(name)) != value:

@@ -15,11 +15,15 @@ import psutil
 import pytest
 
 from app.api.server import SAME_SIGNAL_S
+from app.settings import Settings
 from tests.api.echo import GOLDEN
 from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
-STEP = "step_s=0.1"  # GOLDEN takes 11 steps
+
+# By default; whoever ends sooner was not waited for to the end.
+DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
+NUM_TRIALS = 5
 
 
 def post(server: ServerProcess) -> httpx.Response:
@@ -31,8 +35,9 @@ def wait_for_work(server: ServerProcess) -> None:
     server.wait_until("transduce_inflight_requests", 1)
 
 
-def test_live_before_ready(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "load_s=1.5"]) as server, server.listening().client() as client:
+def test_live_before_ready(echo_command: list[str], load_file: Path) -> None:
+    command = [*echo_command, f"load_file={load_file}"]
+    with ServerProcess(command) as server, server.listening().client() as client:
         assert client.get("/livez").status_code == 200
         not_ready = client.get("/readyz")
         assert (not_ready.status_code, not_ready.json()) == (503, {"status": "loading"})
@@ -40,25 +45,27 @@ def test_live_before_ready(echo_command: list[str]) -> None:
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "not_ready"
         assert int(refused.headers["retry-after"]) >= 1
+        load_file.unlink()
         server.wait_for("ready")
         assert client.get("/readyz").status_code == 200
         assert client.post("/v1/translate", json=BODY).status_code == 200
 
 
-def test_a_signal_lets_running_work_end(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, STEP]) as server, ThreadPoolExecutor(1) as pool:
+def test_a_signal_lets_running_work_end(echo_command: list[str], hang_file: Path) -> None:
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server, ThreadPoolExecutor(1) as pool:
         server.ready()
+        hang_file.touch()
         running = pool.submit(post, server)
         wait_for_work(server)
         with server.client() as client:
             server.signal()
-            deadline = time.monotonic() + 0.5
-            while client.get("/readyz").status_code == 200:
-                assert time.monotonic() < deadline
+            server.wait_for("draining")
+            assert client.get("/readyz").status_code == 503
             assert client.get("/livez").status_code == 200
             refused = client.post("/v1/translate", json=BODY)
             assert refused.status_code == 503
             assert "retry-after" in refused.headers
+        hang_file.unlink()
         answer = running.result()
         assert answer.status_code == 200
         assert answer.json()["translations"][0]["text"] == GOLDEN
@@ -66,87 +73,100 @@ def test_a_signal_lets_running_work_end(echo_command: list[str]) -> None:
         assert not [line for line in server.log if '"level": "error"' in line]
 
 
-def test_a_drain_is_bounded_and_what_it_cuts_is_told(echo_command: list[str], tmp_path: Path) -> None:
-    hang = tmp_path / "hang"
+def test_a_drain_is_bounded_and_what_it_cuts_is_told(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"drain_timeout_s": 0.5}
     with (
-        ServerProcess([*echo_command, f"hang_file={hang}"], settings) as server,
+        ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
         ThreadPoolExecutor(1) as pool,
     ):
         server.ready()
-        hang.touch()
+        hang_file.touch()
         running = pool.submit(post, server)
         wait_for_work(server)
         started = time.monotonic()
         server.signal()
         assert running.result().status_code == 503
         assert server.ended() == 0
-        assert time.monotonic() - started < 0.5 + 1 + 2 + 1  # drain, engine, connections, slack
+        assert time.monotonic() - started < DRAIN_TIMEOUT_S  # 3.5 s where nobody else uses the cores
 
 
-def test_a_second_signal_ends_at_once(echo_command: list[str], tmp_path: Path) -> None:
-    hang = tmp_path / "hang"
-    with ServerProcess([*echo_command, f"hang_file={hang}"]) as server, ThreadPoolExecutor(1) as pool:
+def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) -> None:
+    """Long before the drain is over, which nothing else ends."""
+    settings: dict[str, object] = {"drain_timeout_s": 1000}
+    with (
+        ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
         server.ready()
-        hang.touch()
+        hang_file.touch()
         running = pool.submit(post, server)
         wait_for_work(server)
         server.signal()
         server.wait_for("draining")
         time.sleep(SAME_SIGNAL_S)
-        started = time.monotonic()
         server.signal()
         assert server.ended() == 128 + signal.SIGTERM
-        assert time.monotonic() - started < 5
         assert running.result().status_code == 503
 
 
-def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], tmp_path: Path) -> None:
-    """`make` gives its child the SIGTERM that the whole process group has had already: the drain goes on."""
-    hang = tmp_path / "hang"
-    with ServerProcess([*echo_command, f"hang_file={hang}"]) as server, ThreadPoolExecutor(1) as pool:
-        server.ready()
-        hang.touch()
-        running = pool.submit(post, server)
-        wait_for_work(server)
-        server.signal()
-        server.wait_for("draining")
-        server.signal()
-        hang.unlink()
-        assert running.result().status_code == 200
-        assert server.ended() == 0
+def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], hang_file: Path) -> None:
+    """`make` gives its child the SIGTERM that the whole process group has had already: the drain goes on.
+
+    What a busy machine passes on later than SAME_SIGNAL_S is another signal: that proves nothing.
+    """
+    for _ in range(NUM_TRIALS):
+        with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
+            server.ready()
+            hang_file.touch()
+            with ThreadPoolExecutor(1) as pool:
+                running = pool.submit(post, server)
+                wait_for_work(server)
+                signalled_at = time.monotonic()
+                server.signal()
+                server.wait_for("draining")
+                server.signal()
+                server.metric("transduce_inflight_requests")  # what was signalled before has been seen
+                took_s = time.monotonic() - signalled_at
+                hang_file.unlink()
+                ends = (running.result().status_code, server.ended())
+        if ends == (200, 0):
+            return
+        assert took_s >= SAME_SIGNAL_S, ends
+    pytest.skip(f"this machine took longer than {SAME_SIGNAL_S} s between two signals each time")
 
 
 def test_work_is_taken_for_the_drain_delay(echo_command: list[str]) -> None:
-    with ServerProcess(echo_command, {"drain_delay_s": 1.5}) as server, server.ready().client() as client:
+    with ServerProcess(echo_command, {"drain_delay_s": 1000}) as server, server.ready().client() as client:
         server.signal()
         server.wait_for("draining")
         assert client.get("/readyz").status_code == 503
         assert client.post("/v1/translate", json=BODY).status_code == 200
+    with ServerProcess(echo_command, {"drain_delay_s": 0.1}) as server:
+        server.ready().signal()
         assert server.ended() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
-    with ServerProcess(echo_command) as server:
+    """It waits neither for clients nor for anything that may take as long."""
+    settings: dict[str, object] = {"read_timeout_s": 1000, "drain_timeout_s": 1000, "keep_alive_s": 1000}
+    with ServerProcess(echo_command, settings) as server:
         server.ready()
         with server.connect(), server.connect() as half:  # a silent client and one with half a body
             head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             half.sendall(head + b"content-length: 100\r\n\r\n{")
             children = psutil.Process(server.pid).children()
-            started = time.monotonic()
             server.signal(number)
             assert server.ended() == 0
-            assert time.monotonic() - started < 4  # far from the read timeout of 10 s
             assert children == []
             assert not [line for line in server.log if '"level": "error"' in line], "it was cut off"
 
 
-def test_a_signal_while_loading(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "load_s=30"]) as server:
+def test_a_signal_while_loading(echo_command: list[str], load_file: Path) -> None:
+    with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
         server.listening()
         server.signal()
-        assert server.ended(5) == 0
+        assert server.ended() == 0
 
 
 def test_many_callers_at_the_end(echo_command: list[str]) -> None:

