@@ -28,7 +28,7 @@ SENTENCES = re.compile(r"^transduce_sentences_total(?:\{[^}]*\})? (\S+)$", re.MU
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured. Times in seconds of one run."""
+    """How much is measured. Times in seconds of one run; search_s: after so many no new round of trials begins."""
 
     num_starts: int
     num_rounds: int
@@ -36,6 +36,8 @@ class Effort:
     saturated_s: float
     trial_s: float
     most_trials: int
+    search_s: float
+    num_bimodal: int
     bimodal_s: float
     num_quality: int
     num_ten_words: int
@@ -44,12 +46,12 @@ class Effort:
 
 
 FULL = Effort(
-    num_starts=2, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=4, bimodal_s=10.0,
-    num_quality=200, num_ten_words=60, scaling_s=4.0, is_quick=False,
+    num_starts=3, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=6, search_s=220.0,
+    num_bimodal=3, bimodal_s=12.0, num_quality=200, num_ten_words=60, scaling_s=4.0, is_quick=False,
 )  # fmt: skip
 QUICK = Effort(
-    num_starts=1, num_rounds=1, alone_s=1.0, saturated_s=1.0, trial_s=2.0, most_trials=1, bimodal_s=2.0,
-    num_quality=10, num_ten_words=10, scaling_s=0.7, is_quick=True,
+    num_starts=1, num_rounds=1, alone_s=1.0, saturated_s=1.0, trial_s=2.0, most_trials=1, search_s=60.0,
+    num_bimodal=1, bimodal_s=2.0, num_quality=10, num_ten_words=10, scaling_s=0.7, is_quick=True,
 )  # fmt: skip
 
 

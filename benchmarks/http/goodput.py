@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -39,8 +40,12 @@ BIMODAL_SHARE = 0.5
 def measure_goodput(
     servers: Sequence[tuple[Subject, ProcessTree]], saturated: Mapping[str, float], context: Context
 ) -> dict[str, Any]:
-    """For each server its trials and the highest rate that held. saturated: answers a second of clients that wait."""
+    """For each server its trials and the highest rate that held. saturated: answers a second of clients that wait.
+
+    Everybody has a trial in every round, until the searches are done or the time for them is over.
+    """
     effort = context.effort
+    until = time.monotonic() + effort.search_s
     searches = {
         subject.name: RateSearch(
             max(LEAST_RATE, FIRST_SHARE * saturated[subject.name]), most=effort.most_trials
@@ -49,7 +54,7 @@ def measure_goodput(
     }
     trials: dict[str, list[Trial]] = {subject.name: [] for subject, _ in servers}
     number = 0
-    while any(not search.is_done for search in searches.values()):
+    while any(not search.is_done for search in searches.values()) and time.monotonic() < until:
         for subject, server in servers:
             search = searches[subject.name]
             if search.is_done:
@@ -66,23 +71,28 @@ def measure_goodput(
     return {
         subject.name: {
             "per_s": searches[subject.name].highest,
-            "is_enclosed": searches[subject.name].is_enclosed,
+            "failed_at": searches[subject.name].lowest_failed,
             "trials": [asdict(trial) for trial in trials[subject.name]],
         }
         for subject, _ in servers
     }
 
 
-def measure_slo(subjects: Sequence[Subject], cores: Cores, context: Context) -> dict[str, Any]:
-    """Saturation first, then the search."""
+def measure_slo(
+    subjects: Sequence[Subject],
+    cores: Cores,
+    context: Context,
+    saturated: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """The search, and saturation first where it is not known."""
     with running(subjects, cores) as servers:
-        saturated = {
+        known = saturated or {
             subject.name: closed(
                 server, subject.dialect, mixed(), num_clients=NUM_CLIENTS, seconds=context.effort.saturated_s
             ).per_s
             for subject, server in servers
         }
-        found = measure_goodput(servers, saturated, context)
+        found = measure_goodput(servers, known, context)
         kept = [kept_share(server) for subject, server in servers if subject.is_ours]
     return {
         "is_pinned": cores.is_pinned,
@@ -117,7 +127,7 @@ def measure_bimodal(
         # One that is swamped would still be at work on the old requests when it is asked the next time.
         able = [each for each in servers if most[each[0].name] > rate]
         rows: dict[str, list[dict[str, Any]]] = {subject.name: [] for subject, _ in able}
-        for number in range(effort.num_rounds):
+        for number in range(effort.num_bimodal):
             for subject, server in turned(able, number):
                 load = Arrivals.at(rate, effort.bimodal_s)
                 samples = samples_of(plan_of(server, subject.dialect, workload, load, seed=SEED + number))

@@ -14,7 +14,9 @@ from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
 from benchmarks.http.traffic import (
     NUM_CLIENTS,
+    NUM_SEEDS,
     PATIENCE_S,
+    SEED,
     Flow,
     closed,
     mixed,
@@ -58,7 +60,14 @@ def measure_flows(
     found: dict[str, list[Flow]] = {subject.name: [] for subject, _ in servers}
     for number in range(num_rounds):
         for subject, server in turned(servers, number):
-            flow = closed(server, subject.dialect, mixed(), num_clients=num_clients, seconds=seconds)
+            flow = closed(
+                server,
+                subject.dialect,
+                mixed(),
+                num_clients=num_clients,
+                seconds=seconds,
+                seed=SEED + number % NUM_SEEDS,
+            )
             found[subject.name].append(flow)
             say(f"{num_clients} clients, {subject.name}: {flow.per_s:.1f}/s, median {flow.p50_ms:.1f} ms")
     return {

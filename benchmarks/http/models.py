@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.bundle import Bundle, Training
 from app.text.tokenizer import Tokenizer
-from benchmarks.engine.cases import encode, real_cases
+from benchmarks.engine.cases import Case, encode, real_cases
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import random_model, trained_model
@@ -21,6 +21,9 @@ from export.model_card import Facts
 from model.checkpoint import Saved, save
 
 BASE_VOCABULARY = 8000
+# Sentences in a batch that CTranslate2 cuts out of a call with more; it sorts them by length before.
+BATCHES = (8, 16)
+NUM_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,10 @@ def prepare(bundle: Bundle, folder: Path, *, with_libretranslate: bool = True) -
 
 
 def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[int, Choice]:
-    """CTranslate2's best settings by sentences in a call, 1 and 32, found on the cores that this process may use."""
+    """CTranslate2's best settings by sentences in a call, 1 and 32, found on the cores that this process may use.
+
+    Of a call with 32 it may make smaller batches of much the same length each, as many at a time as it has workers.
+    """
     bundle = served.bundle
     tokenizer = Tokenizer(bundle.file("source.spm"))
     longest = bundle.manifest.max_source_length
@@ -68,9 +74,21 @@ def best_choices(served: Served, *, num_threads: int, is_quick: bool) -> dict[in
     ]
     pool = PeerPool(str(served.converted), "int8", num_threads=num_threads, is_quick=is_quick)
     try:
-        return {case.num_sentences: pool.search(case).choice for case in cases}
+        found = {case.num_sentences: pool.search(case).choice for case in cases}
+        largest = max(cases, key=lambda case: case.num_sentences)
+        return {**found, largest.num_sentences: _best_cut(pool, largest, found[largest.num_sentences])}
     finally:
         pool.close()
+
+
+def _best_cut(pool: PeerPool, case: Case, choice: Choice) -> Choice:
+    """The same with the best of BATCHES besides its own; they take turns."""
+    sizes = sorted({choice.settings.max_batch_size, *BATCHES})
+    choices = [replace(choice, settings=replace(choice.settings, max_batch_size=size)) for size in sizes]
+    job = replace(case.job, num_calls=1)
+    times = [[pool.translate(job, each).times_s[0] for each in choices] for _ in range(NUM_ROUNDS)]
+    best = [min(own) for own in zip(*times, strict=True)]
+    return choices[best.index(min(best))]
 
 
 def base_bundle(bundle: Bundle, folder: Path) -> Path:

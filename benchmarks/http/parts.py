@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice
 from benchmarks.http.context import Context, Cores, apart, say, shared
 from benchmarks.http.goodput import measure_bimodal, measure_slo
@@ -16,6 +15,7 @@ from benchmarks.http.overhead import measure_overhead
 from benchmarks.http.scaling import measure_scaling
 from benchmarks.http.subjects import (
     ALONE,
+    LIBRETRANSLATE,
     WINDOW,
     Subject,
     ctranslate2,
@@ -33,23 +33,22 @@ def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]
     choices = context.once(f"choices {num_threads}", lambda: _choices(served, context, cores))
     alone, window = choices[1], choices[32]
     found = [ours(served.bundle.path, context.python)]
-    if num_threads == 1:
-        found += [ctranslate2(served, alone, has_window=False, name=ALONE)]
-        found += [ctranslate2(served, window, has_window=True, name=WINDOW)]
-    else:
-        # One sentence alone is quickest with all threads, many at once may not be: both are tried in serving.
-        for layout, settings in (
-            ("1 x 2", PeerSettings(1, num_threads)),
-            ("2 x 1", PeerSettings(num_threads, 1)),
-        ):
-            for name, choice, has_window in ((ALONE, alone, False), (WINDOW, window, True)):
-                tried = Choice(choice.backend, settings)
-                found.append(ctranslate2(served, tried, has_window=has_window, name=f"{name}@{layout}"))
-    if isinstance(served.libretranslate, LibreTranslate):
-        plain = Choice(alone.backend, replace(alone.settings, max_batch_size=0))
-        beam_size = served.bundle.manifest.decoding.beam_size
-        found.append(libretranslate(served.libretranslate, plain, beam_size=beam_size))
-    else:
+    # One sentence alone is quickest with all threads, many at once may not be: both are tried in serving.
+    layouts = (1,) if num_threads == 1 else (1, num_threads)
+    for workers in layouts:
+        threads = num_threads // workers
+        behind = f"@{workers} x {threads}" if len(layouts) > 1 else ""
+        first, many = (
+            replace(choice, settings=replace(choice.settings, inter_threads=workers, intra_threads=threads))
+            for choice in (replace(alone, settings=replace(alone.settings, max_batch_size=0)), window)
+        )
+        found.append(ctranslate2(served, first, has_window=False, name=ALONE + behind))
+        found.append(ctranslate2(served, many, has_window=True, name=WINDOW + behind))
+        if isinstance(served.libretranslate, LibreTranslate):
+            beam_size = served.bundle.manifest.decoding.beam_size
+            name = LIBRETRANSLATE + behind
+            found.append(libretranslate(served.libretranslate, first, beam_size=beam_size, name=name))
+    if isinstance(served.libretranslate, str):
         say(f"LibreTranslate is not measured: {served.libretranslate}")
     return found
 
@@ -104,7 +103,7 @@ def bimodal(context: Context) -> dict[str, Any]:
 def together(context: Context) -> dict[str, Any]:
     """One stream, saturation and mixed-length traffic on all cores, which the tester shares.
 
-    Of the layouts of CTranslate2's threads the one with the higher throughput goes on to the traffic. Without Hugging
+    Of the layouts of a peer's threads the one with the higher throughput goes on to the traffic. Without Hugging
     Face's, which one core has shown to be many times slower.
     """
     served, cores = _prepared(context), shared()
@@ -113,7 +112,8 @@ def together(context: Context) -> dict[str, Any]:
     going_on = [
         subject for subject in subjects if subject.name == best_layout(subject.name, found["saturated"])
     ]
-    traffic = measure_slo(going_on, cores, context)
+    saturated = {name: flow["per_s"] for name, flow in found["saturated"].items()}
+    traffic = measure_slo(going_on, cores, context, saturated)
     return {
         **found,
         **{name: traffic[name] for name in ("slo", "trial_s", "characters_per_request", "goodput")},

@@ -29,9 +29,9 @@ class RateSearch:
         )
 
     @property
-    def is_enclosed(self) -> bool:
-        """Whether a higher rate failed: otherwise `highest` is only what the trials got to."""
-        return self._failed is not None
+    def lowest_failed(self) -> float | None:
+        """The lowest rate that did not hold; None: none failed, and `highest` is only what the trials got to."""
+        return self._failed
 
     def tell(self, *, holds: bool) -> None:
         """What came of `rate`; moves on to the next."""

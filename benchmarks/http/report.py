@@ -129,15 +129,16 @@ def goodput_table(parts: Parts, name: str) -> str:
         at = max(held, key=lambda trial: float(trial["rate"])) if held else None
         lines.append((
             title_of(server),
-            f"{found['per_s']:.1f}" + ("" if found["is_enclosed"] else " or more"),
+            f"{found['per_s']:.1f}",
+            "-" if found["failed_at"] is None else f"{found['failed_at']:.1f}",
             f"{own / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
             f"{at['p50_ms']:.0f}" if at else "",
             f"{at['p99_ms']:.0f}" if at else "",
             str(len(trials)),
             str(sum(trial["is_tester_late"] for trial in trials)),
         ))  # fmt: skip
-    header = ("", f"requests/s with {part['slo']}", "Transduce over it", "median ms there", "p99 ms there", "trials",
-              "of them with a late tester")  # fmt: skip
+    header = ("", f"requests/s with {part['slo']}", "lowest that failed", "Transduce over it", "median ms there",
+              "p99 ms there", "trials", "of them with a late tester")  # fmt: skip
     return table(header, lines)
 
 

@@ -75,10 +75,10 @@ def transformers(served: Served, *, num_threads: int) -> Subject:
     return Subject(TRANSFORMERS, _peer(arguments, {}), TEXTS, f"fp32, {num_threads} threads")
 
 
-def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int) -> Subject:
+def libretranslate(found: LibreTranslate, choice: Choice, *, beam_size: int, name: str) -> Subject:
     """LibreTranslate's own server."""
     command = command_of(found.python, found.packages, found.home, choice=choice, beam_size=beam_size)
-    return Subject(LIBRETRANSLATE, command, DIALECTS["root"], f"4 HTTP threads, {choice.describe()}")
+    return Subject(name, command, DIALECTS["root"], f"4 HTTP threads, {choice.describe()}")
 
 
 def echo() -> Subject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.page import BLOCK
 from benchmarks.engine.search import Choice
 from benchmarks.http import page
-from benchmarks.http.context import Cores, NotPlainError, kept_share, running, turned
+from benchmarks.http.context import QUICK, Context, Cores, NotPlainError, kept_share, running, turned
 from benchmarks.http.goals import findings, losses
 from benchmarks.http.libretranslate_setup import write_package
-from benchmarks.http.models import Served
+from benchmarks.http.models import LibreTranslate, Served
 from benchmarks.http.overhead import requests
-from benchmarks.http.parts import best_layout
+from benchmarks.http.parts import best_layout, subjects_of
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.rate_search import PRECISION, RateSearch
 from benchmarks.http.report import cost_of, render
@@ -35,9 +36,22 @@ from benchmarks.http.subjects import (
     echo,
     ours,
 )
-from benchmarks.http.traffic import LONG_WORDS, SHORT_WORDS, TEXTS, bimodal, closed, mixed, ten_words
+from benchmarks.http.traffic import (
+    LONG_WORDS,
+    NUM_SEEDS,
+    SEED,
+    SHORT_WORDS,
+    TEXTS,
+    bimodal,
+    closed,
+    mixed,
+    plan_of,
+    ten_words,
+)
 from benchmarks.machine import ROOT
 from benchmarks.server_process import ALL_CORES, PLAIN
+from tests.loadtest.steady_server import SteadyServer
+from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 
 TIMEOUT_S = 30.0
 BOTH = Cores(ALL_CORES, ALL_CORES)
@@ -56,13 +70,14 @@ def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
 def test_the_highest_rate_is_found_from_both_sides(holds: float, first: float) -> None:
     search = searched(holds, first=first)
     assert holds / (1 + PRECISION) <= search.highest <= holds
-    assert search.is_enclosed
+    assert search.lowest_failed is not None
+    assert holds < search.lowest_failed <= search.highest * (1 + PRECISION)
 
 
 def test_a_search_ends_after_its_trials_and_says_what_it_saw() -> None:
     search = searched(1e9, first=10.0, most=3)
     assert search.highest == pytest.approx(10.0 * 1.2**2)
-    assert not search.is_enclosed
+    assert search.lowest_failed is None
     assert searched(0.0, first=10.0, most=4).highest == 0.0
 
 
@@ -75,8 +90,69 @@ def test_the_traffic_is_what_it_is_called() -> None:
     assert all(len(asked.texts[0].split()) <= SHORT_WORDS for asked in two[:num_short])
     assert all(len(asked.texts[0].split()) >= LONG_WORDS for asked in two[num_short:])
     assert len(ten_words()) >= 10
+    for seed in range(SEED, SEED + NUM_SEEDS):
+        sequence = mixed().sequence(seed)
+        lengths = [sequence(index).num_words for index in range(len(words))]
+        means = [sum(lengths[:number]) / number for number in range(60, len(lengths))]
+        assert max(abs(mean / (sum(words) / len(words)) - 1) for mean in means) < 0.1, seed
     asked = requests(ten_words(), 4, 16).requests[0]
     assert asked.options == {"beam_size": 4, "max_target_length": 16}
+
+
+def test_what_is_counted_for_a_time_is_warm_before_and_what_is_counted_in_requests_is_whole() -> None:
+    """A run over `num_requests` would miss those of its warm-up."""
+    server: Any = ProcessTree(echo().command)
+    server.port = 1
+    for load, is_warmed in (
+        (ClosedLoop(32, 4.0), True),
+        (ClosedLoop(1, 60.0, 10), False),
+        (Arrivals.at(5.0, 2.0), True),
+    ):
+        assert (plan_of(server, TEXTS, mixed(), load).warm_up_s > 0) is is_warmed
+
+
+def test_a_server_slower_than_the_run_is_asked_for_longer() -> None:
+    """At first every client's one request was sent before the time that counts."""
+    with SteadyServer(service_ms=1500.0) as slow:
+        server: Any = Known(slow.url)
+        flow = closed(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
+    assert flow.num_answers >= 1
+    assert flow.p50_ms > 1400
+    assert 0.3 < flow.per_s < 0.9
+
+
+class Known:
+    """A server that somebody else has started."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def cpu_time_s(self) -> float:
+        return 0.0
+
+
+def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    found = LibreTranslate(Path("python"), Path("packages"), tmp_path)
+    served = Served(bundle, Path("converted"), found)
+    context = Context(bundle, tmp_path, QUICK, sys.executable, None, True, 0.1)
+    for cores, workers in (
+        (Cores(frozenset({0}), frozenset({1})), [1]),
+        (Cores(frozenset({0, 1}), frozenset({0, 1})), [1, 2]),
+    ):
+        num = len(cores.server)
+        alone = Choice("default", PeerSettings(1, num))
+        window = Choice("CT2_USE_MKL=0", PeerSettings(num, 1, 16))
+        choices = {1: alone, 32: window}
+        context.once(f"choices {num}", lambda choices=choices: choices)  # type: ignore[misc]
+        settings = {each.name: each.settings for each in subjects_of(served, context, cores)}
+        for each in workers:
+            layout = f"@{each} x {num // each}" if num > 1 else ""
+            assert settings[ALONE + layout] == f"default: {each} x {num // each}"
+            assert settings[WINDOW + layout] == f"CT2_USE_MKL=0: {each} x {num // each}, 16 examples"
+            assert settings[LIBRETRANSLATE + layout] == f"4 HTTP threads, default: {each} x {num // each}"
+        assert len(settings) == 1 + 3 * len(workers)
 
 
 def test_rounds_begin_with_another_server_each() -> None:
@@ -151,8 +227,8 @@ def parts() -> dict[str, Any]:
     goodput = {
         "slo": "p99=1000ms", "characters_per_request": 60.0,
         "goodput": {
-            OURS: {"per_s": 120.0, "is_enclosed": True, "trials": [trial(120.0, holds=True)]},
-            WINDOW: {"per_s": 60.0, "is_enclosed": True, "trials": [trial(60.0, holds=True), trial(70.0, holds=False)]},
+            OURS: {"per_s": 120.0, "failed_at": None, "trials": [trial(120.0, holds=True)]},
+            WINDOW: {"per_s": 60.0, "failed_at": 70.0, "trials": [trial(60.0, holds=True), trial(70.0, holds=False)]},
         },
     }  # fmt: skip
     short = {"num_failed": 0, "short_p50_ms": 10.0, "long_p50_ms": 50.0, "long_p99_ms": 90.0}
@@ -208,8 +284,8 @@ def test_what_a_peer_is_ahead_in_is_listed(parts: dict[str, Any]) -> None:
 
 def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
     text = render({"parts": parts})
-    assert "| Transduce | 120.0 |  | 100 | 900 | 1 | 0 |" in text
-    assert "| CTranslate2 behind FastAPI, window batcher | 60.0 | 2.00 | 100 | 900 | 2 | 0 |" in text
+    assert "| Transduce | 120.0 | - |  | 100 | 900 | 1 | 0 |" in text
+    assert "| CTranslate2 behind FastAPI, window batcher | 60.0 | 70.0 | 2.00 | 100 | 900 | 2 | 0 |" in text
     assert "| Transduce | 120.0 | 7,200 | 0.1389 |" in text
     assert "Not measured yet." in text
     assert render({"parts": {}}).count("Not measured yet.") >= 8
