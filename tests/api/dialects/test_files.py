@@ -13,7 +13,7 @@ import pytest
 
 from app.files import SUFFIXES, FileFormat, read_file
 from tests.api.dialects.conftest import KEY
-from tests.api.server_process import ServerProcess
+from tests.api.server_process import PATIENCE_S, ServerProcess
 from tests.files.samples import SAMPLES, docx
 
 OTHER_KEY = "another-key"
@@ -172,7 +172,7 @@ def test_room_is_given_back(echo_command: list[str], tmp_path: Path, monkeypatch
     settings = {**SETTINGS, "file_ttl_s": 0.5, "max_files": 1}
     with ServerProcess(echo_command, settings) as process, process.ready().client() as http:
         url = post(http, "a.txt", b"a").json()["translatedFileUrl"]
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while list(tmp_path.glob("transduce-files-*/*")):
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -250,10 +250,11 @@ def test_what_went_wrong_on_the_way_is_told(echo_command: list[str], tmp_path: P
         ).json()
         key = {"document_key": handle["document_key"]}
         status = f"/v2/document/{handle['document_id']}"
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while (told := http.post(status, json=key).json())["status"] != "error":
             assert told["status"] in {"queued", "translating"}
-            assert http.post(f"{status}/result", json=key).status_code == 503
+            result = http.post(f"{status}/result", json=key)
+            assert result.status_code == 503 or http.post(status, json=key).json()["status"] == "error"
             assert time.monotonic() < until
             time.sleep(0.1)
         assert told["error_message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -57,13 +58,15 @@ def test_the_model(http: httpx.Client, path: str) -> None:
     assert inferred(http, {"inputs": [tensor(["Anna."])]}, f"{path}/infer")["model_version"] == "1"
 
 
-def test_while_it_loads(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "load_s=1"]) as server, server.listening().client() as http:
+def test_while_it_loads(echo_command: list[str], load_file: Path) -> None:
+    command = [*echo_command, f"load_file={load_file}"]
+    with ServerProcess(command) as server, server.listening().client() as http:
         assert http.get("/v2/health/live").status_code == 200
         not_ready = http.get("/v2/health/ready")
         assert (not_ready.status_code, not_ready.json()) == (503, {"ready": False})
         answer = http.post(INFER, json={"inputs": [tensor(["Anna."])]})
         assert (answer.status_code, list(answer.json())) == (503, ["error"])
+        load_file.unlink()
         server.wait_for("ready")
         assert http.get("/v2/health/ready").status_code == 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -262,17 +263,19 @@ def test_suggestions_are_refused(http: httpx.Client) -> None:
     assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
 
 
-def test_a_full_queue_is_told_at_once(echo_command: list[str]) -> None:
+def test_a_full_queue_is_told_at_once(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
     with (
-        ServerProcess([*echo_command, "step_s=0.3"], settings) as server,
+        ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
         server.ready().client() as http,
         ThreadPoolExecutor(1) as pool,
     ):
+        hang_file.touch()
         first = pool.submit(http.post, "/translate", json=BASE)
-        server.wait_until("transduce_inflight_requests", 1)
+        server.wait_until("transduce_queue_depth", 1)
         answer = http.post("/translate", json={**BASE, "q": "No, 8 cats."})
         assert not first.done()
+        hang_file.unlink()
         assert answer.status_code == 429
         assert answer.json()["error"].startswith("Slowdown: ")
         assert int(answer.headers["retry-after"]) >= 1
@@ -280,8 +283,9 @@ def test_a_full_queue_is_told_at_once(echo_command: list[str]) -> None:
         assert first.result().json() == {"translatedText": BASE["q"]}
 
 
-def test_while_it_loads(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "load_s=1"]) as server, server.listening().client() as http:
+def test_while_it_loads(echo_command: list[str], load_file: Path) -> None:
+    command = [*echo_command, f"load_file={load_file}"]
+    with ServerProcess(command) as server, server.listening().client() as http:
         for method, path in (("POST", "/translate"), ("GET", "/languages"), ("GET", "/health")):
             answer = http.request(method, path, json={})
             assert (answer.status_code, list(answer.json())) == (503, ["error"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -248,8 +249,9 @@ def test_what_failed_is_not_counted(echo_command: list[str]) -> None:
         assert http.get("/v2/usage").json()["character_count"] == 0
 
 
-def test_a_drain_is_told_at_once(echo_command: list[str]) -> None:
-    with ServerProcess([*echo_command, "load_s=1"]) as server, server.listening().client() as http:
+def test_a_drain_is_told_at_once(echo_command: list[str], load_file: Path) -> None:
+    command = [*echo_command, f"load_file={load_file}"]
+    with ServerProcess(command) as server, server.listening().client() as http:
         answer = http.post("/v2/translate", json=BASE)
         assert (answer.status_code, list(answer.json())) == (503, ["message"])
         assert int(answer.headers["retry-after"]) >= 1

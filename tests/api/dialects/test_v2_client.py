@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,43 +239,49 @@ FULL: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pend
 
 
 def test_a_full_queue_is_told_at_once_and_repeating_helps(
-    echo_command: list[str], monkeypatch: pytest.MonkeyPatch
+    echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ServerProcess([*echo_command, "step_s=0.15"], FULL) as server:
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"], FULL) as server:
         client = connected(server.ready().url)
+        hang_file.touch()
         first = threading.Thread(target=german, args=(connected(server.url),))
         first.start()
-        server.wait_until("transduce_inflight_requests", 1)
-        started = time.monotonic()
+        server.wait_until("transduce_queue_depth", 1)
         with pytest.raises(deepl.TooManyRequestsException):
             german(client, "No, 8 cats.")
         assert first.is_alive()
-        assert time.monotonic() - started < 1
+        hang_file.unlink()
         retries(monkeypatch, 5)
         assert german(client, "No, 8 cats.") == "No, 8 cats."
         first.join()
 
 
 def test_a_server_that_is_loading_is_waited_for(
-    echo_command: list[str], monkeypatch: pytest.MonkeyPatch
+    echo_command: list[str], load_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ServerProcess([*echo_command, "load_s=2"]) as server:
+    with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
         client = connected(server.listening().url)
         with pytest.raises(deepl.DeepLException, match=r"Service unavailable.*loading") as caught:
             german(client)
         assert caught.value.should_retry
         retries(monkeypatch, 5)
+        loaded = threading.Timer(1.0, load_file.unlink)
+        loaded.start()
         assert german(client) == ANNA
+        loaded.join()
 
 
-def test_what_it_gives_up_is_given_up_here(echo_command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_gives_up_is_given_up_here(
+    echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(deepl.http_client, "min_connection_timeout", 0.3)
-    with ServerProcess([*echo_command, "step_s=0.3"]) as server:
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         client = connected(server.ready().url)
+        hang_file.touch()
         with pytest.raises(deepl.ConnectionException, match="timed out"):
             german(client)
-        server.wait_until("transduce_inflight_requests", 0, timeout_s=1.5)
-        assert server.metric('transduce_rejected_total{reason="cancelled"}') == 1
+        server.wait_until('transduce_rejected_total{reason="cancelled"}', 1)
+        assert server.metric("transduce_inflight_requests") == 0
 
 
 def test_what_takes_too_long(echo_command: list[str]) -> None:
