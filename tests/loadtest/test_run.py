@@ -14,7 +14,7 @@ import pytest
 from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
 from transduce.loadtest.dialects import Told
-from transduce.loadtest.figures import distribution
+from transduce.loadtest.figures import distribution, merged, percentile_of
 from transduce.loadtest.plan import Plan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
@@ -70,6 +70,21 @@ def test_the_timeline_is_even_and_has_no_gaps() -> None:
     assert [moment.num_sent for moment in timeline] == [1, 0, 1, 0, 1, 0, 1]
     assert [moment.from_s for moment in timeline] == pytest.approx([number * 7.5 / 7 for number in range(7)])
     assert timeline[1].p50_ms is None
+
+
+@pytest.mark.parametrize("num", [1, 3, 90, 99, 100, 101, 150, 200, 997])
+def test_a_percentile_within_a_limit_is_an_objective_that_is_met(num: int) -> None:
+    """With 90 answers and one of them late, 98.9 % were in time: the p99 is the late one's."""
+    for num_late in range(min(num, 4)):
+        latencies = [0.1] * (num - num_late) + [0.9] * num_late
+        found = distribution(latencies)
+        assert found is not None
+        told = {name: value for name, value in found.percentiles.items() if name != "p75"}
+        for name, value in told.items():
+            share = float(name[1:].replace("_", ".")) / 100
+            assert (value < 500) == (num - num_late >= share * num - 1e-9), (name, num_late)
+            assert percentile_of(latencies, share * 100) == pytest.approx(value, rel=0.01)
+        assert merged([found.hdr])["p99"] == pytest.approx(told["p99"], rel=0.01)
 
 
 def test_no_percentile_lies_above_the_largest_value() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def distribution(seconds: Iterable[float]) -> Distribution | None:
         max_ms=max(values) * 1e3,
         percentiles={
             # The histogram gives the upper end of a step, which may lie above the largest value.
-            name: min(histogram.get_value_at_percentile(percentile) / 1e3, max(values) * 1e3)
+            name: min(_value_ms(histogram, percentile), max(values) * 1e3)
             for name, percentile in PERCENTILES.items()
         },
         bars=sorted(bars.items()),
@@ -91,16 +92,27 @@ def merged(encoded: Iterable[str]) -> dict[str, float]:
     whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for text in encoded:
         whole.decode_and_add(text.encode("ascii"))
-    return {name: whole.get_value_at_percentile(percentile) / 1e3 for name, percentile in PERCENTILES.items()}
+    return {name: _value_ms(whole, percentile) for name, percentile in PERCENTILES.items()}
 
 
 def percentile_of(seconds: list[float], percentile: float) -> float | None:
     """In ms, of a few values, the nearest rank; None where there is no value."""
     if not seconds:
         return None
-    ordered = sorted(seconds)
-    rank = min(len(ordered) - 1, int(len(ordered) * percentile / 100))
-    return ordered[rank] * 1e3
+    return sorted(seconds)[rank_of(len(seconds), percentile) - 1] * 1e3
+
+
+def rank_of(num: int, percentile: float) -> int:
+    """Of `num` ordered values, from 1: the first that at least so many of 100 do not exceed, as an objective counts."""
+    return max(1, math.ceil(num * percentile / 100 - 1e-9))
+
+
+def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
+    """Nearest rank: the histogram itself rounds to the nearer one, which a hundredth of the values may exceed."""
+    num = histogram.get_total_count()
+    if not num:
+        return 0.0
+    return float(histogram.get_value_at_percentile(100 * rank_of(num, percentile) / num)) / 1e3
 
 
 def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
@@ -113,6 +125,6 @@ def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
     beyond = 1.0
     while beyond * num >= 1 and beyond > MIN_BEYOND:
         percentile = 100 * (1 - beyond)
-        points.append((percentile, whole.get_value_at_percentile(percentile) / 1e3))
+        points.append((percentile, _value_ms(whole, percentile)))
         beyond /= CURVE_STEP
     return points

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.figures import Distribution, distribution, percentile_of
+from transduce.loadtest.figures import Distribution, distribution, percentile_of, rank_of
 from transduce.loadtest.plan import Plan
 from transduce.loadtest.sample import Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
@@ -231,8 +231,8 @@ def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
     return {
         name: {
             "mean": sum(found) / len(found),
-            "p50": sorted(found)[len(found) // 2],
-            "p99": sorted(found)[min(len(found) - 1, int(len(found) * 0.99))],
+            "p50": sorted(found)[rank_of(len(found), 50) - 1],
+            "p99": sorted(found)[rank_of(len(found), 99) - 1],
         }
         for name, found in values.items()
     }
