@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -54,9 +55,21 @@ def model_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a server whose model says the text itself; arguments such as step_s=0.01 may follow."""
+    """The command of a server whose model says the text itself; arguments such as hang_file=PATH may follow."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
     return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer)]
+
+
+@pytest.fixture(scope="module")
+def hang_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the echo server's hang_file; it is not there at first, and is gone after each test."""
+    return tmp_path_factory.mktemp("hang") / "hang"
+
+
+@pytest.fixture(autouse=True)
+def nobody_stays_held(hang_file: Path) -> Iterator[None]:
+    yield
+    hang_file.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from playwright.sync_api import Locator, Page, Request, expect
 
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 120_000  # only what hangs takes so long, on however busy a machine
 expect.set_options(timeout=TIMEOUT_MS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.api.echo import GOLDEN
+from tests.api.echo import GOLDEN, let_through
 from tests.api.server_process import ServerProcess
 from tests.web.conftest import OpenDesk
 from tests.web.desk import Desk
@@ -20,9 +20,9 @@ NEVER_ABORTS = "AbortController.prototype.abort = () => {}"
 
 
 @pytest.fixture(scope="module")
-def slow_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Says the text itself, a subword each tenth of a second."""
-    with ServerProcess([*echo_command, "step_s=0.1"]) as server:
+def held_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
+    """Says the text itself, and hangs while `hang_file` exists."""
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         yield server.ready()
 
 
@@ -63,28 +63,32 @@ def test_the_language_is_detected(open_desk: OpenDesk, model_server: ServerProce
 
 
 def test_a_superseded_request_is_cancelled_at_the_server(
-    open_desk: OpenDesk, slow_server: ServerProcess
+    open_desk: OpenDesk, held_server: ServerProcess, hang_file: Path
 ) -> None:
     """With a beam nothing is streamed before the end: it is the abort that ends the work."""
-    desk = open_desk(slow_server).ready()
-    cancelled = slow_server.metric('transduce_rejected_total{reason="cancelled"}')
+    desk = open_desk(held_server).ready()
+    cancelled = held_server.metric('transduce_rejected_total{reason="cancelled"}')
+    hang_file.touch()
     desk.type(f"{GOLDEN} {GOLDEN}")
-    slow_server.wait_until("transduce_inflight_requests", 1)
+    held_server.wait_until("transduce_inflight_requests", 1)
     desk.type("Anna sees.")
-    slow_server.wait_until('transduce_rejected_total{reason="cancelled"}', cancelled + 1)
+    held_server.wait_until('transduce_rejected_total{reason="cancelled"}', cancelled + 1)
+    hang_file.unlink()
     desk.shows("Anna sees.")
-    slow_server.wait_until("transduce_inflight_requests", 0)
+    held_server.wait_until("transduce_inflight_requests", 0)
 
 
 def test_what_is_typed_next_cancels_before_it_is_asked(
-    open_desk: OpenDesk, slow_server: ServerProcess
+    open_desk: OpenDesk, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    desk = open_desk(slow_server).ready()
+    desk = open_desk(held_server).ready()
+    hang_file.touch()
     desk.type(GOLDEN)
-    slow_server.wait_until("transduce_inflight_requests", 1)
-    cancelled = slow_server.metric('transduce_rejected_total{reason="cancelled"}')
+    held_server.wait_until("transduce_inflight_requests", 1)
+    cancelled = held_server.metric('transduce_rejected_total{reason="cancelled"}')
     desk.type("")
-    slow_server.wait_until('transduce_rejected_total{reason="cancelled"}', cancelled + 1)
+    held_server.wait_until('transduce_rejected_total{reason="cancelled"}', cancelled + 1)
+    hang_file.unlink()
 
 
 def test_a_late_answer_never_overwrites_a_newer_one(open_desk: OpenDesk, model_server: ServerProcess) -> None:
@@ -96,8 +100,10 @@ def test_a_late_answer_never_overwrites_a_newer_one(open_desk: OpenDesk, model_s
         page.route(STREAM, lambda route: route.continue_() if held else held.append(route))
 
     desk = open_desk(model_server, before=hold_the_first).ready()
-    desk.type(STATION)
-    desk.page.wait_for_timeout(500)
+    with desk.page.expect_request(STREAM):
+        desk.type(STATION)
+    while not held:
+        desk.page.wait_for_timeout(10)
     (first,) = held
     desk.type(LATE)
     desk.shows(LATE_DE)
@@ -108,16 +114,22 @@ def test_a_late_answer_never_overwrites_a_newer_one(open_desk: OpenDesk, model_s
     assert len(desk.posted) == 2
 
 
-def test_greedy_words_are_shown_as_they_are_found(open_desk: OpenDesk, slow_server: ServerProcess) -> None:
-    desk = open_desk(slow_server).ready()
+def test_greedy_words_are_shown_as_they_are_found(
+    open_desk: OpenDesk, held_server: ServerProcess, hang_file: Path
+) -> None:
+    """No step is made before what the one before it found has been shown."""
+    desk = open_desk(held_server).ready()
     desk["beam"].select_option("1")
+    let_through(hang_file, 1)
     desk.type(GOLDEN)
-    seen: set[str] = set()
-    while desk["target"].get_attribute("aria-busy") != "false":
-        seen.add(desk["target"].inner_text())
-    parts = sorted(seen - {"", GOLDEN}, key=len)
-    assert len(parts) >= 3, seen
+    parts = [""]
+    for _ in range(4):
+        let_through(hang_file, 1)
+        expect(desk["target"]).not_to_have_text(parts[-1])
+        parts.append(desk["target"].inner_text())
+    hang_file.unlink()
     assert all(GOLDEN.startswith(part) for part in parts)
+    assert parts == sorted(set(parts), key=len)
     desk.shows(GOLDEN)
 
 
