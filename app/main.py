@@ -88,7 +88,7 @@ class Application:
         app.router.redirect_slashes = False
         limits = _request_limits(settings)
         add_native_routes(app.router, self.service, limits)
-        stream_limits = StreamLimits(settings.stream_keep_alive_s, settings.stream_stall_s)
+        stream_limits = StreamLimits(settings.stream_keep_alive_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
         plain = PlainTranslator(self.service, limits, timeout_s=settings.compat_timeout_s)
         usage = UsageCounter(settings.quota_characters)
@@ -316,6 +316,7 @@ def _serve_options(settings: Settings) -> ServeOptions:
     return ServeOptions(
         connections=ConnectionLimits(
             read_timeout_s=settings.read_timeout_s,
+            stall_s=settings.reader_stall_s,
             max_header_bytes=settings.max_header_bytes,
             max_connections=settings.max_connections,
         ),

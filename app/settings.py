@@ -115,8 +115,8 @@ class Settings(BaseSettings):
     stream_keep_alive_s: float = Field(
         15.0, gt=0, description="seconds without an event after which a stream sends a comment"
     )
-    stream_stall_s: float = Field(
-        30.0, gt=0, description="seconds in which a stream's reader may take nothing before it is cut off"
+    reader_stall_s: float = Field(
+        30.0, gt=0, description="seconds in which the reader of an answer may take nothing before it is cut off"
     )
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 

@@ -2,12 +2,16 @@
 
 A connection that says nothing, and one that sends its header or body in drips, is closed `read_timeout_s` after
 the first byte of a request was due. A request whose answer is being made, and an idle connection kept alive
-between requests, are not touched.
+between requests, are not touched. A reader that takes nothing of an answer is cut off after `stall_s`; until then what
+the system does not take waits for it, and no more is written: some 64 KiB and the message under way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +27,10 @@ _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large", 503: b
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What one connection may cost. Times in seconds, sizes in bytes."""
+    """What one connection may cost. Times in seconds, sizes in bytes. stall_s: in which a reader may take nothing."""
 
     read_timeout_s: float
+    stall_s: float
     max_header_bytes: int
     max_connections: int
 
@@ -51,6 +56,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._metrics = metrics
         self._read_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._has_stalled = False
         self._is_header_open = True
         self._num_parsed_bytes = 0  # of the request line and headers, as the parser tells them
         self._num_open_bytes = 0  # of a header that the parser still waits for the end of
@@ -66,8 +73,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._stop_reading_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -105,8 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The header is whole; its trailers still count."""
         self._is_header_open = False
         super().on_headers_complete()
-        # For answers that end because nobody takes them: an orderly close would wait for the reader.
-        self.scope["extensions"] = {"transduce.abort": {"abort": self.transport.abort}}
+        self.scope["extensions"] = {"transduce.reader": {"has_stalled": lambda: self._has_stalled}}
 
     def on_message_complete(self) -> None:
         """The request has arrived whole."""
@@ -119,6 +126,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self._is_idle() and self.cycle.more_body and self._read_timer is None:
             self._expect_request()
+
+    def pause_writing(self) -> None:
+        """So much waits for the reader that nothing more is written until it has taken some."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """It has."""
+        self._stop_stall_timer()
+        super().resume_writing()
 
     def shutdown(self) -> None:
         """The server ends: a request that is not whole yet will not be."""
@@ -166,6 +183,29 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._metrics.read_timeouts.inc()
             self.transport.abort()
+
+    def _watch_reader(self) -> None:
+        self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
+
+    def _check_reader(self, waited: int) -> None:
+        """An orderly close would wait for a reader that takes nothing."""
+        if self._waiting() < waited:
+            self._watch_reader()
+        else:
+            self._has_stalled = True
+            self._metrics.stalled_readers.inc()
+            self.transport.abort()
+
+    def _waiting(self) -> int:
+        """Bytes that the reader has not taken, the system's among them: it takes megabytes before it asks for more."""
+        connection = self.transport.get_extra_info("socket")
+        sent = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+        return self.transport.get_write_buffer_size() + int(sent[0])
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer without a request, and close."""

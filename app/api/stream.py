@@ -34,16 +34,15 @@ EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 # The server waits for its reader before it takes the next ones.
 CHUNK_BYTES = 65_536
-# In the scope's extensions: cuts the connection, whatever waits to be sent.
-ABORT = "transduce.abort"
+# In the scope's extensions: whether the connection was cut because its reader took nothing.
+READER = "transduce.reader"
 
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """keep_alive_s: without an event, until a comment is sent. stall_s: in which a reader may take nothing."""
+    """keep_alive_s: without an event, until a comment is sent."""
 
     keep_alive_s: float
-    stall_s: float
 
 
 def add_stream_route(
@@ -80,14 +79,13 @@ class EventStream(Response):
             watcher = asyncio.ensure_future(_disconnected(receive))
             for task in (work, watcher):
                 task.add_done_callback(lambda _: self._feed.news.set())
-            line = _Line(scope, send, self._limits.stall_s)
+            line = _Line(scope, send)
             try:
                 await self._follow(line, translator, work, watcher)
             finally:
                 work.cancel()
                 watcher.cancel()
                 await asyncio.gather(work, watcher, return_exceptions=True)
-                self._service.metrics.stalled_streams.inc(line.has_stalled)
                 for name, number in self._feed.num_sent.items():
                     self._service.metrics.stream_events.labels(name).inc(number)
 
@@ -145,14 +143,11 @@ class EventStream(Response):
 
 
 class _Line:
-    """The way to the reader. has_stalled: it took nothing for too long, and was cut off."""
+    """The way to the reader."""
 
-    has_stalled = False
-
-    def __init__(self, scope: Scope, send: Send, stall_s: float) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
-        self._stall_s = stall_s
-        self._abort = scope.get("extensions", {}).get(ABORT, {}).get("abort", lambda: None)
+        self._has_stalled = scope["extensions"][READER]["has_stalled"]
 
     async def start(self) -> None:
         """Status and headers."""
@@ -161,20 +156,14 @@ class _Line:
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
         """Returns once all is on its way but CHUNK_BYTES and what the server lets wait for the system, as much again.
 
-        Raises RequestCancelled where the reader takes nothing for too long.
+        Raises RequestCancelled where the reader took nothing for too long, and was cut off.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):
-            await self._send_chunk(chunk, is_last=is_last and not chunk)
-
-    async def _send_chunk(self, chunk: bytes, *, is_last: bool) -> None:
-        message = {"type": "http.response.body", "body": chunk, "more_body": not is_last}
-        try:
-            await asyncio.wait_for(self._send(message), self._stall_s)
-        except TimeoutError as error:
-            self.has_stalled = True
-            self._abort()
-            raise RequestCancelled("the caller takes nothing of its answer") from error
+            ends = is_last and not chunk
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": not ends})
+            if self._has_stalled():
+                raise RequestCancelled("the caller takes nothing of its answer")
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> bool:

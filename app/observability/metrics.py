@@ -187,9 +187,9 @@ class Metrics:
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
-        self.stalled_streams = Counter(
-            "transduce_stalled_streams",
-            "Streams cut off because their reader took nothing",
+        self.stalled_readers = Counter(
+            "transduce_http_stalled_readers",
+            "Connections cut off because nothing was taken of an answer",
             registry=self.registry,
         )
 

@@ -1,0 +1,86 @@
+"""Who asks and does not read: what the server keeps for such a reader, and for how long."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.api.server_process import ServerProcess
+
+STALL_S = 1.0
+ASK = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
+NUM_PIPELINED = 240
+NUM_READERS = 8
+# The most that a system keeps for a connection that nobody reads from (tcp_wmem's third figure on Linux).
+SYSTEM_BYTES = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text("ascii").split()[2])
+ROUTE = 'transduce_http_requests_total{code="200",method="GET",route="/openapi.json"}'
+
+
+def memory(server: ServerProcess) -> int:
+    """Bytes of the process in physical memory."""
+    status = Path(f"/proc/{server.pid}/status").read_text("ascii")
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1])
+
+
+def num_files(server: ServerProcess) -> int:
+    """Open files of the process, connections among them."""
+    return len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+
+
+def stopped_reader(server: ServerProcess, content: bytes) -> socket.socket:
+    """A client that sends and never reads."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", server.port))
+    connection.settimeout(10.0)
+    connection.sendall(content)
+    return connection
+
+
+@pytest.mark.slow
+def test_answers_that_nobody_takes_are_neither_made_nor_kept(echo_command: list[str]) -> None:
+    with (
+        ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
+        server.ready().client() as client,
+        ExitStack() as opened,
+    ):
+        size = len(client.get("/openapi.json").content)
+        assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "else the system takes it all"
+        client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are there
+        before, files = memory(server), num_files(server)
+        asked = time.monotonic()
+        for _ in range(NUM_READERS):
+            opened.enter_context(stopped_reader(server, NUM_PIPELINED * ASK))
+        largest = 0
+        while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
+            largest = max(largest, memory(server))
+            assert time.monotonic() - asked < 20 * STALL_S
+            time.sleep(0.05)
+        # What the system took, 64 KiB, and one that waits, of each reader's.
+        made = server.metric(ROUTE) - 1
+        assert made <= NUM_READERS * (SYSTEM_BYTES + 65_536 + 2 * size) / size
+        # The requests that wait behind one take some kilobytes each.
+        assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
+        while num_files(server) > files:
+            assert time.monotonic() - asked < 20 * STALL_S, "their connections are closed"
+            time.sleep(0.05)
+        assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.slow
+def test_who_reads_slowly_is_not_cut_off(echo_command: list[str]) -> None:
+    """A little is taken within each span: far too little for the system to ask the server for more."""
+    with (
+        ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
+        stopped_reader(server.ready(), NUM_PIPELINED * ASK) as reader,
+    ):
+        until = time.monotonic() + 4 * STALL_S
+        while time.monotonic() < until:
+            assert reader.recv(2_000), "cut off"
+            time.sleep(STALL_S / 20)
+        assert server.metric("transduce_http_stalled_readers_total") == 0
+        server.wait_until("transduce_http_stalled_readers_total", 1, timeout_s=20.0)  # it reads no more
