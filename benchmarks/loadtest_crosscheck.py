@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
 # wrk2 finds out for 10 s and 5 ms a connection how it samples, and counts from then on.
 WRK2_CALIBRATION_S = 11
 NUM_TEXTS = 30
-CHARACTERS = (15, 170)
+CHARACTERS = (16, 160)
 UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 WRK2_LINE = re.compile(r"^\s*(\d+\.\d+)%\s+([\d.]+)(us|ms|s|m)\s*$", re.MULTILINE)
 COST_OPEN = (1, 16, 200)
@@ -179,7 +179,10 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """All tools, one after another. ratios: theirs over ours, where there are two passes over the mean of both."""
+    """All tools, one after another. ratios: theirs over ours, where there are two passes over the mean of both.
+
+    is_steady: our passes were valid, and where there are two they agree: otherwise the machine was not quiet.
+    """
     found: dict[str, Any] = {
         "rate": RATES[part],
         "num_texts": NUM_TEXTS,
@@ -192,23 +195,25 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     if tools.autocannon is not None and part != "translation":
         found["autocannon"] = autocannon(part, target, tools)
     own = found["transduce"]["latency_ms"]
-    if (
-        part == "translation"
-    ):  # a server's own times change with the minute: others stand between two passes of ours
+    found["is_steady"] = found["transduce"]["is_valid"]
+    if part == "translation":
+        # The server's own times change with the minute: other testers stand between two passes of ours.
         found["transduce_again"] = ours(part, target, tools)
         again = found["transduce_again"]["latency_ms"]
         found["drift"] = {name: again[name] / own[name] for name in PERCENTILES}
+        found["is_steady"] &= found["transduce_again"]["is_valid"] and _within(again, own)
         own = {name: (own[name] + again[name]) / 2 for name in PERCENTILES}
     found["ratios"] = {
         tool: {name: found[tool]["latency_ms"][name] / own[name] for name in PERCENTILES}
         for tool in ("wrk2", "autocannon")
         if tool in found
     }
-    found["agrees"] = {
-        tool: all(agrees(found[tool]["latency_ms"][name], own[name]) for name in PERCENTILES)
-        for tool in found["ratios"]
-    }
+    found["agrees"] = {tool: _within(found[tool]["latency_ms"], own) for tool in found["ratios"]}
     return found
+
+
+def _within(other_ms: Mapping[str, float], own_ms: Mapping[str, float]) -> bool:
+    return all(agrees(other_ms[name], own_ms[name]) for name in PERCENTILES)
 
 
 def agrees(other_ms: float, own_ms: float) -> bool:
@@ -310,7 +315,10 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the parts and merge them into the result file. Exit code 1: wrk2 saw something else."""
+    """Measure the parts and merge them into the result file.
+
+    Exit code 1: wrk2 saw something else. 3: a part was not steady, and is not written.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -326,19 +334,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = ["--duration", str(args.duration)]
     given += ["--wrk2", "wrk2/wrk"] if args.wrk2 else []
     given += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
-    document |= {
-        "command": shlex.join(["python", "-m", "benchmarks.loadtest_crosscheck", *given]),
-        "commit": commit(),
-        "machine": describe_machine(),
-        "versions": versions(sys.executable),
-    }
-    agree = True
+    agree = steady = True
     for part in args.part or PARTS:
-        document[part] = found = measure(part, tools)
+        circumstances = {
+            "command": shlex.join(["python", "-m", "benchmarks.loadtest_crosscheck", "--part", part, *given]),
+            "commit": commit(),
+            "machine": describe_machine(),
+            "versions": versions(sys.executable),
+        }
+        found = measure(part, tools)
         print(json.dumps({part: found}, indent=1))
+        if not found.get("is_steady", True):
+            print(f"{part}: the machine was not quiet: not written", file=sys.stderr)
+            steady = False
+            continue
+        document[part] = {**circumstances, **found}
         agree &= found.get("agrees", {}).get("wrk2", True)
     args.output.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    return 0 if agree else 1
+    return 3 if not steady else 0 if agree else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""The figures of docs/load-testing.md that compare testers, from the committed result: none is written by hand.
+
+python -m benchmarks.loadtest_crosscheck_page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.page import BLOCK
+from benchmarks.engine.report import table
+from benchmarks.loadtest_crosscheck import PERCENTILES, RESULT
+from benchmarks.machine import ROOT
+
+PAGE = ROOT / "docs" / "load-testing.md"
+SERVERS = {
+    "spread": "known times",
+    "stalls": "0.8 s of every 4 s stalled",
+    "translation": "`transduce serve`",
+}
+ROWS = (
+    ("known_ms", "as set"),
+    ("transduce", "transduce loadtest"),
+    ("wrk2", "wrk2"),
+    ("transduce_again", "transduce loadtest, again"),
+    ("autocannon", "autocannon"),
+)
+FEW, MANY = "1", "200"
+
+
+def table_of_testers(result: dict[str, Any]) -> str:
+    """A line for each tester and server."""
+    lines = []
+    for part, server in SERVERS.items():
+        for key, name in ROWS:
+            if part not in result or key not in result[part]:
+                continue
+            found = result[part][key]
+            latency_ms = found.get("latency_ms", found)
+            agrees = result[part]["agrees"].get(key)
+            cells = [f"{latency_ms[percentile]:.1f}" for percentile in PERCENTILES]
+            word = "" if agrees is None else "yes" if agrees else "no"
+            lines.append((f"{server}, {result[part]['rate']:g}", name, *cells, word))
+    return table(("server, requests/s", "tester", "p50 ms", "p75", "p90", "p99", "within 10 %"), lines)
+
+
+def cost_in_words(result: dict[str, Any]) -> str:
+    """What a request costs the tester."""
+    found = result["cost"]["cpu_of_a_request_by_requests_under_way"]
+    few, many = found[FEW], found[MANY]
+    return (
+        f"A request costs the tester {few['transduce_us']:.0f} µs of processor time with one under way and "
+        f"{many['transduce_us']:.0f} µs with {MANY}; with httpx it would be {few['httpx_us'] / 1e3:.1f} ms and "
+        f"{many['httpx_us'] / 1e3:.1f} ms, more than a tester may be late. So it has its own connections, over "
+        "httptools' parser."
+    )
+
+
+BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {"testers": table_of_testers, "cost": cost_in_words}
+
+
+def filled(page: str, path: Path) -> str:
+    """The page with its blocks made anew from the result at `path`. Raises KeyError for an unknown block."""
+    result = json.loads(path.read_text("utf-8"))
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{BLOCKS[match[2]](result)}\n{match[3]}"
+
+    return BLOCK.sub(fill, page)
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), RESULT), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
