@@ -39,6 +39,7 @@ class ScriptedEngine:
         self.limits = limits
         self.asked: list[tuple[str, DecodingOptions]] = []
         self.came_back: list[str] = []
+        self.costs: list[tuple[list[int], int]] = []
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
         self._say = say
@@ -52,8 +53,8 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def resize(self, *_: object, **__: object) -> None:
-        pass
+    def resize(self, lengths: Sequence[int], *, longest: int) -> None:
+        self.costs.append((list(lengths), longest))
 
     def join(self, *_: object, **__: object) -> None:
         """Every sentence is answered at once."""

@@ -127,6 +127,17 @@ def test_an_alignment_spares_the_second_round(tokenizer: Tokenizer) -> None:
     assert len(script.engine.asked) == 1
 
 
+def test_what_may_well_be_decoded_twice_is_told_to_take_twice_as_long(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, echo)
+    script.result(["Anna draws."])
+    script.result(["Anna draws 2 cats."])
+    script.result(["Anna draws. Anna draws 2 cats."])
+    (plain, once), (numbered, twice), (both, longest) = script.engine.costs
+    assert plain == [once]
+    assert numbered == [twice // 2]
+    assert (both, longest) == (plain + numbered, twice)
+
+
 def test_a_changed_number_is_carried(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace("2", "4"))
     translation = script("Anna draws 2 cats.")
