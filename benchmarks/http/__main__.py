@@ -1,6 +1,7 @@
 """Our server against CTranslate2, Hugging Face and LibreTranslate over HTTP: same machine, same run, same weights.
 
-Parts that the result file already has from this commit are not measured again, so that an interrupted run goes on.
+Parts that the result file already has from this commit are not measured again, so that an interrupted run goes on; nor
+are the best settings of a peer searched again.
 Linux only; PyTorch and CTranslate2 are needed; LibreTranslate is installed in an environment of its own.
 
     python -m benchmarks.http --quick
@@ -27,6 +28,7 @@ from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
 from benchmarks.http.context import FULL, QUICK, Context, say
 from benchmarks.http.libretranslate_setup import REQUIREMENT
+from benchmarks.http.models import choices_as_json, read_choices
 from benchmarks.http.parts import PARTS
 from benchmarks.http.report import render
 from benchmarks.machine import commit, describe_machine, versions
@@ -79,6 +81,7 @@ def measure_part(
         },
         "effort": asdict(context.effort),
         "price_per_hour": context.price_per_hour,
+        "choices": choices_as_json(context.choices),
         "seconds": time.perf_counter() - started_at,
         **found,
     }
@@ -116,6 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = read_parts(args.output)
     with tempfile.TemporaryDirectory() as folder:
         context = context_of(args, bundle, Path(folder))
+        for part in parts.values():
+            if is_measured(part, args):
+                context.choices.update(read_choices(part["choices"]))
         for name in args.part or PARTS:
             if is_measured(parts.get(name), args) and not args.again:
                 say(f"{name}: measured before; --again measures it again")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.bundle import Bundle
+from benchmarks.engine.search import Choice
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import Subject
 from benchmarks.server_process import ALL_CORES
@@ -46,7 +47,7 @@ class Effort:
 
 
 FULL = Effort(
-    num_starts=3, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=6, search_s=220.0,
+    num_starts=3, num_rounds=2, alone_s=3.0, saturated_s=4.0, trial_s=10.0, most_trials=6, search_s=200.0,
     num_bimodal=3, bimodal_s=12.0, num_quality=200, num_ten_words=60, scaling_s=4.0, is_quick=False,
 )  # fmt: skip
 QUICK = Effort(
@@ -57,7 +58,10 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Context:
-    """python: with which our server runs. data: a table of sentence pairs, for quality. price: of a machine hour."""
+    """python: with which our server runs. data: a table of sentence pairs, for quality. price: of a machine hour.
+
+    choices: CTranslate2's best settings by the number of threads, then by sentences in a call.
+    """
 
     bundle: Bundle
     folder: Path
@@ -66,6 +70,7 @@ class Context:
     data: Path | None
     with_libretranslate: bool
     price_per_hour: float
+    choices: dict[int, dict[int, Choice]] = field(default_factory=dict)
     _made: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[], T]) -> T:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from app.bundle import Bundle, Training
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.cases import Case, encode, real_cases
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
+from benchmarks.engine.jobs import PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import random_model, trained_model
 from benchmarks.http.libretranslate_setup import UnavailableError, ensure_environment, write_package
@@ -23,7 +25,7 @@ from model.checkpoint import Saved, save
 BASE_VOCABULARY = 8000
 # Sentences in a batch that CTranslate2 cuts out of a call with more; it sorts them by length before.
 BATCHES = (8, 16)
-NUM_ROUNDS = 3
+NUM_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,24 @@ def _best_cut(pool: PeerPool, case: Case, choice: Choice) -> Choice:
     times = [[pool.translate(job, each).times_s[0] for each in choices] for _ in range(NUM_ROUNDS)]
     best = [min(own) for own in zip(*times, strict=True)]
     return choices[best.index(min(best))]
+
+
+def choices_as_json(choices: dict[int, dict[int, Choice]]) -> list[dict[str, Any]]:
+    """By threads and sentences in a call."""
+    return [
+        {"num_threads": threads, "num_sentences": size, **asdict(choice)}
+        for threads, by_size in choices.items()
+        for size, choice in by_size.items()
+    ]
+
+
+def read_choices(rows: Iterable[dict[str, Any]]) -> dict[int, dict[int, Choice]]:
+    """What `choices_as_json` wrote."""
+    found: dict[int, dict[int, Choice]] = {}
+    for row in rows:
+        choice = Choice(row["backend"], PeerSettings(**row["settings"]))
+        found.setdefault(row["num_threads"], {})[row["num_sentences"]] = choice
+    return found
 
 
 def base_bundle(bundle: Bundle, folder: Path) -> Path:

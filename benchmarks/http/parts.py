@@ -30,8 +30,9 @@ from benchmarks.server_process import ALL_CORES
 def subjects_of(served: Served, context: Context, cores: Cores) -> list[Subject]:
     """Everybody but Hugging Face's and the echo, with CTranslate2's best settings on these cores."""
     num_threads = len(cores.server)
-    choices = context.once(f"choices {num_threads}", lambda: _choices(served, context, cores))
-    alone, window = choices[1], choices[32]
+    if num_threads not in context.choices:
+        context.choices[num_threads] = _choices(served, context, cores)
+    alone, window = context.choices[num_threads][1], context.choices[num_threads][32]
     found = [ours(served.bundle.path, context.python)]
     # One sentence alone is quickest with all threads, many at once may not be: both are tried in serving.
     layouts = (1,) if num_threads == 1 else (1, num_threads)

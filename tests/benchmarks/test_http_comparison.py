@@ -19,7 +19,7 @@ from benchmarks.http import page
 from benchmarks.http.context import QUICK, Context, Cores, NotPlainError, kept_share, running, turned
 from benchmarks.http.goals import findings, losses
 from benchmarks.http.libretranslate_setup import write_package
-from benchmarks.http.models import LibreTranslate, Served
+from benchmarks.http.models import LibreTranslate, Served, choices_as_json, read_choices
 from benchmarks.http.overhead import requests
 from benchmarks.http.parts import best_layout, subjects_of
 from benchmarks.http.process_tree import ProcessTree
@@ -144,8 +144,7 @@ def test_every_peer_is_tried_with_all_threads_in_a_call_and_with_a_call_on_each(
         num = len(cores.server)
         alone = Choice("default", PeerSettings(1, num))
         window = Choice("CT2_USE_MKL=0", PeerSettings(num, 1, 16))
-        choices = {1: alone, 32: window}
-        context.once(f"choices {num}", lambda choices=choices: choices)  # type: ignore[misc]
+        context.choices.update(read_choices(choices_as_json({num: {1: alone, 32: window}})))
         settings = {each.name: each.settings for each in subjects_of(served, context, cores)}
         for each in workers:
             layout = f"@{each} x {num // each}" if num > 1 else ""
