@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import http.client
 import json
 import subprocess
 import sys
@@ -20,6 +22,8 @@ from typing import Self
 import uvloop
 
 ROOT = Path(__file__).resolve().parents[2]
+LATE = "/late"
+PROBE_S = 0.01
 
 
 class SteadyServer:
@@ -53,6 +57,13 @@ class SteadyServer:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+    def late_ms(self) -> float:
+        """By how much its event loop was late at most since it was asked last, or since its start."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        with contextlib.closing(connection):
+            connection.request("GET", LATE)
+            return 1e3 * float(connection.getresponse().read())
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -68,6 +79,14 @@ class Handler:
         self.num_requests = 0
         self.first_at: float | None = None
         self.free_at = 0.0
+        self.late_s = 0.0
+
+    async def watch(self) -> None:
+        """Note by how much the loop is late, until it is cancelled."""
+        while True:
+            due_at = time.perf_counter() + PROBE_S
+            await asyncio.sleep(PROBE_S)
+            self.late_s = max(self.late_s, time.perf_counter() - due_at)
 
     def ready_at(self, at: float) -> float:
         """When the request that comes in at `at` is served."""
@@ -92,6 +111,10 @@ class Handler:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request. Returns whether the connection goes on."""
         head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(f"GET {LATE} ".encode()):
+            body, self.late_s = f"{self.late_s:.6f}", 0.0
+            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            return False
         if head.startswith(b"GET "):
             writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
             return True
@@ -136,8 +159,10 @@ async def main() -> None:
     handler = Handler(args.service_ms / 1e3, stall, args.answers.split(","))
     server = await asyncio.start_server(handler.serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
+    watching = asyncio.create_task(handler.watch())
     async with server:
         await server.serve_forever()
+    watching.cancel()
 
 
 if __name__ == "__main__":

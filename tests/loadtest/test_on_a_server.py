@@ -37,6 +37,7 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
         built_in(mix),
         Arrivals.at(8.0, 3.0),
         warm_up_s=0.5,
+        timeout_s=120.0,
     )
     return dataclasses.replace(made, **more)
 
@@ -44,7 +45,7 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
 def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
     before = side.standing()
-    result = run(plan(server, mix="news", warm_up_s=0.0, timeout_s=60.0))
+    result = run(plan(server, mix="news", warm_up_s=0.0))
     seen = difference(before, side.standing(), 3.0)
     assert result.outcomes == {"ok": 24}
     assert seen is not None
@@ -68,7 +69,7 @@ def test_dialects_that_the_server_speaks(server: ServerProcess, dialect: str) ->
 def test_arrays_and_beams(server: ServerProcess) -> None:
     for mix, num in (("arrays", 32), ("beams", 1)):
         load = ClosedLoop(1, 60.0, 3)
-        result = run(plan(server, mix=mix, load=load, warm_up_s=0.0, timeout_s=60.0))
+        result = run(plan(server, mix=mix, load=load, warm_up_s=0.0))
         assert result.outcomes == {"ok": 3}
         assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num  # the server may split one
 

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from tests.loadtest.steady_server import SteadyServer
+from tests.loadtest.undisturbed import undisturbed
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
 from transduce.loadtest.dialects import Told
 from transduce.loadtest.figures import distribution, merged, percentile_of
@@ -39,8 +40,8 @@ def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **
 
 
 def test_every_request_ends_in_one_outcome() -> None:
-    with SteadyServer(answers="200,429,500,cut,garbage,never,503,fewer") as server:
-        result = run(plan(server.url, 80.0, 2.0, timeout_s=0.8))
+    answers = "200,429,500,cut,garbage,never,503,fewer"
+    result = undisturbed(lambda url: plan(url, 80.0, 2.0, timeout_s=0.8), max_late_ms=300, answers=answers)
     assert result.num_sent == 160 == sum(result.outcomes.values())
     assert result.outcomes == {
         "ok": 20,
@@ -114,10 +115,11 @@ def test_outcomes_that_do_not_add_up_are_a_bug() -> None:
 def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int | None) -> None:
     """50 requests/s, and no answer from 1.0 s to 2.0 s: those due then waited up to a second, one of a hundred of them
     in a tester that sends the next request when it has an answer."""
-    with SteadyServer(service_ms=2.0, stall=(1.0, 2.0)) as server:
-        result = run(
-            plan(server.url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
-        )
+
+    def plan_of(url: str) -> Plan:
+        return plan(url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
+
+    result = undisturbed(plan_of, max_late_ms=60, service_ms=2.0, stall=(1.0, 2.0))
     assert result.outcomes == {"ok": 150}
     assert result.latency is not None
     assert result.uncorrected_latency is not None
@@ -140,7 +142,7 @@ def test_a_tester_that_is_late_says_so() -> None:
 
     with SteadyServer(service_ms=1.0) as server:
         late = run(plan(server.url, 100.0, 2.0), block)
-        allowed = run(plan(server.url, 100.0, 2.0, max_lag_s=5.0), block)
+        allowed = run(plan(server.url, 100.0, 2.0, max_lag_s=600.0), block)
     assert not late.is_valid
     assert "late" in late.problems[0]
     assert late.lag is not None
@@ -160,8 +162,7 @@ def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None
 
 
 def test_the_answers_are_counted() -> None:
-    with SteadyServer() as server:
-        result = run(plan(server.url, 60.0, 2.0))
+    result = undisturbed(lambda url: plan(url, 60.0, 2.0), max_late_ms=40)
     assert result.per_s["sentences"] == pytest.approx(60.0, abs=3)
     assert result.per_s["target_tokens"] == pytest.approx(120.0, abs=6)
     assert result.per_s["source_words"] > 200
@@ -173,9 +174,10 @@ def test_the_answers_are_counted() -> None:
 
 
 def test_a_closed_loop_finds_the_capacity() -> None:
-    with SteadyServer(service_ms=10.0) as server:
-        made = dataclasses.replace(plan(server.url, 1.0, 1.0), load=ClosedLoop(8, 3.0))
-        result = run(made)
+    """Eight requests are always open, 80 ms of work: who is late by less does not slow the server down."""
+    result = undisturbed(
+        lambda url: plan(url, 1.0, 1.0, load=ClosedLoop(8, 3.0)), max_late_ms=40, service_ms=10.0
+    )
     assert result.mode == "closed"
     assert result.achieved_rate == pytest.approx(100.0, rel=0.1)
     assert result.lag is None
@@ -186,10 +188,10 @@ def test_a_closed_loop_finds_the_capacity() -> None:
 
 def test_a_closed_loop_ends_after_its_requests() -> None:
     with SteadyServer() as server:
-        made = dataclasses.replace(plan(server.url, 1.0, 1.0), load=ClosedLoop(3, 60.0, 25), warm_up_s=0.0)
+        made = dataclasses.replace(plan(server.url, 1.0, 1.0), load=ClosedLoop(3, 120.0, 25), warm_up_s=0.0)
         started_at = time.monotonic()
         assert run(made).num_sent == 25
-    assert time.monotonic() - started_at < 20
+    assert time.monotonic() - started_at < 120
 
 
 def test_what_is_given_up_is_no_failure_of_the_server() -> None:
@@ -204,8 +206,11 @@ def test_overload_and_recovery() -> None:
     """Half a second of twice the capacity leaves a queue of 50 requests, half a second long."""
     slo = Slo.parse("p99=200ms")
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
-    with SteadyServer(service_ms=10.0) as server:
-        result = run(plan(server.url, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(slo,)))
+    result = undisturbed(
+        lambda url: plan(url, 1.0, 1.0, load=Arrivals(phases, "constant"), slos=(slo,)),
+        max_late_ms=60,
+        service_ms=10.0,
+    )
     before, during, after = result.phases
     assert before.recovery_s == 0.0
     assert before.attained_share == 1.0

@@ -1,0 +1,65 @@
+"""Runs that tell of the tester and the server alone: on a busy machine either may have to wait for a core, and a figure
+of such a run says nothing. Both know by how much they were late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.loadtest.steady_server import SteadyServer
+from transduce.loadtest.plan import Plan
+from transduce.loadtest.result import RunResult
+from transduce.loadtest.runner import OnProgress, run
+
+NUM_TRIALS = 10
+CarryOut = Callable[[Plan, OnProgress | None], RunResult]
+
+
+class Trials:
+    """How often a disturbed run may still be repeated; after that the test is skipped."""
+
+    def __init__(self, max_late_ms: float) -> None:
+        self.max_late_ms = max_late_ms
+        self.num_left = NUM_TRIALS
+
+    def run(
+        self, server: SteadyServer, plan: Plan, on_progress: OnProgress | None = None
+    ) -> RunResult | None:
+        """One run; None where the tester or the server was late by more than `max_late_ms`."""
+        if not self.num_left:
+            pytest.skip(
+                f"in {NUM_TRIALS} runs this machine let a process wait for over {self.max_late_ms} ms"
+            )
+        server.late_ms()
+        result = run(plan, on_progress)
+        lag_ms = result.loop_lag.max_ms if result.loop_lag is not None else 0.0
+        if max(server.late_ms(), lag_ms) <= self.max_late_ms:
+            return result
+        self.num_left -= 1
+        return None
+
+
+def undisturbed(plan_of: Callable[[str], Plan], *, max_late_ms: float, **server: Any) -> RunResult:
+    """The first run in which neither was later than that, each on a steady server of its own.
+
+    plan_of: makes the plan of the server's URL. server: what a SteadyServer is made of.
+    """
+    trials = Trials(max_late_ms)
+    while True:
+        with SteadyServer(**server) as steady:
+            if (result := trials.run(steady, plan_of(steady.url))) is not None:
+                return result
+
+
+def undisturbed_runs(server: SteadyServer, *, max_late_ms: float) -> CarryOut:
+    """Carries out plans one after another, all on one server, and each until it was not disturbed."""
+    trials = Trials(max_late_ms)
+
+    def carry_out(plan: Plan, on_progress: OnProgress | None) -> RunResult:
+        while True:
+            if (result := trials.run(server, plan, on_progress)) is not None:
+                return result
+
+    return carry_out
