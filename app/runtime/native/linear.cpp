@@ -7,6 +7,9 @@ namespace {
 
 // Bytes ahead of the weights in use that a single pass asks for.
 constexpr size_t AHEAD = 4096, LINE = 64;
+// Inputs that all rows are multiplied with before the next where weights are floats: a panel of them, 32 kB, stays in
+// the nearest cache meanwhile.
+constexpr int FLOATS_TOGETHER = 128;
 constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
 // Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
 constexpr int64_t BYTES_A_NS = 28, MATRIX_PRODUCTS_A_NS = 1200, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
@@ -16,6 +19,7 @@ struct Int8 {
     using Input = uint8_t;
     using Sum = __m512i;
     static constexpr int DEPTH = 4;
+    static constexpr bool IS_GROUPED = true;
     static Sum start(const int32_t* from) { return _mm512_loadu_si512(from); }
     static Sum weights(const char* from) { return _mm512_load_si512(from); }
     static Sum spread(const Input* from) {
@@ -31,7 +35,9 @@ struct Float {
     using Input = float;
     using Sum = __m512;
     static constexpr int DEPTH = 1;
-    static Sum start(const int32_t*) { return _mm512_setzero_ps(); }
+    // Known when this is compiled, so that a step is nothing but loads and products.
+    static constexpr bool IS_GROUPED = false;
+    static Sum start(const int32_t* from) { return _mm512_loadu_ps(from); }
     static Sum weights(const char* from) { return _mm512_load_ps(from); }
     static Sum spread(const Input* from) { return _mm512_set1_ps(*from); }
     static Sum add(Sum sum, Sum input, Sum weights) { return _mm512_fmadd_ps(input, weights, sum); }
@@ -40,32 +46,41 @@ struct Float {
 
 constexpr int VECTORS = PANEL / LANES;
 
-// Packed weights of one panel: `steps` steps, `group` of which stand together, vector by vector.
+// Packed weights of a panel: `steps` steps, `group` of which stand together, vector by vector.
 struct Steps {
     const char* weights;
     int steps, group;
 };
 
-// R rows by one panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
+// What a tile's sums are before, `stride` numbers from row to row, 0 where every row starts from the same.
+struct Starts {
+    const int32_t* sums;
+    size_t stride;
+};
+
+// R rows by the steps of a panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
 template <class Kind, int R, int L>
-void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fetch, const int32_t* starts,
+void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fetch, const Starts& starts,
           int32_t* to) {
     const char* weights = panel.weights;
-    size_t apart = size_t(panel.group) * LINE;
+    const int group = Kind::IS_GROUPED ? panel.group : 1;
+    // From vector to vector of a step, and from the last of a group to the next group.
+    const size_t apart = size_t(group) * LINE, rest = (VECTORS - 1) * apart;
+    const size_t fetch_apart = fetch.apart;
     const char* ahead = fetch.from;
     auto x = static_cast<const typename Kind::Input*>(values);
     typename Kind::Sum sums[R][VECTORS];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts + v * LANES);
+        for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts.sums + r * starts.stride + v * LANES);
     }
-    for (int step = 0; step < panel.steps; weights += (VECTORS - 1) * apart) {
-        for (int last = step + panel.group; step < last; ++step) {
+    for (int step = 0; step < panel.steps; weights += rest) {
+        for (int last = step + group; step < last; ++step) {
             typename Kind::Sum w[VECTORS];
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * apart);
-            if (L && step == fetch.turn) ahead = fetch.then;
+            if (L == VECTORS && step == fetch.turn) ahead = fetch.then;
 #pragma GCC unroll 4
             for (int l = 0; l < L; ++l) _mm_prefetch(ahead + l * LINE, L == VECTORS ? _MM_HINT_T0 : _MM_HINT_T1);
 #pragma GCC unroll 6
@@ -75,7 +90,7 @@ void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fe
                 for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
             }
             weights += LINE;
-            ahead += L * LINE;
+            ahead += fetch_apart;
             x += Kind::DEPTH;
         }
     }
@@ -86,7 +101,7 @@ void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fe
     }
 }
 
-using Tile = void (*)(const void*, size_t, const Steps&, const Fetch&, const int32_t*, int32_t*);
+using Tile = void (*)(const void*, size_t, const Steps&, const Fetch&, const Starts&, int32_t*);
 // By rows - 1.
 template <class Kind, int L>
 constexpr Tile TILES[] = {tile<Kind, 1, L>, tile<Kind, 2, L>, tile<Kind, 3, L>,
@@ -152,16 +167,21 @@ int64_t Linear::nanoseconds(int64_t n) const {
     return std::max(products / rate, n ? bytes / BYTES_A_NS : 0);
 }
 
-Fetch Linear::fetch(int index, const char* next, int tile, int tiles) const {
+Fetch Linear::fetch(int index, const InputRun& run, const char* next, int tile, int tiles) const {
     // A single pass streams: what is asked for is used soon.
     if (tiles == 1) {
         int turn = int((panel_bytes() - std::min(panel_bytes(), AHEAD)) / STEP_BYTES);
-        return {panel(index) + AHEAD, VECTORS, next ? turn : -1, next};
+        return {panel(index) + AHEAD, VECTORS, VECTORS * LINE, next ? turn : -1, next};
     }
-    if (!next) return {};
     int lines = tiles < 4 ? 2 : 1;
-    if (tile >= VECTORS / lines) return {};
-    return {next + panel_bytes() / VECTORS * lines * tile, lines};
+    if (!is_int8_) {
+        // The next run, evenly: asked for faster, it takes the places that weights of this one need on their way.
+        size_t bytes = size_t(run.count) * STEP_BYTES, apart = (STEP_BYTES + tiles - 1) / tiles;
+        const char* from = run.begin + run.count < inputs_ ? panel(index) + run.begin * STEP_BYTES + bytes : next;
+        return from ? Fetch{from + size_t(tile) * run.count * apart, lines, apart} : Fetch{};
+    }
+    if (!next || tile >= VECTORS / lines) return {};
+    return {next + panel_bytes() / VECTORS * lines * tile, lines, lines * LINE};
 }
 
 void Linear::sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int index, const char* next,
@@ -170,15 +190,19 @@ void Linear::sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& 
     matrix_sums(values, x.stride, rows, {panel(index), inputs_, starts_ + index * PANEL, next}, to);
 }
 
-void Linear::sums(const Activations& x, int64_t begin, int count, int index, const Fetch& fetch, void* to) const {
+int Linear::inputs_together(int tiles) const { return is_int8_ || tiles == 1 ? inputs_ : FLOATS_TOGETHER; }
+
+void Linear::sums(const Activations& x, int64_t begin, int count, int index, const InputRun& run, const Fetch& fetch,
+                  void* to) const {
     auto out = static_cast<int32_t*>(to);
+    Starts starts = run.begin ? Starts{out, PANEL} : Starts{starts_ + index * PANEL, 0};
     if (is_int8_) {
         const void* rows = static_cast<const uint8_t*>(x.values) + begin * x.stride;
-        const int32_t* starts = starts_ + index * PANEL;
         tile_of<Int8>(count, fetch.lines)(rows, x.stride, {panel(index), inputs_ / 4, group_}, fetch, starts, out);
     } else {
-        const void* rows = static_cast<const float*>(x.values) + begin * x.stride;
-        tile_of<Float>(count, fetch.lines)(rows, x.stride, {panel(index), inputs_, 1}, fetch, nullptr, out);
+        const void* rows = static_cast<const float*>(x.values) + begin * x.stride + run.begin;
+        const char* weights = panel(index) + run.begin * STEP_BYTES;
+        tile_of<Float>(count, fetch.lines)(rows, x.stride, {weights, run.count, 1}, fetch, starts, out);
     }
 }
 

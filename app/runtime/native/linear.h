@@ -35,11 +35,17 @@ struct Activations {
     const float* magnitudes;
 };
 
-// Memory that a tile asks for on its way: `lines` cache lines a step, 0 where nothing is wanted, in order from `from`
-// on, and from step `turn` on in order from `then` on.
+// Inputs [begin, begin + count) of a panel.
+struct InputRun {
+    int begin, count;
+};
+
+// Memory that a tile asks for on its way: `lines` cache lines a step, 0 where nothing is wanted, from `from` on, `apart`
+// bytes from step to step, and from step `turn` on so from `then` on.
 struct Fetch {
     const char* from = nullptr;
     int lines = 0;
+    size_t apart = 0;
     int turn = -1;
     const char* then = nullptr;
 };
@@ -73,15 +79,20 @@ public:
     // Rows that one thread takes through a whole block at most, and at least: with fewer all threads share each product
     // instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
     int64_t most_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
-    int64_t least_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 32 : 16; }
+    int64_t least_rows_together() const { return is_int8_ && !uses_matrix_tiles(BLOCK_ROWS) ? 16 : 32; }
     // What n rows cost one thread, roughly.
     int64_t nanoseconds(int64_t n) const;
     // What each of many rows costs.
     int64_t row_nanoseconds() const { return nanoseconds(1024) / 1024; }
 
+    // Inputs that `tiles` tiles of rows are multiplied with before the next.
+    int inputs_together(int tiles) const;
+
     // (rows, PANEL) sums of rows [begin, begin + count), count <= TILE_ROWS, with the columns of a panel: int32 or
-    // float by the weights' type.
-    void sums(const Activations& x, int64_t begin, int count, int panel, const Fetch& fetch, void* to) const;
+    // float by the weights' type. Of a run that is not the first, `to` holds those of the inputs before. Runs are of
+    // `inputs_together` inputs.
+    void sums(const Activations& x, int64_t begin, int count, int panel, const InputRun& run, const Fetch& fetch,
+              void* to) const;
 
     // As `sums` of rows from `begin` on, as `matrix_sums` has it. next: the panel that is used afterwards, or nullptr.
     void sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
@@ -97,8 +108,8 @@ public:
         return _mm512_fmadd_ps(relative, load16(scales_ + column), bias);
     }
 
-    // What tile `tile` of `tiles` over a panel asks for: the next panel, in parts.
-    Fetch fetch(int panel, const char* next, int tile, int tiles) const;
+    // What tile `tile` of `tiles` over a run of a panel asks for: the next panel or run, in parts.
+    Fetch fetch(int panel, const InputRun& run, const char* next, int tile, int tiles) const;
 
     const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }
 
@@ -146,12 +157,21 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
         for (int64_t row = begin; row < end; ++row) give(row, panel, sums + rows.place(row - begin) * PANEL);
     };
     auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
-        int tiles = int((end - begin + TILE_ROWS - 1) / TILE_ROWS);
-        alignas(64) int32_t sums[TILE_ROWS * PANEL];
-        for (int tile = 0; tile < tiles; ++tile) {
-            int64_t from = begin + (end - begin) * tile / tiles, to = begin + (end - begin) * (tile + 1) / tiles;
-            linear.sums(x, from, int(to - from), panel, linear.fetch(panel, next, tile, tiles), sums);
-            for (int64_t row = from; row < to; ++row) give(row, panel, sums + (row - from) * PANEL);
+        int64_t count = end - begin;
+        int tiles = int((count + TILE_ROWS - 1) / TILE_ROWS), inputs = linear.inputs();
+        int inputs_together = linear.inputs_together(tiles);
+        alignas(64) int32_t sums[BLOCK_ROWS * PANEL];
+        for (int depth = 0; depth < inputs; depth += inputs_together) {
+            InputRun run{depth, std::min(inputs_together, inputs - depth)};
+            for (int tile = 0; tile < tiles; ++tile) {
+                int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
+                // Sums that are done at once need one place only.
+                int32_t* own = sums + (inputs_together < inputs ? from * PANEL : 0);
+                Fetch fetch = linear.fetch(panel, run, next, tile, tiles);
+                linear.sums(x, begin + from, int(to - from), panel, run, fetch, own);
+                if (depth + run.count < inputs) continue;
+                for (int64_t row = from; row < to; ++row) give(begin + row, panel, own + (row - from) * PANEL);
+            }
         }
     };
     auto work = [&](int chunk, Direction direction) {

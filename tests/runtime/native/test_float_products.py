@@ -1,0 +1,92 @@
+"""Products of floats: each sum runs over the inputs in order, whatever rows are multiplied together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.runtime import native
+from tests.runtime.native.graphs import Operator, operator, random_floats
+from tests.runtime.native.reference import EPSILON, random_table
+from tests.runtime.native.test_feed_forward import OUTPUTS, Block
+from tests.runtime.native.test_vocabulary import Vocabulary
+
+Floats = NDArray[np.float32]
+# One tile of rows and several, whole and not; one block of rows, and more than a chunk takes.
+NUMBERS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
+# Fewer inputs than are multiplied together (128), as many, and more, in equal parts and not.
+INPUTS = [16, 112, 128, 144, 256, 400]
+
+
+def product_alone(weights: Floats) -> Operator:
+    """A feed-forward block that gives hidden numbers as they come in: total = 0 + relu(given) weights + 0."""
+    inputs, outputs = weights.shape
+    assert inputs == outputs
+    nothing, zero = np.zeros(0, np.float32), np.zeros(inputs, np.float32)
+    constants: dict[str, Any] = {"residual": "float32", "given": "float32"}
+    constants |= {"w_1": np.eye(inputs, dtype=np.float32), "s_1": nothing, "b_1": zero}
+    constants |= {"w_2": weights, "s_2": nothing, "b_2": zero, "gamma": zero, "beta": zero}
+    return operator("FeedForward", constants, OUTPUTS, activation="relu", epsilon=EPSILON)
+
+
+def in_order(x: Floats, weights: Floats) -> Floats:
+    """x weights, a product added and then rounded at each input, from the first to the last.
+
+    Right where the exact sum of a product and a float32 fits into float64, as those of `coarse` do.
+    """
+    total = np.zeros((len(x), weights.shape[1]), np.float32)
+    for i in range(len(weights)):
+        total = (total + np.outer(x[:, i].astype(np.float64), weights[i])).astype(np.float32)
+    return total
+
+
+def coarse(seed: int, *shape: int) -> Floats:
+    """Multiples of 1/4096 below 2: a product of two has more bits than a float32."""
+    return (np.random.default_rng(seed).integers(-8191, 8192, shape) / 4096).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_sums_run_over_the_inputs_in_order(inputs: int, num_threads: int) -> None:
+    weights = coarse(1, inputs, inputs)
+    # Of very different size, so that every order of additions rounds in its own way.
+    powers = 2.0 ** np.random.default_rng(2).integers(0, 17, inputs)
+    x = (np.abs(coarse(3, max(NUMBERS), inputs)) * powers).astype(np.float32)
+    expected = in_order(x, weights)
+    # The data tell one order from another.
+    assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
+    product = product_alone(weights)
+    native.set_num_threads(num_threads)
+    for n in NUMBERS:
+        found = product.run({"residual": np.zeros((n, inputs), np.float32), "given": x[:n]})
+        np.testing.assert_array_equal(found["total"], expected[:n])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize(("d", "f"), [(64, 112), (128, 144), (144, 400), (512, 2048)])
+def test_a_row_alone_and_among_others(d: int, f: int, num_threads: int) -> None:
+    block = Block(d, f, dtype="float32", activation="gelu")
+    feed_forward, rows = block.operator(), block.rows(max(NUMBERS))
+    alone = [feed_forward.run({name: values[[i]] for name, values in rows.items()}) for i in (0, 130, 199)]
+    native.set_num_threads(num_threads)
+    for n in NUMBERS:
+        # Now from the first row on, now up to the last: a row stands at several places of a tile.
+        begin = 0 if n % 2 else max(NUMBERS) - n
+        found = feed_forward.run({name: values[begin : begin + n] for name, values in rows.items()})
+        for i, expected in zip((0, 130, 199), alone, strict=True):
+            if begin <= i < begin + n:
+                for name in OUTPUTS:
+                    np.testing.assert_array_equal(found[name][i - begin], expected[name][0])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_columns_that_do_not_fill_a_panel(inputs: int, num_threads: int) -> None:
+    vocabulary, x = Vocabulary(random_table(1, 200, inputs, dtype="float32")), random_floats(2, 128, inputs)
+    alone = np.concatenate([vocabulary.run(x[[i]], 1)["log_probabilities"] for i in range(128)])
+    native.set_num_threads(num_threads)
+    for n in [n for n in NUMBERS if n <= 128]:
+        np.testing.assert_array_equal(vocabulary.run(x[:n], 1)["log_probabilities"], alone[:n])
