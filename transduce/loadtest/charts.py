@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 WIDTH, HEIGHT = 560, 270
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 30, 48
+LEFT, RIGHT, TOP, BOTTOM = 70, 16, 36, 48
 NUM_TICKS = 6
 # Between ticks of a logarithmic axis, so that the style sheet's larger letters of narrow screens have room.
 TICK_WIDTH, TICK_HEIGHT = 58, 23
@@ -215,7 +215,7 @@ def _guide(to_x: Scale, to_y: Scale, bottom: float, guide: Guide) -> tuple[str, 
     y = to_y(guide.value)
     return (
         f'<line class="guide" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<text class="note" x="{WIDTH - RIGHT - 4}" y="{y - 6:.1f}" text-anchor="end">{escape(guide.name)}</text>',
+        f'<text class="note" x="{LEFT + 6}" y="{y - 6:.1f}">{escape(guide.name)}</text>',
     )
 
 

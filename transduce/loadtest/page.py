@@ -164,7 +164,7 @@ def _sweep(sweep: dict[str, Any]) -> str:
                 shares,
                 *(page_number(latency.get(name), 3) for name in PERCENTILES),
                 page_number(one["lag"]["percentiles"]["p99"] if one["lag"] else None, 3),
-                str(one["num_sent"] - one["outcomes"]["ok"]),
+                escape(_not_answered(one)),
             ]
         )
     heads = (
@@ -174,9 +174,14 @@ def _sweep(sweep: dict[str, Any]) -> str:
         "in time",
         *(name.replace("_", ".") + " ms" for name in PERCENTILES),
     )
-    return section("Latency over rate", f"<div class=sweep>{chart}</div>", HOLLOW) + section(
+    return section("Latency over rate", f"<div class=sweep>{chart}</div>" if chart else "", HOLLOW) + section(
         "Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows)
     )
+
+
+def _not_answered(one: Result) -> str:
+    found = [f"{count} {name}" for name, count in one["outcomes"].items() if name != "ok" and count]
+    return ", ".join(found) or "0"
 
 
 def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:

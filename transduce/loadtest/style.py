@@ -35,7 +35,7 @@ th:first-child,td:first-child{text-align:left;padding-left:0}
 th.text,td.text{text-align:left;white-space:normal}
 td.text{overflow-wrap:anywhere}
 th.text{vertical-align:top;min-width:110px}
-tr:last-child td{border-bottom:0}
+tr:last-child>*{border-bottom:0}
 .good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}.odd{color:var(--odd);font-weight:600}
 .problem{border-color:var(--odd);border-left:5px solid var(--odd)}
 code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
@@ -58,7 +58,7 @@ svg .note{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin
 .sweep{max-width:720px}
 .bar{fill:var(--bar)}
 .guide{stroke:var(--bad);stroke-dasharray:3 4;stroke-width:1.5}
-@media(max-width:600px){main{padding:18px 10px 40px}section{padding:14px 12px}.verdict{margin-left:0}
+@media(max-width:600px){main{padding:18px 10px 40px}section{padding:14px 12px}.verdict{margin-left:6px}
 h1{font-size:20px;overflow-wrap:anywhere}svg text{font-size:18px}.card b{font-size:20px}}
 """ + "".join(f".c{number}{{--c:var(--c{number})}}" for number in range(8))
 
