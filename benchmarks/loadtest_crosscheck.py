@@ -308,7 +308,7 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
         with server as url:
             os.sched_setaffinity(0, {own_core})
             if part == "translation":  # every text once, so that no tool is the first to ask
-                run(Plan(Target(url), workload(), ClosedLoop(1, 30.0, 2 * NUM_TEXTS), warm_up_s=0.0))
+                run(Plan(Target(url), workload(), ClosedLoop(1, 30.0, NUM_TEXTS), warm_up_s=0.0))
             return compare(part, Target(url), tools)
     finally:
         os.sched_setaffinity(0, all_cores)
