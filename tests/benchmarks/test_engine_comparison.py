@@ -67,7 +67,7 @@ def test_latency_counts_from_when_a_sentence_was_due() -> None:
         if index == 0:
             time.sleep(0.05)  # noqa: ASYNC251 - what a loop that is held up is
 
-    found = asyncio.run(let_arrive(translate, [0.0, 0.001], limit_s=1.0))
+    found = asyncio.run(let_arrive(translate, [0.0, 0.001], limit_s=100.0))
     second = found.latencies_s[1]
     assert second is not None
     assert second >= 0.04
@@ -78,7 +78,7 @@ def test_what_is_not_answered_within_the_limit_is_none() -> None:
         if index:
             await asyncio.Event().wait()
 
-    found = asyncio.run(let_arrive(translate, [0.0, 0.0], limit_s=0.05))
+    found = asyncio.run(let_arrive(translate, [0.0, 0.0], limit_s=0.5))
     assert found.latencies_s[0] is not None
     assert found.latencies_s[1] is None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from tests.api.server_process import HEADERS, ServerProcess
+from tests.api.server_process import HEADERS, PATIENCE_S, ServerProcess
 from tests.e2e.conftest import SERVE
 
 NUM_CALLERS, NUM_CALLS = 6, 50
@@ -84,7 +84,7 @@ def test_chaos(tiny_bundle: Path) -> None:
             # Who left may have been answered before it was noticed.
             assert count + ours <= server.metric(name) <= count + ours + NUM_CALLERS * NUM_CALLS
         assert server.metric('transduce_rejected_total{reason="engine"}') == 0
-        until = time.monotonic() + 5
+        until = time.monotonic() + PATIENCE_S
         while process.num_fds() > num_files + 1:
             assert time.monotonic() < until, "connections are left open"
             time.sleep(0.05)

@@ -15,7 +15,15 @@ from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
-from tests.engine.test_engine import NARROW, GatedRunner, running, submit
+from tests.engine.test_engine import (
+    NARROW,
+    PATIENCE_S,
+    GatedRunner,
+    has_begun,
+    run_with_deadlines,
+    running,
+    submit,
+)
 
 GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
 WHOLE = DecodingOptions(beam_size=16, max_target_length=4)  # two thirds of the fake runner's rows
@@ -156,21 +164,25 @@ def test_a_later_deadline_holds_while_it_waits_and_while_it_runs() -> None:
 
 
 def test_the_event_loops_own_timer_follows_the_later_deadline() -> None:
-    async def scenario() -> None:
+    async def scenario(timeout_s: float) -> bool:
         runner = GatedRunner()
         async with running(runner) as engine:
-            future = submit(engine, [5, EOS], timeout_s=0.05)
-            await runner.arrival()
-            engine.join(future, request_id="b", caller="", deadline=time.monotonic() + 20.0)
-            await asyncio.sleep(0.1)
+            future = submit(engine, [5, EOS], timeout_s=timeout_s)
+            if not await has_begun(runner, future):
+                return False
+            engine.join(future, request_id="b", caller="", deadline=time.monotonic() + PATIENCE_S)
+            await asyncio.sleep(2 * timeout_s)
             runner.gate.set()
             assert (await future).hypotheses
-            engine.join(future, request_id="c", caller="", deadline=time.monotonic() + 20.0)  # no effect
-            late = submit(engine, [6, EOS], timeout_s=20.0)
+            engine.join(
+                future, request_id="c", caller="", deadline=time.monotonic() + PATIENCE_S
+            )  # no effect
+            late = submit(engine, [6, EOS])
             engine.join(late, request_id="b", caller="", deadline=time.monotonic() + 0.01)
             assert (await late).hypotheses
+        return True
 
-    asyncio.run(scenario())
+    run_with_deadlines(scenario)
 
 
 def test_a_late_listener_is_told_from_the_first_token_on() -> None:
@@ -180,7 +192,7 @@ def test_a_late_listener_is_told_from_the_first_token_on() -> None:
         async with running(runner) as engine:
             future = submit(engine, [5, EOS])
             await runner.arrival()
-            deadline = time.monotonic() + 20.0
+            deadline = time.monotonic() + PATIENCE_S
             engine.join(
                 future,
                 request_id="b",
@@ -207,7 +219,7 @@ def test_a_beam_tells_no_tokens() -> None:
                     options,
                     request_id="a",
                     caller="",
-                    deadline=time.monotonic() + 20.0,
+                    deadline=time.monotonic() + PATIENCE_S,
                     on_tokens=lambda *news, beam=options.beam_size: told.append(beam),
                 )
         assert told

@@ -27,7 +27,7 @@ POISON = 39
 SETTINGS = EngineLimits(max_encode_tokens=64, max_consecutive_failures=4, stall_limit_s=0.05)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0  # only what hangs takes so long, on however busy a machine
 
 
 class PoisonedRunner(FakeRunner):
@@ -232,7 +232,7 @@ def test_when_the_engine_thread_dies_nobody_is_left_waiting(
             engine.submit([5, EOS], BEAM, request_id=str(number), caller="caller", deadline=deadline)
             for number in range(20)
         ]
-        done, _ = await asyncio.wait(futures, timeout=1.0)
+        done, _ = await asyncio.wait(futures, timeout=PATIENCE_S)
         assert len(done) == 20
         assert all(isinstance(future.exception(), NotReady) for future in futures)
         assert len(deaths) == 1
@@ -241,7 +241,7 @@ def test_when_the_engine_thread_dies_nobody_is_left_waiting(
             engine.submit([5, EOS], BEAM, request_id="late", caller="caller", deadline=deadline)
         with pytest.raises(NotReady):
             engine.reserve(1, 1)
-        await asyncio.wait_for(engine.close(PATIENCE_S), 1.0)
+        await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())

@@ -132,22 +132,26 @@ def test_clients_wait_for_their_answers() -> None:
 
 
 def test_a_pass_ends_at_its_limit() -> None:
-    async def run() -> list[Answered]:
-        async with Answering(pause_s=0.02) as server:
-            return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10**6, limit_s=0.1)
+    async def run(limit_s: float) -> list[Answered]:
+        async with Answering(pause_s=limit_s / 5) as server:
+            return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10, limit_s=limit_s)
 
-    assert 0 < len(asyncio.run(run())) < 10
+    # The first in which this machine answers at all.
+    assert 0 < next(filter(None, (len(asyncio.run(run(limit_s))) for limit_s in (0.1, 1.0, 10.0)))) < 10
 
 
 def test_arrivals_do_not_wait_for_answers() -> None:
-    """60 requests in 60 ms, each answered after 300 ms: nearly all are under way at once."""
+    """60 requests in 60 ms, each answered after 300 ms: most are under way at once (a busy machine: later)."""
 
-    async def run() -> tuple[list[Answered], Answering]:
-        async with Answering(pause_s=0.3) as server:
+    async def run(pause_s: float) -> tuple[list[Answered], Answering]:
+        async with Answering(pause_s=pause_s) as server:
             return await random_arrivals(server.port, requests(60), rate=1000.0, seed=1), server
 
-    started_at = time.perf_counter()
-    answers, server = asyncio.run(run())
+    for pause_s in (0.3, 3.0, 10.0):
+        started_at = time.perf_counter()
+        answers, server = asyncio.run(run(pause_s))
+        if server.most_under_way > 30:
+            break
     assert sorted(answer.request.number for answer in answers) == list(range(60))
     assert server.most_under_way > 30
     due = sorted(answer.due_at for answer in answers)

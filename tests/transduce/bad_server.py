@@ -51,7 +51,7 @@ class BadServer:
 
     def until_left(self, connection: socket.socket) -> None:
         """Wait for the caller to close."""
-        connection.settimeout(10)
+        connection.settimeout(120)
         if connection.recv(1) == b"":
             self.has_seen_end.set()
 
@@ -65,12 +65,12 @@ def bad_server(*acts: Act) -> Iterator[BadServer]:
         yield server
     finally:
         server.close()
-        thread.join(timeout=15)
+        thread.join(timeout=130)
     assert not thread.is_alive()
 
 
 def read_request(connection: socket.socket) -> bytes:
-    connection.settimeout(10)
+    connection.settimeout(120)
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)

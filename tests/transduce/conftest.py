@@ -65,6 +65,6 @@ def server() -> Iterator[ScriptedServer]:
     thread.start()
     yield scripted
     runner.should_exit = True
-    thread.join(timeout=10)
+    thread.join(timeout=120)
     listener.close()
     assert not thread.is_alive()

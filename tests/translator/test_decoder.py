@@ -25,7 +25,15 @@ from app.runtime.interface import StepInput, StepOutput
 from app.translator.decoder import DecoderSettings, SentenceDecoder
 from app.translator.place import MAX_UNDECIDED
 from tests.engine.fake_runner import EOS, FakeRunner
-from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, GatedRunner, running
+from tests.engine.test_engine import (
+    NARROW,
+    PATIENCE_S,
+    WIDE,
+    GatedRunner,
+    has_begun,
+    run_with_deadlines,
+    running,
+)
 
 SOURCE = (5, 6, EOS)
 CACHED = DecoderSettings(cache_bytes=1_000_000)
@@ -202,11 +210,12 @@ def test_who_leaves_takes_nothing_from_the_others_and_the_last_frees_the_rows() 
 
 
 def test_each_has_its_own_deadline() -> None:
-    async def scenario() -> None:
+    async def scenario(timeout_s: float) -> bool:
         runner = GatedRunner()
         async with decoding(runner) as decoder:
-            short = submit(decoder, options=WIDE, timeout_s=0.05)
-            await runner.arrival()
+            short = submit(decoder, options=WIDE, timeout_s=timeout_s)
+            if not await has_begun(runner, short):
+                return False
             long = submit(decoder, options=WIDE, request_id="long")
             shorter = submit(decoder, options=WIDE, request_id="shorter", timeout_s=0.02)
             for future in (shorter, short):
@@ -219,8 +228,9 @@ def test_each_has_its_own_deadline() -> None:
             late = submit(decoder, (8, EOS), timeout_s=-1.0)
             with pytest.raises(DeadlineExceeded):
                 await late
+        return True
 
-    in_scenario(scenario)
+    run_with_deadlines(scenario)
 
 
 def test_who_joins_what_the_engine_has_given_up_is_served_all_the_same() -> None:
@@ -230,7 +240,7 @@ def test_who_joins_what_the_engine_has_given_up_is_served_all_the_same() -> None
         runner = GatedRunner()
         runner.gate.set()
         async with decoding(runner) as decoder:
-            late = submit(decoder, timeout_s=0.2)
+            late = submit(decoder)
             flight = next(iter(decoder._flights.values()))
             flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
             second = submit(decoder, request_id="b")
