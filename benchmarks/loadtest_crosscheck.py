@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import ssl
 import subprocess
 import sys
@@ -329,6 +330,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--duration", type=int, default=15, metavar="S", help="of each measurement (default: 15)")
     add("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
+    # So that the servers end with this process, whoever ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     tools = Tools(args.wrk2, args.autocannon, args.duration)
     document: dict[str, Any] = json.loads(args.output.read_text("utf-8")) if args.output.exists() else {}
     given = ["--duration", str(args.duration)]
