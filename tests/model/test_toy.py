@@ -49,8 +49,8 @@ def test_copy_and_reverse_are_learnt(tmp_path: Path, tokenizer_path: Path) -> No
         VOCAB_SIZE, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
     )
     options = TrainingOptions(
-        max_steps=1200,
-        evaluate_every=600,
+        max_steps=800,
+        evaluate_every=400,
         save_every=50,
         warmup_steps=200,
         learning_rate_factor=0.5,
