@@ -50,6 +50,7 @@ def test_the_engine_is_compared(tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "engine.json"
     command = [sys.executable, "-W", "error", "-m", "benchmarks.engine", "--quick", "--preset", "tiny"]
     sizes = ["--vocab-sizes", "400", "--sizes", "1,8", "--num-corpus", "24", "--precisions", "fp32"]
+    sizes += ["--num-rounds", "1", "--case-budget", "0.1"]
     files = ["--bundle", str(tiny_bundle), "--output", str(output)]
     done = subprocess.run(
         [*command, *sizes, *files, "--arrivals", "0.2", "--num-threads", "1"],
