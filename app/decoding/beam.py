@@ -9,12 +9,17 @@ scored as they stand.
 The first step has one live hypothesis, so that a beam takes one row until it spreads. Of one row the beam
 can want no more than its own best beam_size + 1: a row's sums are its log-probabilities and a constant, at most one
 of its candidates is the end token, and beam_size others fill the beam.
+
+What hypotheses have said is not copied from step to step: a step notes whom each one continues, and only an answer is
+looked up, from its end to its beginning.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +27,24 @@ from numpy.typing import NDArray
 from app.decoding.loop_guard import is_looping, next_check
 from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis
-from app.decoding.scoring import best_reachable, finished
+from app.decoding.scoring import best_reachable, score
 
-# A hypothesis' last subword, its sum with it, and what was before: hypotheses share what they have in common.
-Branch = tuple[int, float, "Branch | None"]
+# Of so few candidates the best are found sooner in lists than in arrays: one sentence's with a beam of 4, not of 8.
+FEW_CANDIDATES = 40
 
 
-def unwound(branch: Branch | None) -> tuple[list[int], list[float]]:
-    """Its subwords and the sum with each, in reading order."""
-    ids: list[int] = []
-    totals: list[float] = []
-    while branch is not None:
-        token, total, branch = branch
-        ids.append(token)
-        totals.append(total)
-    return ids[::-1], totals[::-1]
+class Complete(NamedTuple):
+    """A hypothesis that has ended: its rank of those alive after `length` steps, and what it is worth.
+
+    total: summed log-probability, of the end token too where it has one. Its subwords are looked up when it is an
+    answer: most are none.
+    """
+
+    total: float
+    score: float
+    reason: FinishReason
+    length: int
+    rank: int
 
 
 class BeamSearch:
@@ -62,11 +70,15 @@ class BeamSearch:
         self.is_done = False
         self.has_looped = False
         self.totals = [0.0]
-        self._branches: list[Branch | None] = [None]
-        self._length = 0
-        self._complete: list[Hypothesis] = []
+        # Of every step's live hypotheses, one step after another: where the step begins; subword, sum, parent of each.
+        self._starts: list[int] = []
+        self._said: list[int] = []
+        self._sums: list[float] = []
+        self._came_from: list[int] = []
+        self._complete: list[Complete] = []
         self._next_check = next_check(0, options)
         self._num_to_complete = options.num_to_complete
+        self._max_length = options.max_target_length
 
     def fresh(self) -> BeamSearch:
         """The same search, not begun."""
@@ -74,41 +86,43 @@ class BeamSearch:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What each live hypothesis has said."""
-        return [tuple(unwound(branch)[0]) for branch in self._branches]
+        return [tuple(self._unwound(len(self._starts), index)[0]) for index in range(len(self.totals))]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The best num_hypotheses by score, best first; empty until it is done."""
-        return self._best_complete() if self.is_done and not self.has_looped else []
+        return list(map(self._told, self._best_complete())) if self.is_done and not self.has_looped else []
 
-    def take(self, totals: list[float], tokens: list[int], parents: list[int]) -> None:
-        """Follow the 2 * beam_size best continuations, best first: their sums, subwords and live hypotheses."""
-        beam_size = self.options.beam_size
-        if totals[-1] == -math.inf:
+    def take(
+        self,
+        totals: list[float],
+        tokens: list[int],
+        parents: list[int],
+        ended: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        """Follow the best beam_size continuations but ends, best first: their sums, subwords and live hypotheses.
+
+        ended: those of the best beam_size of all that are ends, best first: live hypothesis and sum.
+        """
+        for parent, total in ended:
+            self._complete_one(parent, total, FinishReason.STOP)
+        if totals and totals[-1] == -math.inf:
             num_possible = totals.index(-math.inf)
             totals, tokens, parents = totals[:num_possible], tokens[:num_possible], parents[:num_possible]
-        ended: list[int] = []
-        if self.eos_id in tokens:
-            for parent, total, token in zip(parents[:beam_size], totals, tokens, strict=False):
-                if token == self.eos_id:
-                    ended.append(parent)
-                    self._complete_one(parent, total, FinishReason.STOP)
-            kept = [rank for rank, token in enumerate(tokens) if token != self.eos_id]
-            totals, tokens = [totals[rank] for rank in kept], [tokens[rank] for rank in kept]
-            parents = [parents[rank] for rank in kept]
-        totals, tokens, parents = totals[:beam_size], tokens[:beam_size], parents[:beam_size]
-        if not tokens or self._is_enough(totals[0]):
+        if not tokens or (self._complete and self._is_enough(totals[0])):
             self.is_done = True
             if not self._complete:
                 self.end_as_it_stands(FinishReason.CONSTRAINT)
-        elif self._length == self.options.max_target_length:
-            self.end_as_it_stands(FinishReason.LENGTH, but=ended)
-        else:
-            self._length += 1
-            self.parents, self.last_ids, self.totals = parents, tokens, totals
-            before = [self._branches[parent] for parent in parents]
-            self._branches = list(zip(tokens, totals, before, strict=True))
-            if self._length == self._next_check:
-                self._look_for_loop()
+            return
+        if len(self._starts) == self._max_length:
+            self.end_as_it_stands(FinishReason.LENGTH, but=[parent for parent, _ in ended])
+            return
+        self.totals, self.last_ids, self.parents = totals, tokens, parents
+        self._starts.append(len(self._said))
+        self._said += tokens
+        self._sums += totals
+        self._came_from += parents
+        if len(self._starts) == self._next_check:
+            self._look_for_loop()
 
     def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
         """End every live hypothesis without another token, but those that have ended with one."""
@@ -126,23 +140,40 @@ class BeamSearch:
         self._complete = self._best_complete()
         return best_reachable(best_live, self.options) <= self._complete[-1].score
 
-    def _best_complete(self) -> list[Hypothesis]:
+    def _best_complete(self) -> list[Complete]:
         return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
     def _complete_one(self, parent: int, total: float, reason: FinishReason) -> None:
-        ids, totals = unwound(self._branches[parent])
-        if reason is FinishReason.STOP:
-            totals.append(total)
-        scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
-        own_ids = tuple(ids)
-        coverage = 0.0 if self.notes is None else self.notes.coverage(own_ids, len(scores))
-        self._complete.append(
-            finished(own_ids, scores, total, reason=reason, options=self.options, coverage=coverage)
-        )
+        length = len(self._starts)
+        num_tokens = length + 1 if reason is FinishReason.STOP else length
+        coverage = 0.0
+        if self.notes is not None:
+            coverage = self.notes.coverage(tuple(self._unwound(length, parent)[0]), num_tokens)
+        worth = score(total, num_tokens, self.options, coverage=coverage)
+        self._complete.append(Complete(total, worth, reason, length, parent))
+
+    def _told(self, found: Complete) -> Hypothesis:
+        ids, totals = self._unwound(found.length, found.rank)
+        if found.reason is FinishReason.STOP:
+            totals.append(found.total)
+        scores = tuple(after - before for before, after in zip([0.0, *totals], totals, strict=False))
+        return Hypothesis(tuple(ids), found.total, found.score, found.reason, scores)
+
+    def _unwound(self, length: int, index: int) -> tuple[list[int], list[float]]:
+        """Of a hypothesis that was alive after `length` steps, its subwords and the sum with each, in reading order."""
+        ids: list[int] = []
+        totals: list[float] = []
+        for start in reversed(self._starts[:length]):
+            place = start + index
+            ids.append(self._said[place])
+            totals.append(self._sums[place])
+            index = self._came_from[place]
+        return ids[::-1], totals[::-1]
 
     def _look_for_loop(self) -> None:
-        self._next_check = next_check(self._length, self.options)
-        self.is_done = self.has_looped = is_looping(unwound(self._branches[0])[0], self.source_ids)
+        length = len(self._starts)
+        self._next_check = next_check(length, self.options)
+        self.is_done = self.has_looped = is_looping(self._unwound(length, 0)[0], self.source_ids)
 
 
 def advance_beams(
@@ -152,25 +183,83 @@ def advance_beams(
     log_probabilities: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """One step of beams of one width and one number of live hypotheses.
+    """One step of beams of one width, over one vocabulary.
 
     rows: of each search, the rows of its live hypotheses. The arrays: (num_rows, num_candidates), each
     row descending, at least min(beam_size + 1, vocab_size) wide. Sums are taken in float64. Of equal
     sums the better live hypothesis comes first, then the better candidate.
     """
     k = min(searches[0].num_candidates, ids.shape[1])
-    width = 2 * searches[0].options.beam_size
-    chosen = np.array(rows)  # (searches, live)
-    num_searches = len(searches)
-    totals = np.array([search.totals for search in searches])  # (searches, live), float64
-    sums = (
-        log_probabilities.take(chosen, axis=0)[..., :k] + totals[:, :, None]
-    )  # (searches, live, k), float64
-    sums = sums.reshape(num_searches, -1)
-    order = np.argsort(-sums, axis=1, kind="stable")[:, :width]
-    each = np.arange(num_searches)[:, None]
-    best = sums[each, order].tolist()
-    tokens = ids.take(chosen, axis=0)[..., :k].reshape(num_searches, -1)[each, order].tolist()
+    if sum(map(len, rows)) * k > FEW_CANDIDATES:
+        _advance_together(searches, rows, log_probabilities=log_probabilities, ids=ids, k=k)
+        return
+    for search, own in zip(searches, rows, strict=True):
+        scores, tokens = log_probabilities.take(own, axis=0).tolist(), ids.take(own, axis=0).tolist()
+        _advance_alone(search, scores, tokens, k)
+
+
+def _advance_alone(search: BeamSearch, scores: list[list[float]], ids: list[list[int]], k: int) -> None:
+    """As `_advance_together`, in lists. scores, ids: of each live hypothesis the candidates, of which k count."""
+    beam_size, eos_id = search.options.beam_size, search.eos_id
+    sums = [total + one for total, own in zip(search.totals, scores, strict=True) for one in own[:k]]
+    said = [token for own in ids for token in own[:k]]
+    order = sorted(range(len(sums)), key=sums.__getitem__, reverse=True)[
+        : 2 * beam_size
+    ]  # of equal ones the first
+    ended: list[tuple[int, float]] = []
+    if eos_id in said:
+        ends = [place for place in order[:beam_size] if said[place] == eos_id and sums[place] > -math.inf]
+        ended = [(place // k, sums[place]) for place in ends]
+        order = [place for place in order if said[place] != eos_id]
+    order = order[:beam_size]
+    parents = [place // k for place in order]
+    search.take([sums[place] for place in order], [said[place] for place in order], parents, ended)
+
+
+def _advance_together(
+    searches: Sequence[BeamSearch],
+    rows: Sequence[list[int]],
+    *,
+    log_probabilities: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    k: int,
+) -> None:
+    """As `advance_beams`, in arrays; k: candidates of a row that count."""
+    beam_size, eos_id = searches[0].options.beam_size, searches[0].eos_id
+    chosen, totals = _live(searches, rows)  # each (searches, live)
+    sums = log_probabilities.take(chosen, axis=0)[..., :k] + totals[:, :, None]  # float64
+    sums = sums.reshape(len(searches), -1)  # (searches, live * k), as all that follow
+    said = ids.take(chosen, axis=0)[..., :k].reshape(sums.shape)
+    starts = np.arange(0, sums.size, sums.shape[1])[:, None]  # of each search's candidates in all of them
+    order = (-sums).argsort(axis=1, kind="stable")
+    ended: dict[int, list[tuple[int, float]]] = {}
+    is_end = said == eos_id
+    if is_end.any():
+        for index, rank in np.argwhere(is_end.take(order[:, :beam_size] + starts)).tolist():
+            place = int(order[index, rank])
+            if sums[index, place] > -math.inf:
+                ended.setdefault(index, []).append((place // k, float(sums[index, place])))
+        sums[is_end] = -math.inf
+        order = (-sums).argsort(axis=1, kind="stable")
+    order = order[:, :beam_size]
+    best, tokens = sums.take(order + starts).tolist(), said.take(order + starts).tolist()
     parents = (order // k).tolist()
-    for search, *continuations in zip(searches, best, tokens, parents, strict=True):
+    ends = map(ended.get, range(len(searches)), repeat(()))
+    for search, *continuations in zip(searches, best, tokens, parents, ends, strict=True):
         search.take(*continuations)
+
+
+def _live(
+    searches: Sequence[BeamSearch], rows: Sequence[list[int]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows and sums of live hypotheses, each (searches, live): where a search has fewer, impossible ones fill it up."""
+    totals = [search.totals for search in searches]
+    most = max(map(len, rows))
+    if most != min(map(len, rows)):
+        totals = [own + [-math.inf] * (most - len(own)) for own in totals]
+        rows = [own + own[:1] * (most - len(own)) for own in rows]
+    shape = len(searches), most
+    return (
+        np.fromiter(chain.from_iterable(rows), np.int64, most * len(searches)).reshape(shape),
+        np.fromiter(chain.from_iterable(totals), np.float64, most * len(searches)).reshape(shape),
+    )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.decoding.loop_guard import is_looping, next_check
 from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
-from app.decoding.scoring import finished
+from app.decoding.scoring import score
 
 ONLY_PARENT = [0]
 
@@ -51,12 +51,11 @@ class GreedySearch:
         """The one answer; empty until it is done."""
         if not self.is_done or self.has_looped:
             return []
-        ids = tuple(self._ids)
-        coverage = 0.0 if self.notes is None else self.notes.coverage(ids, len(self._scores))
-        total = sum(self._scores)
-        return [
-            finished(ids, self._scores, total, reason=self._reason, options=self.options, coverage=coverage)
-        ]
+        ids, scores = tuple(self._ids), tuple(self._scores)
+        coverage = 0.0 if self.notes is None else self.notes.coverage(ids, len(scores))
+        total = sum(scores)
+        worth = score(total, len(scores), self.options, coverage=coverage)
+        return [Hypothesis(ids, total, worth, self._reason, scores)]
 
     def take(self, token: int, log_probability: float) -> None:
         """Follow the best candidate. At max_target_length only an end token still counts."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, LengthPenalty
+from app.decoding.options import DecodingOptions, LengthPenalty
 
 
 def length_penalty(length: int, alpha: float, formula: LengthPenalty) -> float:
@@ -20,25 +19,16 @@ def length_penalty(length: int, alpha: float, formula: LengthPenalty) -> float:
     return float(base**alpha)
 
 
-def finished(
-    ids: tuple[int, ...],
-    token_log_probabilities: Sequence[float],
-    log_probability: float,
-    *,
-    reason: FinishReason,
-    options: DecodingOptions,
-    coverage: float = 0.0,
-) -> Hypothesis:
-    """Score a hypothesis that has ended.
+def score(
+    log_probability: float, num_tokens: int, options: DecodingOptions, *, coverage: float = 0.0
+) -> float:
+    """What a hypothesis is worth that has ended.
 
-    token_log_probabilities: of its subwords, and of the end token where that is how it ended. log_probability: their
-    sum. coverage: sum over the source of log(min(attention, 1)), equation (14)'s cp without its weight; at most 0.
+    log_probability: the sum over its num_tokens tokens, the end token counted where that is how it ended. coverage: sum
+    over the source of log(min(attention, 1)), equation (14)'s cp without its weight; at most 0.
     """
-    length = max(len(token_log_probabilities), 1)
-    score = log_probability / length_penalty(length, options.alpha, options.length_penalty)
-    if options.coverage_penalty:
-        score += options.coverage_penalty * coverage
-    return Hypothesis(ids, log_probability, score, reason, tuple(token_log_probabilities))
+    worth = log_probability / length_penalty(max(num_tokens, 1), options.alpha, options.length_penalty)
+    return worth + options.coverage_penalty * coverage if options.coverage_penalty else worth
 
 
 def best_reachable(log_probability: float, options: DecodingOptions) -> float:

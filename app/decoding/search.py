@@ -57,7 +57,7 @@ def advance(
     distributions: NDArray[np.float32] | None = None,
     alignment: NDArray[np.float32] | None = None,
 ) -> None:
-    """Take every search one step on, plain ones of one shape together in one numpy operation.
+    """Take every search one step on, plain ones of one width together in one numpy operation.
 
     rows: of each search, the row of each of its live hypotheses.
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
@@ -65,13 +65,13 @@ def advance(
     """
     greedy: tuple[list[GreedySearch], list[list[int]]] = ([], [])
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
-    beams: dict[tuple[int, int], tuple[list[BeamSearch], list[list[int]]]] = {}
+    beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}
     for search, own_rows in zip(searches, rows, strict=True):
         if isinstance(search, GreedySearch):
             greedy[0].append(search)
             greedy[1].append(own_rows)
         elif isinstance(search, BeamSearch):
-            group = beams.setdefault((search.num_candidates, len(own_rows)), ([], []))
+            group = beams.setdefault(search.num_candidates, ([], []))
             group[0].append(search)
             group[1].append(own_rows)
         else:

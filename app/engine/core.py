@@ -290,7 +290,7 @@ class EngineCore:
         for sequence in branching:
             self.scheduler.slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
         if reorders:
-            self._runner.reorder(*reorders.arrays(), reorders.shared_columns())
+            self._runner.reorder(*reorders.columns())
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
 

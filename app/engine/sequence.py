@@ -47,7 +47,7 @@ class Sequence:
     deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     length: columns that each of its rows' self-attention cache holds.
-    shared_columns: (live, live) the first columns that two live hypotheses' rows hold alike.
+    ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
     comes_back: whether it is the second decoding of what was decoded before; the event loop's own.
@@ -66,7 +66,7 @@ class Sequence:
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     length: int = 0
-    shared_columns: list[list[int]] = field(default_factory=lambda: [[0]])
+    ancestry: list[tuple[int, ...]] = field(default_factory=list)
     num_steps: int = 0
     admitted_at: float | None = None
     encode_time_s: float = 0.0
@@ -85,18 +85,25 @@ class Sequence:
         self.status = Status.WAITING
         self.rows = []
         self.length = 0
-        self.shared_columns = [[0]]
+        self.ancestry = []
 
-    def follow_parents(self, parents: list[int]) -> None:
-        """Children of one parent hold the same columns so far; others what their parents shared."""
-        old, length = self.shared_columns, self.length
-        self.shared_columns = [
-            [length if parent == other else old[parent][other] for other in parents] for parent in parents
-        ]
+    def num_shared_columns(self, one: int, other: int) -> int:
+        """The first columns that the rows of two hypotheses hold alike: those they had when they were one.
+
+        The hypotheses are those of before the step whose parents are not in `ancestry` yet. Looks back over the columns
+        that they do not share: no more than are to be copied.
+        """
+        length = self.length
+        for parents in reversed(self.ancestry):
+            length -= 1
+            one, other = parents[one], parents[other]
+            if one == other:
+                return length
+        return 0
 
     def begin_again_guarded(self) -> None:
         """Its search went round in circles: the second attempt begins in its first row, whose source is there still."""
         self.search = guarded_search(self.search)
         self.has_looped = True
         self.length = 0
-        self.shared_columns = [[0]]
+        self.ancestry = []

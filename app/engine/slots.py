@@ -9,47 +9,78 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from app.decoding.options import MAX_BEAM_SIZE
 from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
 
-# Parents of hypotheses each of which goes on as it was.
-STAYED = list(range(MAX_BEAM_SIZE))
+# Ways in which rows change hands that are remembered: all 256 of a beam of 4; those of a beam of 8 seldom repeat.
+MAX_PLANS = 1024
 
 
 @dataclass
 class RowCopies:
-    """Copies of cache rows, to be made together. No target is a source, and no row is a target twice."""
+    """Copies of cache rows, to be made together. No target is a source, and no row is a target twice.
 
-    sources: list[int] = field(default_factory=list)
-    targets: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    shared: list[int] = field(default_factory=list)
+    moves: of one after another source, target, length and shared columns, as `add` has them.
+    """
 
-    def add(self, source: int, target: int, length: int, *, shared: int = 0) -> None:
+    moves: list[int] = field(default_factory=list)
+
+    def add(self, source: int, target: int, length: int, shared: int = 0) -> None:
         """length: columns of the self-attention cache that the source row holds.
 
         shared: the first of them, which the target holds alike already.
         """
-        self.sources.append(source)
-        self.targets.append(target)
-        self.lengths.append(length)
-        self.shared.append(shared)
+        self.moves += (source, target, length, shared)
+
+    def columns(self) -> Int32s:
+        """(4, n): sources, targets, lengths, shared columns."""
+        return np.array(self.moves, dtype=np.int32).reshape(-1, 4).T
 
     def arrays(self) -> tuple[Int32s, Int32s, Int32s]:
         """Sources, targets and lengths, each (n,)."""
-        columns = np.array((self.sources, self.targets, self.lengths), dtype=np.int32)
-        return columns[0], columns[1], columns[2]
-
-    def shared_columns(self) -> Int32s:
-        """(n,), for `Runner.reorder`."""
-        return np.array(self.shared, dtype=np.int32)
+        sources, targets, lengths, _ = self.columns()
+        return sources, targets, lengths
 
     def __bool__(self) -> bool:
-        return bool(self.sources)
+        return bool(self.moves)
+
+
+class _Inheritance(NamedTuple):
+    """Who gets whose row, by what the hypotheses were before a step (parents) and are after it (children).
+
+    parents: for each child, who it continues. inherited: for each child, of which parent it takes over the row; of
+    spread ones, anyone's. overwritten: (parent, who died) for each row that gets another's columns. spread: (child,
+    parent) for each new row. vacated: whose rows are free.
+    """
+
+    parents: tuple[int, ...]
+    inherited: tuple[int, ...]
+    overwritten: tuple[tuple[int, int], ...]
+    spread: tuple[tuple[int, int], ...]
+    vacated: tuple[int, ...]
+
+
+@lru_cache(MAX_PLANS)
+def _inheritance(parents: tuple[int, ...], num_before: int) -> _Inheritance:
+    """A parent's first child gets its row; the others those of the dead, then new ones."""
+    dead = sorted(set(range(num_before)).difference(parents), reverse=True)
+    inherited = list(parents)
+    overwritten, spread = [], []
+    served: set[int] = set()
+    for child, parent in enumerate(parents):
+        if parent not in served:
+            served.add(parent)
+        elif dead:
+            inherited[child] = dead.pop()
+            overwritten.append((parent, inherited[child]))
+        else:
+            spread.append((child, parent))
+    return _Inheritance(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
 
 
 class Slots:
@@ -93,31 +124,19 @@ class Slots:
         A parent's first child stays in the parent's row. The others overwrite rows whose hypothesis has
         died (`reorders`: their cross-attention cache is right already) or take new rows (`spreads`).
         """
-        parents = sequence.search.parents
-        num_before = len(sequence.rows)
-        if parents == STAYED[:num_before]:
-            return
-        dead = set(range(num_before))  # as hypotheses before the step
-        rows = []
-        for parent in parents:
-            rows.append(sequence.rows[parent] if parent in dead else -1)
-            dead.discard(parent)
-        for index, parent in enumerate(parents):
-            if rows[index] >= 0:
-                continue
-            source = sequence.rows[parent]
-            if dead:
-                died = dead.pop()
-                rows[index] = sequence.rows[died]
-                shared = sequence.shared_columns[died][parent]
-                reorders.add(source, rows[index], sequence.length, shared=shared)
-            else:
-                rows[index] = self._occupy(sequence)
-                spreads.add(source, rows[index], sequence.length)
-        for index in dead:
-            self._vacate(sequence.rows[index])
+        before, length = sequence.rows, sequence.length
+        plan = _inheritance(tuple(sequence.search.parents), len(before))
+        rows = [before[index] for index in plan.inherited]
+        for parent, died in plan.overwritten:
+            shared = sequence.num_shared_columns(died, parent)
+            reorders.moves += (before[parent], before[died], length, shared)
+        for child, parent in plan.spread:
+            rows[child] = self._occupy(sequence)
+            spreads.add(before[parent], rows[child], length)
+        for index in plan.vacated:
+            self._vacate(before[index])
         sequence.rows = rows
-        sequence.follow_parents(parents)
+        sequence.ancestry.append(plan.parents)
 
     def compact(self) -> RowCopies:
         """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make."""

@@ -137,7 +137,7 @@ class NativeRunner:
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
-        moves = np.stack((sources, targets, shared, lengths)).astype(np.int64)
+        moves = np.array((sources, targets, shared, lengths), np.int64)
         moves[2:] *= self._self_cache.strides[2]
         native.copy_rows(self._self_cache, moves)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from app.decoding.options import DecodingOptions, FinishReason, LengthPenalty
-from app.decoding.scoring import finished, length_penalty, rows_without_scores
+from app.decoding.options import DecodingOptions, LengthPenalty
+from app.decoding.scoring import length_penalty, rows_without_scores, score
 
 
 @pytest.mark.parametrize(
@@ -25,10 +27,12 @@ def test_length_penalty(length: int, alpha: float, formula: LengthPenalty, expec
     assert length_penalty(length, alpha, formula) == pytest.approx(expected)
 
 
-def test_the_end_token_counts_only_where_it_was_summed() -> None:
+def test_a_sum_is_divided_by_its_tokens_and_coverage_is_weighed() -> None:
     options = DecodingOptions(alpha=1.0, length_penalty=LengthPenalty.POWER)
-    assert finished((5, 6, 7), (-3.0,) * 4, -12.0, reason=FinishReason.STOP, options=options).score == -3.0
-    assert finished((5, 6, 7), (-4.0,) * 3, -12.0, reason=FinishReason.LENGTH, options=options).score == -4.0
+    assert score(-12.0, 4, options) == -3.0
+    assert score(-12.0, 4, options, coverage=-2.0) == -3.0
+    assert score(-12.0, 4, replace(options, coverage_penalty=0.5), coverage=-2.0) == -4.0
+    assert score(0.0, 0, options) == 0.0  # nothing was allowed to follow
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import takewhile
 
 import numpy as np
 
@@ -27,11 +28,21 @@ class NaiveRows:
         self.rows: list[tuple[int, str] | None] = [None] * NUM_ROWS
 
     def apply(self, copies: RowCopies) -> None:
-        assert len(set(copies.targets)) == len(copies.targets)
-        assert not set(copies.targets) & set(copies.sources)
+        sources, targets, _, _ = copies.columns().tolist()
+        assert len(set(targets)) == len(targets)
+        assert not set(targets) & set(sources)
         before = list(self.rows)
-        for source, target in zip(copies.sources, copies.targets, strict=True):
+        for source, target in zip(sources, targets, strict=True):
             self.rows[target] = before[source]
+
+
+def common_columns(one: tuple[int, str] | None, other: tuple[int, str] | None) -> int:
+    """How many columns two rows of a sentence hold alike: a hypothesis' name says what stands in each."""
+    assert one is not None
+    assert other is not None
+    assert one[0] == other[0]
+    named = zip(one[1].split(".")[1:], other[1].split(".")[1:], strict=True)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], named)))
 
 
 def check(slots: Slots, cache: NaiveRows, names: dict[Sequence, list[str]]) -> None:
@@ -53,6 +64,8 @@ def spread_or_reorder(
         sequence.length += 1
         names[sequence] = [own[parent] for parent in sequence.search.parents]
         slots.follow_parents(sequence, reorders=reorders, spreads=spreads)
+    for source, target, length, shared in zip(*reorders.columns().tolist(), strict=True):
+        assert length > shared == common_columns(cache.rows[source], cache.rows[target])
     cache.apply(reorders)
     cache.apply(spreads)
 
@@ -97,14 +110,16 @@ def test_only_rows_whose_parent_changed_are_copied() -> None:
     sequence.length = 1
     reorders, spreads = follow(slots, sequence, [0, 0, 0, 0])
     assert not reorders
-    assert (spreads.sources, spreads.targets, spreads.lengths) == ([0, 0, 0], [1, 2, 3], [1, 1, 1])
+    assert spreads.moves == [0, 1, 1, 0, 0, 2, 1, 0, 0, 3, 1, 0]
+    sequence.length = 2
     reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four, in another order
     assert not reorders
     assert not spreads
     assert sequence.rows == [3, 1, 0, 2]
+    sequence.length = 3
     reorders, spreads = follow(slots, sequence, [1, 1, 0, 3])  # hypothesis 2, in row 0, has died
     assert not spreads
-    assert (reorders.sources, reorders.targets) == ([1], [0])
+    assert reorders.moves == [1, 0, 3, 1]
     assert sequence.rows == [1, 0, 3, 2]
 
 
@@ -120,7 +135,7 @@ def test_the_last_rows_move_into_holes_and_newcomers_fill_them_first() -> None:
     slots.admit(newcomer)
     assert newcomer.rows == [1]
     moves = slots.compact()
-    assert (moves.sources, moves.targets, moves.lengths) == ([5], [2], [6])
+    assert moves.moves == [5, 2, 6, 0]
     assert sequences[5].rows == [2]
     assert slots.end == 4
     assert not slots.compact()

@@ -20,6 +20,8 @@ NEEDED_FLAGS = frozenset(
     {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
 )
 CPU_INFO = Path("/proc/cpuinfo")
+# What copies.cpp returns for moves that it refuses.
+NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
 
 
 def library_path() -> Path | None:
@@ -74,15 +76,14 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
-    if moves.size:
-        if moves[:2].min() < 0 or moves[:2].max() >= num_rows:
-            raise IndexError(f"a row is outside of 0..{num_rows - 1}")
-        if moves[2].min() < 0 or moves[3].max() > row_bytes or (moves[3] < moves[2]).any():
-            raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
     moves = np.ascontiguousarray(moves)
-    _library().transduce_copy_rows(
+    fault = _library().transduce_copy_rows(
         *(values.ctypes.data, num_planes, plane_bytes, row_bytes, moves.ctypes.data, moves.shape[1])
     )
+    if fault == NO_SUCH_ROW:
+        raise IndexError(f"a row is outside of 0..{num_rows - 1}")
+    if fault == NO_SUCH_BYTES:
+        raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
 
 
 @cache
@@ -95,5 +96,5 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
-    library.transduce_copy_rows.restype = None
+    library.transduce_copy_rows.restype = ctypes.c_int32
     return library

@@ -1,4 +1,5 @@
 // Copies of cache rows between steps, outside of any graph: a beam's hypotheses take their parents' columns.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -21,13 +22,19 @@ struct Move {
 }  // namespace transduce
 
 // Copy parts of rows to rows as if all at once, in every plane. values: (num_planes, rows, row_bytes). moves: (4,
-// count) source rows, target rows (each once), first bytes and ends of what is copied. The caller has checked them.
-extern "C" __attribute__((visibility("default"))) void transduce_copy_rows(char* values, int64_t num_planes,
-                                                                           int64_t plane_bytes, int64_t row_bytes,
-                                                                           const int64_t* moves, int64_t count) {
+// count) source rows, target rows (each once), first bytes and ends of what is copied. Returns 0; or 1 for a row that
+// there is not, 2 for bytes that a row has not, and then nothing is copied.
+extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(char* values, int64_t num_planes,
+                                                                              int64_t plane_bytes, int64_t row_bytes,
+                                                                              const int64_t* moves, int64_t count) {
     using namespace transduce;
     const int64_t *sources = moves, *targets = moves + count, *firsts = targets + count, *ends = firsts + count;
-    std::vector<bool> is_target(plane_bytes / row_bytes);
+    int64_t num_rows = plane_bytes / row_bytes;
+    for (int64_t i = 0; i < count; ++i) {
+        if (std::min(sources[i], targets[i]) < 0 || std::max(sources[i], targets[i]) >= num_rows) return 1;
+        if (firsts[i] < 0 || ends[i] < firsts[i] || ends[i] > row_bytes) return 2;
+    }
+    std::vector<bool> is_target(num_rows);
     for (int64_t i = 0; i < count; ++i) is_target[targets[i]] = true;
     std::vector<Move> all;
     int64_t staged = 0, total = 0;
@@ -50,4 +57,5 @@ extern "C" __attribute__((visibility("default"))) void transduce_copy_rows(char*
             std::memcpy(plane + move.to, move.staged >= 0 ? memory.data() + move.staged : plane + move.from, move.bytes);
         }
     });
+    return 0;
 }
