@@ -147,3 +147,46 @@ def test_sums_are_taken_in_double_precision() -> None:
         advance_beams([search], rows, log_probabilities=scores, ids=ids)
     assert search.is_done
     assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)
+
+
+@pytest.mark.parametrize("num_sentences", [1, 12])  # few are taken in lists, many in arrays
+def test_an_end_that_is_impossible_ends_nothing(num_sentences: int) -> None:
+    options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=5)
+    searches = [BeamSearch(options, bos_id=BOS, eos_id=EOS) for _ in range(num_sentences)]
+    advance_beams(
+        searches,
+        [[number] for number in range(num_sentences)],
+        log_probabilities=np.array([[-0.5, -1.0, -np.inf, -np.inf, -np.inf]] * num_sentences, np.float32),
+        ids=np.array([[5, 6, EOS, 7, 8]] * num_sentences),
+    )
+    assert [search.last_ids for search in searches] == [[5, 6]] * num_sentences
+    advance_beams(
+        searches,
+        [[2 * number, 2 * number + 1] for number in range(num_sentences)],
+        log_probabilities=np.array([[-0.25, -np.inf, -np.inf]] * 2 * num_sentences, np.float32),
+        ids=np.array([[EOS, 7, 8]] * 2 * num_sentences),
+    )
+    for search in searches:
+        assert search.is_done
+        assert [(one.ids, one.log_probability) for one in search.hypotheses()] == [
+            ((5,), -0.75),
+            ((6,), -1.25),
+        ]
+
+
+@pytest.mark.parametrize("num_sentences", [1, 20])
+def test_of_equal_sums_the_better_hypothesis_comes_first_then_the_better_candidate(
+    num_sentences: int,
+) -> None:
+    options = DecodingOptions(beam_size=2, max_target_length=5)
+    searches = [BeamSearch(options, bos_id=BOS, eos_id=EOS) for _ in range(num_sentences)]
+    for rows, ids in (([0], [[7, 5, 6]]), ([0, 1], [[9, 4, 3], [8, 4, 3]])):
+        advance_beams(
+            searches,
+            [[row + number * len(rows) for row in rows] for number in range(num_sentences)],
+            log_probabilities=np.full((num_sentences * len(rows), 3), -1.0, np.float32),
+            ids=np.array(ids * num_sentences),
+        )
+    for search in searches:
+        assert (search.last_ids, search.parents) == ([9, 4], [0, 0])
+        assert search.prefixes() == [(7, 9), (7, 4)]
