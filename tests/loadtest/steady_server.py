@@ -112,8 +112,8 @@ class Handler:
         """One request. Returns whether the connection goes on."""
         head = await reader.readuntil(b"\r\n\r\n")
         if head.startswith(f"GET {LATE} ".encode()):
-            body, self.late_s = f"{self.late_s:.6f}", 0.0
-            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            late, self.late_s = f"{self.late_s:.6f}", 0.0
+            writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(late)}\r\n\r\n{late}".encode())
             return False
         if head.startswith(b"GET "):
             writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")

@@ -1,0 +1,140 @@
+"""The comparison over HTTP in tables: goals, what peers are ahead in, and that the page follows its result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.engine.page import BLOCK
+from benchmarks.http import page
+from benchmarks.http.goals import findings, losses
+from benchmarks.http.report import cost_of, render
+from benchmarks.http.subjects import ECHO, LIBRETRANSLATE, OURS, WINDOW
+
+
+def test_a_million_characters_cost_what_the_hours_do() -> None:
+    assert cost_of(1000.0, price_per_hour=3.6) == pytest.approx(1.0)
+
+
+def flow(p50_ms: float, per_s: float) -> dict[str, float]:
+    return {"p50_ms": p50_ms, "p95_ms": 2 * p50_ms, "per_s": per_s}
+
+
+def memory(pss_mb: float) -> dict[str, Any]:
+    return {"after_load": {"pss_mb": pss_mb, "rss_mb": pss_mb + 10}}
+
+
+def trial(rate: float, *, holds: bool) -> dict[str, Any]:
+    return {"rate": rate, "holds": holds, "p50_ms": 100.0, "p99_ms": 900.0, "is_tester_late": False}
+
+
+@pytest.fixture
+def parts() -> dict[str, Any]:
+    """Two servers and the echo: ours is quicker and larger."""
+    common = {
+        "command": "python -m benchmarks.http", "commit": "c", "versions": {"python": "3"}, "seconds": 1.0,
+        "machine": {
+            "cpu": "a processor", "num_cores": 2, "memory_gb": 8.0, "kernel": "6", "load_average_before": 0.1,
+            "measured_at": "then",
+        },
+        "effort": {"is_quick": False}, "price_per_hour": 3.6, "kept_share": 0.0,
+        "settings": {OURS: "defaults", WINDOW: "2 x 1"},
+    }  # fmt: skip
+    flows = {
+        "alone": {OURS: flow(10.0, 100.0), WINDOW: flow(15.0, 60.0), ECHO: flow(0.3, 2000.0)},
+        "saturated": {OURS: flow(200.0, 150.0), WINDOW: flow(400.0, 70.0), ECHO: flow(9.0, 3000.0)},
+        "memory": {OURS: memory(200.0), WINDOW: memory(80.0), ECHO: memory(50.0)},
+        "starts": {}, "quality": {},
+    }  # fmt: skip
+    goodput = {
+        "slo": "p99=1000ms", "characters_per_request": 60.0,
+        "goodput": {
+            OURS: {"per_s": 120.0, "failed_at": None, "trials": [trial(120.0, holds=True)]},
+            WINDOW: {"per_s": 60.0, "failed_at": 70.0, "trials": [trial(60.0, holds=True), trial(70.0, holds=False)]},
+        },
+    }  # fmt: skip
+    short = {"num_failed": 0, "short_p50_ms": 10.0, "long_p50_ms": 50.0, "long_p99_ms": 90.0}
+    return {
+        "goodput": {**common, **goodput},
+        "together": {**common, **flows, **goodput},
+        "bimodal": {
+            **common, "rate": 10.0, "share_of_window": 0.5,
+            "saturated": {OURS: 50.0, WINDOW: 20.0, LIBRETRANSLATE: 9.0},
+            "servers": {OURS: [{**short, "short_p99_ms": 40.0}], WINDOW: [{**short, "short_p99_ms": 110.0}]},
+        },
+    }  # fmt: skip
+
+
+def test_a_goal_is_reached_or_not_or_not_measured(parts: dict[str, Any]) -> None:
+    found = {each.name: each for each in findings(parts)}
+    assert found["goodput of mixed-length traffic, a core each"].is_met is True
+    assert "2.00 times" in found["goodput of mixed-length traffic, a core each"].found
+    assert found["p99 of short sentences while long ones run"].is_met is False
+    assert found["median latency of one stream, a core each"].is_met is None
+    assert found["median latency of one stream, all cores shared"].is_met is True
+    assert found["ten words, base size: HTTP, JSON, text, waiting"].is_met is None
+    parts["goodput"]["goodput"][OURS]["per_s"] = 119.0
+    assert next(findings(parts)).is_met is False
+    parts["overhead"] = {
+        "models": [
+            {"model": "bundled", **overhead(1.9, 2.0, total_ms=12.0)},
+            {"model": "base size", **overhead(5.9, 6.0, total_ms=40.0)},
+        ]
+    }
+    met = {each.name: each.is_met for each in findings(parts) if each.name.startswith("ten words")}
+    assert met == {
+        "ten words, base size: HTTP, JSON, text, waiting": True,
+        "ten words, bundled: HTTP, JSON, text, waiting": True,
+        "ten words, base size: and scheduling and search": False,
+        "ten words, bundled: and scheduling and search": False,
+    }
+
+
+def overhead(around_ms: float, all_ms: float, *, total_ms: float) -> dict[str, float]:
+    return {
+        "around_engine_ms": around_ms, "around_engine_share": around_ms / total_ms,
+        "overhead_ms": all_ms, "overhead_share": all_ms / total_ms, "total_ms": total_ms,
+    }  # fmt: skip
+
+
+def test_what_a_peer_is_ahead_in_is_listed(parts: dict[str, Any]) -> None:
+    (memory_line,) = losses(parts)
+    assert memory_line[:2] == ("memory after load (PSS), all cores shared, MB", "200")
+    parts["together"]["saturated"][OURS]["per_s"] = 69.0
+    assert next(name for name, *_ in losses(parts)) == "saturation, all cores shared, answers/s"
+
+
+def test_the_tables_hold_the_figures(parts: dict[str, Any]) -> None:
+    text = render({"parts": parts})
+    assert "| Transduce | 120.0 | - |  | 100 | 900 | 1 | 0 |" in text
+    assert "| CTranslate2 behind FastAPI, window batcher | 60.0 | 70.0 | 2.00 | 100 | 900 | 2 | 0 |" in text
+    assert "| Transduce | 120.0 | 7,200 | 0.1389 |" in text
+    assert "Not measured yet." in text
+    assert render({"parts": {}}).count("Not measured yet.") >= 8
+    parts["goodput"]["effort"]["is_quick"] = True
+    assert "not to be quoted" in render({"parts": parts})
+
+
+def test_every_figure_of_the_page_is_a_committed_results() -> None:
+    text = page.PAGE.read_text("utf-8")
+    assert page.filled(text, page.RESULT) == text, "run python -m benchmarks.http.page"
+    names = [match[2] for match in BLOCK.finditer(text)]
+    assert sorted(names) == sorted(page.BLOCKS)
+
+
+def test_the_page_follows_its_result(tmp_path: Path, parts: dict[str, Any]) -> None:
+    text = "before\n<!-- figures: bimodal -->\n12 ms\n<!-- end -->\nafter\n"
+    path = tmp_path / "http.json"
+    assert page.filled(text, path) == text.replace("12 ms", "Not measured yet.")
+    path.write_text(json.dumps({"parts": parts}), "utf-8")
+    assert "| Transduce | 10 | 40 |" in page.filled(text, path)
+    assert "Not asked, as they do less at saturation: LibreTranslate (9.0/s)." in page.filled(text, path)
+
+
+def test_a_committed_result_is_no_quick_run() -> None:
+    if page.RESULT.exists():
+        found = json.loads(page.RESULT.read_text("utf-8"))["parts"]
+        assert not any(part["effort"]["is_quick"] for part in found.values())
