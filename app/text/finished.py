@@ -85,8 +85,7 @@ class Writer:
         fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
         start = self._length
         rendered = self._rendered(block, segment, mended.text, placement.tags)
-        for part in rendered:
-            self.write(part)
+        self.write("".join(rendered))
         self._segments.append(
             FinishedSegment(
                 source=(block.offsets[segment.span.start], block.offsets[segment.span.end]),
