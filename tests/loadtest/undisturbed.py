@@ -34,8 +34,9 @@ class Trials:
             )
         server.late_ms()
         result = run(plan, on_progress)
-        lag_ms = result.loop_lag.max_ms if result.loop_lag is not None else 0.0
-        if max(server.late_ms(), lag_ms) <= self.max_late_ms:
+        # The loop's probe sees nothing of what holds up the first request; the lag does.
+        lags_ms = [lag.max_ms for lag in (result.loop_lag, result.lag) if lag is not None]
+        if max(server.late_ms(), *lags_ms) <= self.max_late_ms:
             return result
         self.num_left -= 1
         return None
