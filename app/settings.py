@@ -116,7 +116,9 @@ class Settings(BaseSettings):
         15.0, gt=0, description="seconds without an event after which a stream sends a comment"
     )
     reader_stall_s: float = Field(
-        30.0, gt=0, description="seconds in which the reader of an answer may take nothing before it is cut off"
+        30.0,
+        gt=0,
+        description="seconds in which the reader of an answer may take nothing before it is cut off",
     )
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
