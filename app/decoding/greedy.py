@@ -71,6 +71,11 @@ class GreedySearch:
             if len(self._ids) == self._next_check:
                 self._look_for_loop()
 
+    @property
+    def num_steps_ahead(self) -> int:
+        """Steps in which it goes on with its best candidate: to its end at the latest."""
+        return self.options.max_target_length + 1 - len(self._ids)
+
     def end_as_it_stands(self, reason: FinishReason) -> None:
         """End without another token."""
         self._reason = reason
@@ -93,3 +98,28 @@ def advance_greedy(
     scores = log_probabilities[:, 0].tolist()
     for search, (row,) in zip(searches, rows, strict=True):
         search.take(tokens[row], scores[row])
+
+
+def follow_best(
+    searches: Sequence[GreedySearch],
+    rows: Sequence[list[int]],
+    *,
+    log_probabilities: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> list[int]:
+    """Some steps of many greedy searches, each as far as it goes. The arrays: (num_steps, num_rows), the best ones.
+
+    Returns the steps that each search took: fewer than there are where it was done before.
+    """
+    tokens = ids.T.tolist()
+    scores = log_probabilities.T.tolist()
+    taken = []
+    for search, (row,) in zip(searches, rows, strict=True):
+        num_steps = 0
+        for token, log_probability in zip(tokens[row], scores[row], strict=True):
+            search.take(token, log_probability)
+            num_steps += 1
+            if search.is_done:
+                break
+        taken.append(num_steps)
+    return taken

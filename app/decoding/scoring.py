@@ -50,3 +50,10 @@ def rows_without_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int
         return frozenset()
     is_broken = np.isnan(log_probabilities).any(axis=1) | ~np.isfinite(log_probabilities[:, 0])
     return frozenset(np.flatnonzero(is_broken).tolist())
+
+
+def rows_without_best_scores(log_probabilities: NDArray[np.float32]) -> frozenset[int]:
+    """Rows of (steps, rows), the best candidates' of several steps, with one that is not a number or infinite."""
+    if math.isfinite(np.add.reduce(log_probabilities, axis=None)):
+        return frozenset()
+    return frozenset(np.flatnonzero(~np.isfinite(log_probabilities).all(axis=0)).tolist())

@@ -6,6 +6,8 @@ hypotheses, or is done. It knows nothing of caches or of other sentences. What t
 num_candidates: how many of the best candidates it wants from each of its rows.
 wants_distributions, wants_alignment: whether the next step must bring its rows' whole distributions, and their
     attention to the source. Never for the plain searches, greedy and beam.
+num_steps_ahead: steps in which it goes on with its one hypothesis' best candidate whatever that is, so that a runner
+    may take them by itself (`advance_ahead`); 1 for all but the greedy one.
 last_ids: last subword of each live hypothesis; the start token before the first step.
 parents: for each live hypothesis, which of those before the step it continues.
 is_done: nothing is alive any more.
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.beam import BeamSearch, advance_beams
-from app.decoding.greedy import GreedySearch, advance_greedy
+from app.decoding.greedy import GreedySearch, advance_greedy, follow_best
 from app.decoding.guided import GuidedSearch, advance_guided, is_guided
 from app.decoding.loop_guard import guarded
 from app.decoding.options import DecodingOptions
@@ -89,3 +91,18 @@ def advance(
             distributions=distributions,
             alignment=alignment,
         )
+
+
+def advance_ahead(
+    searches: Sequence[Search],
+    rows: Sequence[list[int]],
+    *,
+    log_probabilities: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> list[int]:
+    """Take searches that all look further ahead than one step through several. Returns each one's number of steps.
+
+    rows: as in `advance`. The arrays: (num_steps, num_rows), what each row went on with.
+    """
+    greedy = [search for search in searches if isinstance(search, GreedySearch)]
+    return follow_best(greedy, rows, log_probabilities=log_probabilities, ids=ids)

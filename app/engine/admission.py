@@ -70,9 +70,11 @@ class Speed:
         for step in report.steps:
             if step.num_waiting and step.num_rows:
                 kept = math.exp(-step.step_time_s / MEMORY_S)
-                self._full_rows = self._full_rows * kept + step.num_rows + step.num_idle_rows
+                self._full_rows = (
+                    self._full_rows * kept + step.num_row_steps + step.num_idle_rows * step.num_steps
+                )
                 self._full_time_s = self._full_time_s * kept + step.step_time_s
-                self._full_steps = self._full_steps * kept + 1
+                self._full_steps = self._full_steps * kept + step.num_steps
                 self._num_full_steps += 1
                 self._last_full_at = self._clock()
 

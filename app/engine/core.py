@@ -8,6 +8,7 @@ thread blocks on an empty inbox when there is nothing to do; nothing polls.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from app.decoding.scoring import rows_without_scores
-from app.decoding.search import Search, advance
+from app.decoding.scoring import rows_without_best_scores, rows_without_scores
+from app.decoding.search import Search, advance, advance_ahead
 from app.engine.limits import EngineLimits
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
@@ -28,6 +29,12 @@ from app.runtime.interface import Floats, Runner, StepInput, StepOutput
 
 logger = logging.getLogger(__name__)
 
+# Where nobody could be admitted before a row is free, a runner may take several steps by itself, for so long: who comes
+# meanwhile waits for them.
+MAX_AHEAD_S = 0.003
+# Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
+# who leaves gives the rows back within two steps.
+MAX_STEPS_FOLLOWED = 2
 # Steps whose facts are kept back at most, so that a step in which nobody ends does not wake the event loop.
 MAX_UNREPORTED_STEPS = 32
 
@@ -105,6 +112,7 @@ class EngineCore:
         self._report = report
         self._clock = clock
         self._is_stopped = False
+        self._last_step_s = math.inf  # of one decoder step, in the last forward
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
@@ -199,6 +207,7 @@ class EngineCore:
         slots, running = self.scheduler.slots, self.scheduler.running
         step = self._next_step()
         stats.num_rows = slots.end
+        stats.num_steps = step.num_steps
         stats.num_idle_rows = slots.num_reserved - slots.end
         started_at = self._clock()
         output = None
@@ -219,12 +228,15 @@ class EngineCore:
         ids = [0] * num_rows
         positions = [0] * num_rows
         num_candidates = 1
+        num_steps = self._max_steps()
         wants_distributions = wants_alignment = False
         for sequence in self.scheduler.running:
             search = sequence.search
             rows = sequence.rows
             if search.num_candidates > num_candidates:
                 num_candidates = search.num_candidates
+            if num_steps > 1:
+                num_steps = min(num_steps, search.num_steps_ahead)
             if search.wants_distributions:
                 wants_distributions = True
             if search.wants_alignment:
@@ -240,33 +252,49 @@ class EngineCore:
             np.array(ids, dtype=np.int32),
             np.array(positions, dtype=np.int32),
             min(num_candidates, self._runner.limits.vocab_size),
+            num_steps,
             wants_distributions=wants_distributions,
             wants_alignment=wants_alignment,
         )
+
+    def _max_steps(self) -> int:
+        """How many steps the next forward may take: one where a sentence could be admitted after it."""
+        limits, scheduler = self._runner.limits, self.scheduler
+        if limits.max_steps == 1 or (
+            scheduler.num_waiting and scheduler.slots.num_reserved < limits.num_rows
+        ):
+            return 1
+        most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
+        return max(1, min(most, int(MAX_AHEAD_S / max(self._last_step_s, 1e-6))))
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
         running = list(self.scheduler.running)
         stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
-        broken = rows_without_scores(output.log_probabilities)
+        is_single = stats.num_steps == 1
+        find_broken = rows_without_scores if is_single else rows_without_best_scores
+        broken = find_broken(output.log_probabilities)
         if output.distributions is not None:
             broken |= self._rows_without_distributions(output.distributions)
         if broken:
             running = self._fail_broken(running, broken, stats)
         if running:
             self._num_failures = 0
-        advance(
-            [sequence.search for sequence in running],
-            [sequence.rows for sequence in running],
-            log_probabilities=output.log_probabilities,
-            ids=output.ids,
-            distributions=output.distributions,
-            alignment=output.alignment,
-        )
+        searches, rows = [sequence.search for sequence in running], [sequence.rows for sequence in running]
+        scores, ids = output.log_probabilities, output.ids
+        if is_single:
+            extra = {"distributions": output.distributions, "alignment": output.alignment}
+            advance(searches, rows, log_probabilities=scores, ids=ids, **extra)
+            taken = [1] * len(running)
+        else:
+            taken = advance_ahead(searches, rows, log_probabilities=scores, ids=ids)
+            stats.num_steps = max(taken, default=1)
+            stats.num_spared_row_steps = sum(stats.num_steps - num_steps for num_steps in taken)
+        self._last_step_s = stats.decode_time_s / stats.num_steps
         branching: list[Sequence] = []
-        for sequence in running:
-            sequence.num_steps += 1
-            sequence.length += 1
+        for sequence, num_steps in zip(running, taken, strict=True):
+            sequence.num_steps += num_steps
+            sequence.length += num_steps
             search = sequence.search
             if search.is_done:
                 search = self._finish_or_begin_again(sequence, stats)

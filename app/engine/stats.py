@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StepStats:
-    """What one step did. The engine thread fills it in; once reported, nobody changes it.
+    """What one iteration did. The engine thread fills it in; once reported, nobody changes it.
 
-    num_rows: rows decoded; 0 where nothing ran.
+    num_rows: rows decoded; 0 where nothing ran. num_steps: decoder steps that they were taken through in one call, each
+        to its end at most. num_spared_row_steps: of those rows times steps, the ones behind a row's end.
     num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
     num_wasted_rows: rows decoded whose sentence was cancelled while the forward ran.
     num_waiting: sentences still waiting after the step.
@@ -21,6 +22,8 @@ class StepStats:
     """
 
     num_rows: int = 0
+    num_steps: int = 1
+    num_spared_row_steps: int = 0
     num_idle_rows: int = 0
     num_wasted_rows: int = 0
     num_waiting: int = 0
@@ -34,6 +37,11 @@ class StepStats:
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0
+
+    @property
+    def num_row_steps(self) -> int:
+        """Rows decoded in each step, summed over the steps."""
+        return self.num_rows * self.num_steps - self.num_spared_row_steps
 
 
 @dataclass(frozen=True)

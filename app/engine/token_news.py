@@ -24,6 +24,11 @@ class TokenLog:
     def __init__(self) -> None:
         self._num_told: dict[Sequence, int] = {}
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a sentence that has not ended is listened to."""
+        return bool(self._num_told)
+
     def listen(self, sequence: Sequence) -> None:
         """Tell of a sentence from its first token on, also where it was listened to before."""
         self._num_told[sequence] = 0

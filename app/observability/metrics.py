@@ -38,6 +38,10 @@ class StepFacts(Protocol):
     @property
     def num_rows(self) -> int: ...  # noqa: D102
     @property
+    def num_steps(self) -> int: ...  # noqa: D102
+    @property
+    def num_row_steps(self) -> int: ...  # noqa: D102
+    @property
     def num_idle_rows(self) -> int: ...  # noqa: D102
     @property
     def num_wasted_rows(self) -> int: ...  # noqa: D102
@@ -230,7 +234,7 @@ class Metrics:
             registry=registry,
         )
         self.last_step = Gauge("transduce_last_step_timestamp_seconds", "Unix time of it", registry=registry)
-        uses = {"decoded": "num_rows", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
+        uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
         outcomes = ("finished", "failed", "expired", "retried", "looped")
         self._counted = [
             *((self.rows.labels(use), fact) for use, fact in uses.items()),
@@ -241,11 +245,11 @@ class Metrics:
         """Count what the engine did. Sentences' answers wait for it: what can be summed is summed first."""
         for step in steps:
             if step.num_rows:
-                self.step_seconds.observe(step.decode_time_s)
+                self.step_seconds.observe(step.decode_time_s / step.num_steps)
                 self.batch_rows.observe(step.num_rows)
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
-        self.steps.inc(sum(step.num_rows > 0 for step in steps))
+        self.steps.inc(sum(step.num_steps for step in steps if step.num_rows))
         self.encoded_tokens.inc(sum(step.num_encode_tokens for step in steps))
         for counter, fact in self._counted:
             if count := sum(getattr(step, fact) for step in steps):

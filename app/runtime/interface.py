@@ -28,6 +28,7 @@ class Limits:
     max_source_length: subwords of a source, its end token counted.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention that its tokens pay to the source.
+    max_steps: decoder steps that one call may take, each row going on with its best candidate.
     """
 
     num_rows: int
@@ -37,15 +38,18 @@ class Limits:
     bos_id: int
     eos_id: int
     has_alignment: bool = False
+    max_steps: int = 1
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """One decoder step of rows 0..num_rows-1.
+    """One decoder step of rows 0..num_rows-1, or several.
 
     ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
     positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
     num_candidates: k of the top-k, the same for all rows.
+    num_steps: steps in which each row goes on with its best candidate, at most the runner's max_steps; every row's
+        cache must have room for them. More than one only with one candidate and nothing else wanted.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
         them pays for none.
     """
@@ -53,6 +57,7 @@ class StepInput:
     ids: Int32s
     positions: Int32s
     num_candidates: int
+    num_steps: int = 1
     wants_distributions: bool = False
     wants_alignment: bool = False
 
@@ -62,8 +67,8 @@ class StepOutput:
     """The best candidates for each row's next subword.
 
     log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
-        smaller id first.
-    ids: (num_rows, num_candidates) their subwords.
+        smaller id first. Of several steps (num_steps, num_rows), the best one's; 0 behind a row's end token.
+    ids: of the same shape, their subwords; the end token behind a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
     alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
         where the step did not want it. Only a model whose limits say has_alignment is asked.

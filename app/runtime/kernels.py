@@ -9,6 +9,8 @@ from app.errors import SettingsError
 from app.runtime.native import is_supported, library_path
 
 Kernels = Literal["native", "standard"]
+# What a decoder of native kernels has that takes several steps in one call.
+STEPS_INPUT = "num_steps"
 
 
 def is_native_usable() -> bool:
@@ -35,6 +37,8 @@ def _problem_with_native(variant: Variant) -> str:
     """Why the native kernels cannot be used here; empty where they can."""
     if variant.native is None:
         return "the bundle's variant has no graphs for them"
+    if STEPS_INPUT not in {spec.name for spec in variant.native.decoder.inputs}:
+        return "the bundle's graphs for them are of an older transduce: export it again"
     if library_path() is None:
         return "they were not built: install transduce again where there is a C++ compiler"
     if not is_supported():

@@ -7,9 +7,10 @@ free for a sentence that comes.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ MAX_SHAPES = 64
 NO_SLOT = -1
 # The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
 MAX_CANDIDATES = 64
+# Steps that a call may take where rows follow their best candidate.
+MAX_STEPS = 8
 
 
 class _Shape(NamedTuple):
@@ -32,6 +35,7 @@ class _Shape(NamedTuple):
 
     num_rows: int
     num_candidates: int
+    num_steps: int
     wants_distributions: bool
 
 
@@ -54,7 +58,7 @@ class NativeRunner:
         """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
-        self._limits = limits
+        self._limits = limits = replace(limits, max_steps=min(MAX_STEPS, limits.max_target_length))
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -63,10 +67,8 @@ class NativeRunner:
         # Caches stay bound; the rest is bound again where a step has another shape than the one before.
         self._binding = decoder.binding()
         self._bound: _Step | None = None
-        for kind, planes in (("self", self._self_cache), ("cross", self._cross_cache)):
-            for layer in range(num_planes // 2):
-                self._binding.bind_ortvalue_input(f"{kind}_key_{layer}", _value(planes[2 * layer]))
-                self._binding.bind_ortvalue_input(f"{kind}_value_{layer}", _value(planes[2 * layer + 1]))
+        for name, cache in (("self_cache", self._self_cache), ("cross_cache", self._cross_cache)):
+            self._binding.bind_ortvalue_input(name, _value(cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
         self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
@@ -74,7 +76,7 @@ class NativeRunner:
         self._source_lengths = np.ones(num_rows, np.int32)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
         self._alignment = np.zeros((num_rows, capacity), np.float32)
-        num_candidates = num_rows * min(MAX_CANDIDATES, limits.vocab_size)
+        num_candidates = num_rows * max(min(MAX_CANDIDATES, limits.vocab_size), limits.max_steps)
         self._top_log_probabilities = np.zeros(num_candidates, np.float32)
         self._top_ids = np.zeros(num_candidates, np.int64)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
@@ -119,7 +121,7 @@ class NativeRunner:
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
         self._positions[:num_rows] = step.positions
-        found = self._step(_Shape(num_rows, step.num_candidates, step.wants_distributions))
+        found = self._step(_Shape(num_rows, step.num_candidates, step.num_steps, step.wants_distributions))
         if found is not self._bound:
             for name, value in found.inputs.items():
                 self._binding.bind_ortvalue_input(name, value)
@@ -153,33 +155,36 @@ class NativeRunner:
 
     def _make_step(self, shape: _Shape) -> _Step:
         """Inputs and results of steps of one shape, in memory that stays."""
-        num_rows, num_candidates, wants_distributions = shape
+        num_rows, num_candidates, num_steps, wants_distributions = shape
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids[:num_rows],
             "positions": self._positions[:num_rows],
             "slots": self._slots[:num_rows],
             "source_lengths": self._source_lengths[:num_rows],
+            "num_steps": np.array([num_steps], np.int64),
             "num_candidates": np.array([num_candidates], np.int64),
             "wants_log_probabilities": np.array([wants_distributions], np.int64),
         }
         outputs: dict[str, NDArray[Any]] = {
-            "top_log_probabilities": _first(self._top_log_probabilities, num_rows, num_candidates),
-            "top_ids": _first(self._top_ids, num_rows, num_candidates),
+            "top_log_probabilities": _first(self._top_log_probabilities, num_steps, num_rows, num_candidates),
+            "top_ids": _first(self._top_ids, num_steps, num_rows, num_candidates),
             "log_probabilities": self._distributions[:num_rows],
             "alignment": self._alignment[:num_rows],
         }
+        top = outputs["top_log_probabilities"], outputs["top_ids"]
+        log_probabilities, ids = (values[0] if num_steps == 1 else values[:, :, 0] for values in top)
         output = StepOutput(
-            outputs["top_log_probabilities"],
-            outputs["top_ids"],
+            log_probabilities,
+            ids,
             outputs["log_probabilities"] if wants_distributions else None,
             outputs["alignment"],
         )
         return _Step(_values(inputs), _values(outputs), output)
 
 
-def _first(values: NDArray[Any], num_rows: int, num_candidates: int) -> NDArray[Any]:
-    """The first of `values` (n,) as (num_rows, num_candidates)."""
-    return values[: num_rows * num_candidates].reshape(num_rows, num_candidates)
+def _first(values: NDArray[Any], *shape: int) -> NDArray[Any]:
+    """The first of `values` (n,) in this shape."""
+    return values[: math.prod(shape)].reshape(shape)
 
 
 def _values(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

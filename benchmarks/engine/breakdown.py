@@ -48,7 +48,7 @@ def profile(prepared: Prepared, cases: list[Case], plan: Plan) -> tuple[list[Sha
             start = position + _num_runs(warming, graph)
             positions[graph] = start + _num_runs(counted, graph)
             runs = profiled[graph][start : positions[graph]]
-            kernels[graph] = _sum([run["kernels_s"] for run in runs])
+            kernels[graph] = counted.blocks_s.get(graph) or _sum([run["kernels_s"] for run in runs])
             runs_s[graph] = sum(run["total_s"] for run in runs)
         called_s = counted.encoder_s + counted.decoder_s
         shares.append(Shares(kernels, runs_s, max(0.0, called_s - sum(runs_s.values()))))

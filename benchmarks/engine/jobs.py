@@ -31,7 +31,8 @@ class Spent:
     """Where our side's time went, summed over the calls.
 
     Steps, rows and seconds as `StepStats` counts them; encoder_s and decoder_s: inside ONNX Runtime, counted around
-    its own call, with how often it was called; alone_*: of the steps that admitted nobody.
+    its own call, with how often it was called; blocks_s: of both by kind of block, all threads together, where the
+    graphs are of native kernels.
     """
 
     num_steps: int = 0
@@ -43,6 +44,7 @@ class Spent:
     num_encoder_runs: int = 0
     num_decoder_runs: int = 0
     cpu_s: float = 0.0
+    blocks_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
+from app.runtime import native
+from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import load_runner
 from benchmarks.engine.arrivals import let_arrive
 from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
@@ -74,6 +76,7 @@ class Ours:
             num_rows=num_rows,
             num_threads=num_threads,
         )
+        self._is_native = isinstance(runner, NativeRunner)
         self._steps: list[StepStats] = []
         self._asyncio = asyncio.Runner()
         self._engine = Engine(runner, settings=LIMITS, on_steps=self._steps.extend)
@@ -126,14 +129,15 @@ class Ours:
             decoder_s=self._clock.seconds["decoder"],
             num_encoder_runs=self._clock.num_runs["encoder"],
             num_decoder_runs=self._clock.num_runs["decoder"],
+            blocks_s=native.block_times() if self._is_native else {},
         )
 
     def _spent(self, before: Spent, cpu_s: float) -> Spent:
         if self._clock.num_runs["decoder"] == before.num_decoder_runs:
             raise RuntimeError("no decoder run was seen: the runner calls ONNX Runtime in another way")
         return Spent(
-            num_steps=sum(step.num_rows > 0 for step in self._steps),
-            num_rows=sum(step.num_rows for step in self._steps),
+            num_steps=sum(step.num_steps for step in self._steps if step.num_rows),
+            num_rows=sum(step.num_row_steps for step in self._steps),
             step_s=sum(step.step_time_s for step in self._steps),
             encode_s=sum(step.encode_time_s for step in self._steps),
             encoder_s=self._clock.seconds["encoder"] - before.encoder_s,
@@ -141,6 +145,10 @@ class Ours:
             num_encoder_runs=self._clock.num_runs["encoder"] - before.num_encoder_runs,
             num_decoder_runs=self._clock.num_runs["decoder"] - before.num_decoder_runs,
             cpu_s=cpu_s,
+            blocks_s={
+                stack: {kind: now - before.blocks_s[stack][kind] for kind, now in kinds.items()}
+                for stack, kinds in (native.block_times() if self._is_native else {}).items()
+            },
         )
 
     def arrive(self, arrivals: Arrivals) -> Answered:

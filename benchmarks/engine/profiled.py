@@ -11,9 +11,11 @@ from typing import Any
 
 import onnxruntime
 
-# What an operator is counted as. The native kernels are whole sub-layers; the other graphs are made of ONNX
-# Runtime's own operators. Whatever is not named here is `other`: sums, copies, shapes, casts.
+# What an operator is counted as. The native kernels are whole stacks, which count their own time
+# (`app.runtime.native.block_times`); the other graphs are made of ONNX Runtime's own operators.
+# Whatever is not named here is `other`: sums, copies, shapes, casts.
 CATEGORIES = {
+    "native blocks": ("Encoder", "DecoderSteps"),
     "self-attention sub-layer": ("SelfAttentionStep", "SelfAttention"),
     "cross-attention sub-layer": ("CrossAttentionStep", "AlignedCrossAttentionStep"),
     "feed-forward sub-layer": ("FeedForward",),

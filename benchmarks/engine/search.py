@@ -121,6 +121,6 @@ def _batches(case: Case, inter_threads: int) -> list[tuple[int, Any]]:
         return [(size, batch_type) for batch_type, size in CORPUS_BATCHES]
     even = -(-case.num_sentences // inter_threads)
     sizes = {0 if inter_threads == 1 else even}
-    if case.num_sentences > 64:
-        sizes.add(32)
+    # Smaller batches may stay in a cache.
+    sizes |= {size for size in (16, 32) if size < even}
     return [(size, "examples") for size in sorted(sizes)]

@@ -172,8 +172,9 @@ def test_kernels_count_to_the_run_in_which_they_began() -> None:
 
 def test_operators_of_both_kinds_of_graphs_have_a_category() -> None:
     for operator in (
+        "DecoderSteps",
+        "Encoder",
         "SelfAttentionStep",
-        "Candidates",
         "GroupQueryAttention",
         "MatMulIntegerToFloat",
         "TopK",

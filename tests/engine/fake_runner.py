@@ -7,6 +7,7 @@ What a row says next depends on its sentence and its prefix alone, and both are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class FakeRunner:
     """A Runner.
 
     calls: how often each method was called; batches: rows of each decode; encoded: every source; wanted: of each
-    decode, whether distributions and alignment were.
+    decode, whether distributions and alignment were; steps: of each decode.
     """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
@@ -64,6 +65,7 @@ class FakeRunner:
         self.encoded: list[tuple[int, ...]] = []
         self.encode_batches: list[int] = []
         self.wanted: list[tuple[bool, bool]] = []
+        self.steps: list[int] = []
 
     @property
     def limits(self) -> Limits:
@@ -83,8 +85,30 @@ class FakeRunner:
 
     def decode(self, step: StepInput) -> StepOutput:
         self.calls["decode"] += 1
+        self.batches.append(len(step.ids))
+        self.steps.append(step.num_steps)
+        assert 1 <= step.num_steps <= self._limits.max_steps
+        return self._decode_one(step) if step.num_steps == 1 else self._decode_several(step)
+
+    def _decode_several(self, step: StepInput) -> StepOutput:
+        """Each row goes on with its best candidate, until that is the end."""
+        assert step.num_candidates == 1
+        assert not step.wants_distributions
+        assert not step.wants_alignment
+        assert (step.positions + step.num_steps <= self._limits.max_target_length).all()
+        ids, positions = step.ids, step.positions
+        has_ended = np.zeros(len(ids), bool)
+        said, scores = [], []
+        for _ in range(step.num_steps):
+            one = self._decode_one(replace(step, ids=ids, positions=positions, num_steps=1))
+            said.append(np.where(has_ended, EOS, one.ids[:, 0]))
+            scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
+            has_ended |= said[-1] == EOS
+            ids, positions = said[-1].astype(np.int32), positions + 1
+        return StepOutput(np.stack(scores), np.stack(said))
+
+    def _decode_one(self, step: StepInput) -> StepOutput:
         num_rows = len(step.ids)
-        self.batches.append(num_rows)
         assert 1 <= num_rows <= self._limits.num_rows
         assert 1 <= step.num_candidates <= self._limits.vocab_size
         assert step.ids.dtype == step.positions.dtype == np.int32

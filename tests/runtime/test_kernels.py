@@ -66,6 +66,22 @@ def test_where_it_cannot_auto_is_standard_and_native_says_why(
     assert reason in caught.value.problems[0]
 
 
+def test_graphs_of_an_older_contract_are_left_for_standard_ones(
+    variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so"))
+    monkeypatch.setattr(chosen, "is_supported", lambda: True)
+    native = variant.native
+    assert native is not None
+    assert choose_kernels(variant, "auto") == "native"
+    inputs = tuple(spec for spec in native.decoder.inputs if spec.name != "num_steps")
+    older = native.model_copy(update={"decoder": native.decoder.model_copy(update={"inputs": inputs})})
+    found = variant.model_copy(update={"native": older})
+    assert choose_kernels(found, "auto") == "standard"
+    with pytest.raises(SettingsError, match="older transduce: export it again"):
+        choose_kernels(found, "native")
+
+
 @needs_native
 class TestSlots:
     @pytest.fixture

@@ -22,6 +22,16 @@ NEEDED_FLAGS = frozenset(
 CPU_INFO = Path("/proc/cpuinfo")
 # What copies.cpp returns for moves that it refuses.
 NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
+# In the order of native/block_times.h.
+STACKS = ("encoder", "decoder")
+BLOCK_KINDS = (
+    "embedding",
+    "self-attention sub-layer",
+    "cross-attention sub-layer",
+    "feed-forward sub-layer",
+    "cross keys and values",
+    "projection and top-k",
+)
 
 
 def library_path() -> Path | None:
@@ -66,6 +76,17 @@ def allow_matrix_tiles(is_allowed: bool) -> bool:
     the library cannot be used.
     """
     return bool(_library().transduce_allow_matrix_tiles(int(is_allowed)))
+
+
+def block_times() -> dict[str, dict[str, float]]:
+    """Seconds that `encoder` and `decoder` have spent in each kind of block in this process, all threads together.
+
+    Raises RuntimeError where the library cannot be used.
+    """
+    nanoseconds = np.zeros((len(STACKS), len(BLOCK_KINDS)), np.int64)
+    _library().transduce_block_times(ctypes.c_void_p(nanoseconds.ctypes.data))
+    found = zip(STACKS, (nanoseconds / 1e9).tolist(), strict=True)
+    return {stack: dict(zip(BLOCK_KINDS, seconds, strict=True)) for stack, seconds in found}
 
 
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:

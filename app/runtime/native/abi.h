@@ -24,7 +24,7 @@ enum class ElementType : int { any = 0, float32 = 1, int8 = 3, int32 = 6, int64 
 
 enum class ErrorCode : int { fail = 1, invalid_argument = 2 };
 
-enum class Characteristic : int { required = 0 };
+enum class Characteristic : int { required = 0, variadic = 2 };
 
 struct OrtApi {
     void* functions[255];

@@ -1,9 +1,11 @@
 // What the encoder is made of: attention of whole sentences to themselves, and the cross-attention columns that it
 // leaves for the decoder. Sentences of any lengths stand one after another; nothing is padded.
-#include <numeric>
+#include <algorithm>
+#include <memory>
 
 #include "attention.h"
-#include "operators.h"
+#include "block_times.h"
+#include "step_blocks.h"
 
 namespace transduce {
 namespace {
@@ -12,6 +14,8 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
+// Constants of a self-attention and of a feed-forward block each: two products and a norm.
+constexpr int BLOCK_CONSTANTS = 8;
 // Estimate of what attention costs: products a nanosecond.
 constexpr int64_t PRODUCTS_A_NS = 20;
 // Queries of one head of one sentence that a chunk takes.
@@ -23,6 +27,10 @@ struct Sentences {
     int64_t count;
     int64_t longest = 0;
 
+    // Some of others, one after another.
+    Sentences(const int32_t* lengths, int64_t count) : lengths(lengths), count(count) {
+        longest = *std::max_element(lengths, lengths + count);
+    }
     Sentences(const Call& call, int index, int64_t t) {
         Tensor tensor = call.input(index);
         tensor.expect({-1});
@@ -41,23 +49,15 @@ struct Sentences {
     }
 };
 
-class SelfAttention {
+// "Attention Is All You Need", section 3.2.2: every sentence to itself.
+class SentencesBlock {
 public:
-    static constexpr const char* NAME = "SelfAttention";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "given", "lengths", "w_qkv", "s_qkv", "b_qkv",
-                                                  "w_o",      "s_o",   "b_o",     "gamma", "beta"};
-    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   FLOAT, FLOAT,
-                                                  ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
-    static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
+    // The constants from `index` on as `Parts` has them.
+    SentencesBlock(const Info& info, int index) : parts_(info, index, 3) {}
+    const Parts& parts() const { return parts_; }
 
-    explicit SelfAttention(const Info& info) : parts_(info, 3, 3) {}
-
-    void compute(const Call& call) const {
-        int64_t d = parts_.d();
-        Flow flow(call, d);
-        Sentences sentences(call, 2, flow.n);
-        auto total = call.output<float>(0, {flow.n, d}), normalised = call.output<float>(1, {flow.n, d});
-        int64_t n = flow.n;
+    void run(const Flow& flow, const Sentences& sentences, const Made& made) const {
+        int64_t d = parts_.d(), n = flow.n;
         Chunks chunks = chunks_of(sentences);
         int64_t scores_each = QUERIES_TOGETHER * num_scores(sentences.longest);
         Scratch scratch(Prepared::bytes(parts_.in, n) + Prepared::bytes(parts_.out, n) +
@@ -72,10 +72,10 @@ public:
         multiply(parts_.in, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
             store16(qkv + (column / dim * n + row) * dim + column % dim, product);
         });
-        attend_all(sentences, chunks, qkv, heads, scores);
+        attend_all(n, sentences, chunks, qkv, heads, scores);
         Prepared h(parts_.out, heads, n, scratch);
         h.put_all();
-        add_and_normalize(parts_.out, h.activations(), flow.residual, parts_.norm, n, total, normalised);
+        add_and_normalize(parts_.out, h.activations(), flow.residual, parts_.norm, n, made.total, made.normalised);
     }
 
 private:
@@ -100,10 +100,9 @@ private:
         return chunks;
     }
 
-    void attend_all(const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
+    void attend_all(int64_t n, const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
                     float* scores) const {
         int64_t d = parts_.d(), num_heads = parts_.num_heads, dim = parts_.head_dim;
-        int64_t n = std::accumulate(sentences.lengths, sentences.lengths + sentences.count, int64_t{0});
         int64_t scores_each = num_scores(sentences.longest), runs = int64_t(chunks.starts.size());
         // A job has a bounded number of chunks; a very large batch takes heads together.
         int64_t heads_together = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
@@ -123,6 +122,73 @@ private:
     Parts parts_;
 };
 
+// Cross-attention keys and values of all layers at once, into columns of slots of their cache.
+class CrossColumnsBlock {
+public:
+    // The constants at `index` and behind it: w (d, 2 L d) and its scales. Throws Refused.
+    CrossColumnsBlock(const Info& info, int index) : linear_(linear_of(info, index, -1, -1, false, Levels::around_128)) {
+        if (linear_.outputs() % linear_.inputs()) throw Refused("w has outputs that are not a multiple of its inputs");
+    }
+    int64_t d() const { return linear_.inputs(); }
+    int64_t row_nanoseconds() const { return linear_.row_nanoseconds(); }
+    // Throws Refused unless this is (2 L, slots, capacity, d), float16 or float.
+    void check(const Tensor& cache) const {
+        cache.expect({linear_.outputs() / d(), -1, -1, d()});
+        if (cache.type != ElementType::float16 && cache.type != FLOAT) throw Refused("cache is neither float nor float16");
+    }
+
+    // x: (n, d) of `sentences`, whose slots these are.
+    void run(const float* x, int64_t n, const Sentences& sentences, const int32_t* slots, const Tensor& cache) const {
+        cache.type == FLOAT ? write<float>(x, n, sentences, slots, cache) : write<Half>(x, n, sentences, slots, cache);
+    }
+
+private:
+    template <class Element>
+    void write(const float* x, int64_t n, const Sentences& sentences, const int32_t* slots, const Tensor& cache) const {
+        Scratch scratch(Prepared::bytes(linear_, n) + Scratch::piece<int64_t>(n));
+        Prepared prepared(linear_, x, n, scratch);
+        prepared.put_all();
+        // A vector of 16 columns lies in one plane: d is a multiple of 16.
+        int d = linear_.inputs();
+        int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
+        // Where each row's column stands in a plane.
+        auto places = scratch.take<int64_t>(n);
+        for (int64_t i = 0, row = 0; i < sentences.count; ++i) {
+            for (int column = 0; column < sentences.lengths[i]; ++column) {
+                places[row++] = (slots[i] * capacity + column) * d;
+            }
+        }
+        auto to = cache.as<Element>();
+        multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
+            store16(to + column / d * plane + places[row] + column % d, product);
+        });
+    }
+
+    Linear linear_;
+};
+
+class SelfAttention {
+public:
+    static constexpr const char* NAME = "SelfAttention";
+    static constexpr const char* INPUT_NAMES[] = {"residual", "given", "lengths", "w_qkv", "s_qkv", "b_qkv",
+                                                  "w_o",      "s_o",   "b_o",     "gamma", "beta"};
+    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   FLOAT, FLOAT,
+                                                  ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
+    static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
+
+    explicit SelfAttention(const Info& info) : block_(info, 3) {}
+
+    void compute(const Call& call) const {
+        int64_t d = block_.parts().d();
+        Flow flow(call, d);
+        block_.run(flow, Sentences(call, 2, flow.n),
+                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
+    }
+
+private:
+    SentencesBlock block_;
+};
+
 class WriteCrossCache {
 public:
     static constexpr const char* NAME = "WriteCrossCache";
@@ -130,49 +196,140 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, INT, INT, ANY, ANY, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {INT};
 
-    explicit WriteCrossCache(const Info& info) : linear_(linear_of(info, 4, -1, -1, false, Levels::around_128)) {
-        if (linear_.outputs() % linear_.inputs()) throw Refused("w has outputs that are not a multiple of its inputs");
-    }
+    explicit WriteCrossCache(const Info& info) : block_(info, 4) {}
 
     void compute(const Call& call) const {
-        int64_t d = linear_.inputs(), planes = linear_.outputs() / d;
         Tensor x = call.input(0), cache = call.input(3);
-        x.expect({-1, d});
-        cache.expect({planes, -1, -1, d});
+        x.expect({-1, block_.d()});
+        block_.check(cache);
         Sentences sentences(call, 1, x.shape[0]);
         const int32_t* slots = indices_of(call, 2, sentences.count, 0, cache.shape[1]);
         expect_in_range("lengths", sentences.lengths, sentences.count, 1, cache.shape[2] + 1);
-        // Where each row's column stands in a plane.
-        std::vector<int64_t> places;
-        for (int64_t i = 0; i < sentences.count; ++i) {
-            for (int column = 0; column < sentences.lengths[i]; ++column) {
-                places.push_back((slots[i] * cache.shape[2] + column) * d);
-            }
-        }
-        if (cache.type == ElementType::float16) {
-            write(x.as<float>(), x.shape[0], places, cache.as<Half>(), cache.shape[1] * cache.shape[2] * d);
-        } else if (cache.type == FLOAT) {
-            write(x.as<float>(), x.shape[0], places, cache.as<float>(), cache.shape[1] * cache.shape[2] * d);
-        } else {
-            throw Refused("cache is neither float nor float16");
-        }
+        block_.run(x.as<float>(), x.shape[0], sentences, slots, cache);
         std::copy(sentences.lengths, sentences.lengths + sentences.count, call.output<int32_t>(0, {sentences.count}));
     }
 
 private:
-    template <class Element>
-    void write(const float* x, int64_t n, const std::vector<int64_t>& places, Element* cache, int64_t plane) const {
-        Scratch scratch(Prepared::bytes(linear_, n));
-        Prepared prepared(linear_, x, n, scratch);
-        prepared.put_all();
-        // A vector of 16 columns lies in one plane: d is a multiple of 16.
-        int d = linear_.inputs();
-        multiply(linear_, prepared.activations(), n, [&, d](int64_t row, int column, __mmask16, __m512 product) {
-            store16(cache + column / d * plane + places[row] + column % d, product);
+    CrossColumnsBlock block_;
+};
+
+// All of it, from subwords to the cache: section 3.1.
+class Encoder {
+public:
+    static constexpr const char* NAME = "Encoder";
+    static constexpr bool TAKES_MORE = true;
+    static constexpr const char* INPUT_NAMES[] = {"ids",    "positions", "lengths", "slots", "cross_cache", "table",
+                                                  "scales", "position_table", "weights"};
+    static constexpr ElementType INPUT_TYPES[] = {INT, INT, INT, INT, ANY, ANY, FLOAT, FLOAT, ANY};
+    static constexpr ElementType OUTPUT_TYPES[] = {INT};
+
+    explicit Encoder(const Info& info) : is_pre_norm_(info.integer("is_pre_norm") != 0), embedding_(info, 5) {
+        int index = 8;
+        if (is_pre_norm_) {
+            first_norm_ = norm_of(info, index, embedding_.d());
+            index += 2;
+        }
+        int64_t num_layers = info.integer("num_layers");
+        for (int64_t layer = 0; layer < num_layers; ++layer, index += 2 * BLOCK_CONSTANTS) {
+            layers_.push_back({SentencesBlock(info, index), FeedForwardBlock(info, index + BLOCK_CONSTANTS)});
+            if (layers_.back().self_attention.parts().d() != embedding_.d()) {
+                throw Refused("layer %d is not %d wide", int(layer), int(embedding_.d()));
+            }
+        }
+        if (layers_.empty()) throw Refused("num_layers is %lld", static_cast<long long>(num_layers));
+        cross_columns_ = std::make_unique<CrossColumnsBlock>(info, index);
+        if (cross_columns_->d() != embedding_.d()) throw Refused("w has %d inputs", int(cross_columns_->d()));
+    }
+
+    void compute(const Call& call) const {
+        Tensor ids = call.input(0), cache = call.input(4);
+        ids.expect({-1});
+        int64_t n = ids.shape[0];
+        expect_in_range(ids.name, ids.as<int32_t>(), n, 0, embedding_.vocab_size());
+        const int32_t* positions = indices_of(call, 1, n, 0, embedding_.num_positions());
+        Sentences sentences(call, 2, n);
+        cross_columns_->check(cache);
+        const int32_t* slots = indices_of(call, 3, sentences.count, 0, cache.shape[1]);
+        expect_in_range("lengths", sentences.lengths, sentences.count, 1, cache.shape[2] + 1);
+        each_run(n, sentences, [&](const Run& run) {
+            Sentences own(sentences.lengths + run.first, run.count);
+            encode(ids.as<int32_t>() + run.begin, positions + run.begin, run.n, own, slots + run.first, cache);
+        });
+        std::copy(sentences.lengths, sentences.lengths + sentences.count, call.output<int32_t>(0, {sentences.count}));
+    }
+
+private:
+    struct Layer {
+        SentencesBlock self_attention;
+        FeedForwardBlock feed_forward;
+    };
+
+    // Sentences [first, first + count), rows [begin, begin + n).
+    struct Run {
+        int64_t first, count, begin, n;
+    };
+
+    // Call work(run) for all sentences at once, which may use all threads inside, or, where there are enough for every
+    // thread, for runs of them that each thread takes through everything by itself.
+    template <class Work>
+    void each_run(int64_t n, const Sentences& sentences, Work&& work) const {
+        if (n == 0) return;
+        const Linear& widest = layers_.front().self_attention.parts().in;
+        int64_t threads = num_threads(), most = widest.most_rows_together();
+        int64_t rounds = (n + most * threads - 1) / (most * threads);
+        int64_t wanted = std::max<int64_t>(1, n / (rounds * threads));
+        std::vector<Run> runs;
+        for (int64_t i = 0, begin = 0; i < sentences.count; begin += sentences.lengths[i++]) {
+            // A sentence goes to the run before it where that brings it nearer to what is wanted.
+            bool fits = !runs.empty() && runs.back().n + sentences.lengths[i] / 2 <= wanted;
+            if (!fits) runs.push_back({i, 0, begin, 0});
+            ++runs.back().count;
+            runs.back().n += sentences.lengths[i];
+        }
+        if (n < widest.least_rows_together() * threads || int64_t(runs.size()) < threads || runs.size() > MAX_CHUNKS) {
+            return work(Run{0, sentences.count, 0, n});
+        }
+        parallel(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
+            has_own_rows = true;
+            work(runs[chunk]);
+            has_own_rows = false;
         });
     }
 
-    Linear linear_;
+    int64_t row_nanoseconds() const {
+        const Parts& attention = layers_.front().self_attention.parts();
+        int64_t layer = attention.in.row_nanoseconds() + attention.out.row_nanoseconds() +
+                        layers_.front().feed_forward.row_nanoseconds();
+        return layer * int64_t(layers_.size()) + cross_columns_->row_nanoseconds();
+    }
+
+    void encode(const int32_t* ids, const int32_t* positions, int64_t n, const Sentences& sentences,
+                const int32_t* slots, const Tensor& cache) const {
+        int64_t d = embedding_.d();
+        Scratch scratch(2 * Scratch::piece<float>(n * d), Extent::step);
+        float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
+        BlockTimes times(Stack::encoder);
+        embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
+        // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
+        if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
+        times.add(BlockKind::embedding);
+        Flow flow(is_pre_norm_ ? total : normalised, normalised, n);
+        Made made{total, normalised};
+        for (const Layer& layer : layers_) {
+            layer.self_attention.run(flow, sentences, made);
+            times.add(BlockKind::self_attention);
+            layer.feed_forward.run(flow, made);
+            times.add(BlockKind::feed_forward);
+        }
+        cross_columns_->run(normalised, n, sentences, slots, cache);
+        times.add(BlockKind::cross_columns);
+    }
+
+    bool is_pre_norm_;
+    EmbeddingBlock embedding_;
+    Norm first_norm_;
+    std::vector<Layer> layers_;
+    std::unique_ptr<CrossColumnsBlock> cross_columns_;
 };
 
 }  // namespace
@@ -180,6 +337,7 @@ private:
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain) {
     OrtStatus* status = add_operator<SelfAttention>(api, domain);
     if (!status) status = add_operator<WriteCrossCache>(api, domain);
+    if (!status) status = add_operator<Encoder>(api, domain);
     return status;
 }
 

@@ -1,10 +1,8 @@
 // Feed-forward block of "Attention Is All You Need", section 3.3, with what follows it: residual and LayerNorm.
-#include "operators.h"
+#include "step_blocks.h"
 
 namespace transduce {
 namespace {
-
-enum class Activation { relu, gelu, silu };
 
 Activation activation_of(const std::string& name) {
     if (name == "relu") return Activation::relu;
@@ -33,45 +31,45 @@ public:
         ElementType::any,     ElementType::float32, ElementType::float32, ElementType::float32, ElementType::float32};
     static constexpr ElementType OUTPUT_TYPES[] = {ElementType::float32, ElementType::float32};
 
-    explicit FeedForward(const Info& info) : activation_(activation_of(info.text("activation"))) {
-        inner_ = linear_of(info, 2, -1, -1, true, Levels::around_128);
-        Levels levels = activation_ == Activation::relu ? Levels::from_0 : Levels::around_128;
-        outer_ = linear_of(info, 5, inner_.outputs(), inner_.inputs(), true, levels);
-        norm_ = norm_of(info, 8, inner_.inputs());
-    }
+    explicit FeedForward(const Info& info) : block_(info, 2) {}
 
     void compute(const Call& call) const {
-        int64_t d = inner_.inputs();
-        Flow flow(call, d);
-        auto total = call.output<float>(0, {flow.n, d}), normalised = call.output<float>(1, {flow.n, d});
-        each_block(inner_, flow.n, inner_.row_nanoseconds() + outer_.row_nanoseconds(), [&](int64_t begin, int64_t n) {
-            int64_t at = begin * d;
-            block(flow.residual + at, flow.given + at, n, total + at, normalised + at);
-        });
+        Flow flow(call, block_.d());
+        block_.run(flow, {call.output<float>(0, {flow.n, block_.d()}), call.output<float>(1, {flow.n, block_.d()})});
     }
 
 private:
-    void block(const float* residual, const float* given, int64_t n, float* total, float* normalised) const {
-        int64_t f = inner_.outputs();
-        Scratch scratch(Prepared::bytes(inner_, n) + Scratch::piece<float>(n * f) + Prepared::bytes(outer_, n));
-        Prepared x(inner_, given, n, scratch);
-        x.put_all();
-        auto hidden = scratch.take<float>(n * f);
-        Activation activation = activation_;
-        multiply(inner_, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
-            store16(hidden + row * f + column, activate(activation, product));
-        });
-        Prepared h(outer_, hidden, n, scratch);
-        h.put_all();
-        add_and_normalize(outer_, h.activations(), residual, norm_, n, total, normalised);
-    }
-
-    Activation activation_;
-    Linear inner_, outer_;
-    Norm norm_;
+    FeedForwardBlock block_;
 };
 
 }  // namespace
+
+FeedForwardBlock::FeedForwardBlock(const Info& info, int index) : activation_(activation_of(info.text("activation"))) {
+    inner_ = linear_of(info, index, -1, -1, true, Levels::around_128);
+    Levels levels = activation_ == Activation::relu ? Levels::from_0 : Levels::around_128;
+    outer_ = linear_of(info, index + 3, inner_.outputs(), inner_.inputs(), true, levels);
+    norm_ = norm_of(info, index + 6, inner_.inputs());
+}
+
+void FeedForwardBlock::run(const Flow& flow, const Made& made) const {
+    each_block(inner_, flow.n, row_nanoseconds(),
+               [&](int64_t begin, int64_t n) { run_rows(flow.rows(begin, n, d()), made.rows(begin, d())); });
+}
+
+void FeedForwardBlock::run_rows(const Flow& flow, const Made& made) const {
+    int64_t f = inner_.outputs(), n = flow.n;
+    Scratch scratch(Prepared::bytes(inner_, n) + Scratch::piece<float>(n * f) + Prepared::bytes(outer_, n));
+    Prepared x(inner_, flow.given, n, scratch);
+    x.put_all();
+    auto hidden = scratch.take<float>(n * f);
+    Activation activation = activation_;
+    multiply(inner_, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
+        store16(hidden + row * f + column, activate(activation, product));
+    });
+    Prepared h(outer_, hidden, n, scratch);
+    h.put_all();
+    add_and_normalize(outer_, h.activations(), flow.residual, norm_, n, made.total, made.normalised);
+}
 
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain) {
     return add_operator<FeedForward>(api, domain);

@@ -57,7 +57,7 @@ void Info::check(OrtStatus* status, const char* what) const {
 Tensor Info::constant(int index) const {
     int is_constant = 0;
     const OrtValue* value = nullptr;
-    const char* name = input_names_[index];
+    const char* name = input_names_[std::min(index, num_names_ - 1)];
     check(call<OrtStatus*>(api_, Function::constant_input_tensor, info_, size_t(index), &is_constant, &value), name);
     if (!is_constant) throw Refused("%s is not a constant of the graph", name);
     return tensor_of(api_, value, name);

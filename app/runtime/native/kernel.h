@@ -47,8 +47,9 @@ struct Tensor {
 // One kernel's node while the session is made.
 class Info {
 public:
-    Info(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names)
-        : api_(api), info_(info), input_names_(input_names) {}
+    // The last of the names stands for all inputs from there on.
+    Info(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names, int num_names)
+        : api_(api), info_(info), input_names_(input_names), num_names_(num_names) {}
 
     // Input `index`, which must be a constant of the graph. Throws Refused.
     Tensor constant(int index) const;
@@ -63,6 +64,7 @@ private:
     const OrtApi* api_;
     const OrtKernelInfo* info_;
     const char* const* input_names_;
+    int num_names_;
 };
 
 // One call of a kernel.

@@ -32,7 +32,8 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 std::mutex mutex;
 std::weak_ptr<Region> current;
 
-thread_local std::unique_ptr<Region> scratch;
+// By extent.
+thread_local std::unique_ptr<Region> scratch[2];
 
 }  // namespace
 
@@ -59,12 +60,13 @@ Block::Block(size_t bytes) {
     region_->used += bytes;
 }
 
-Scratch::Scratch(size_t bytes) {
-    if (!scratch || scratch->bytes < bytes) {
-        scratch.reset();
-        scratch = std::make_unique<Region>(bytes + bytes / 2);
+Scratch::Scratch(size_t bytes, Extent extent) {
+    std::unique_ptr<Region>& own = scratch[static_cast<int>(extent)];
+    if (!own || own->bytes < bytes) {
+        own.reset();
+        own = std::make_unique<Region>(bytes + bytes / 2);
     }
-    next_ = scratch->start;
+    next_ = own->start;
 }
 
 }  // namespace transduce

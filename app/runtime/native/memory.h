@@ -26,12 +26,15 @@ private:
     char* data_ = nullptr;
 };
 
+// What scratch memory is for: one block of a Transformer, or several that follow one another and stand around it.
+enum class Extent { block, step };
+
 // The calling thread's scratch memory for one call: taken in pieces, all given back with the object. One at a
-// time in a thread.
+// time in a thread, for each extent.
 class Scratch {
 public:
     // bytes: the sum of the pieces that will be taken. Throws std::bad_alloc.
-    explicit Scratch(size_t bytes);
+    explicit Scratch(size_t bytes, Extent extent = Extent::block);
 
     template <class T>
     T* take(size_t count) {

@@ -70,7 +70,8 @@ void stay_loaded() {
 
 OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
     OrtStatus* status = call<OrtStatus*>(api, Function::create_custom_op_domain, "transduce", domain);
-    for (auto add : {register_feed_forward, register_step_attention, register_encoder, register_vocabulary}) {
+    for (auto add : {register_feed_forward, register_step_attention, register_encoder, register_vocabulary,
+                     register_decoder}) {
         if (!status) status = add(api, *domain);
     }
     return status;

@@ -2,6 +2,8 @@
 // constants, and one call. Inputs and outputs stand in docs/native-kernels.md.
 #pragma once
 
+#include <type_traits>
+
 #include "kernel.h"
 #include "linear.h"
 #include "rows.h"
@@ -21,6 +23,7 @@ struct Flow {
     const float* given;
     int64_t n;
 
+    Flow(const float* residual, const float* given, int64_t n) : residual(residual), given(given), n(n) {}
     Flow(const Call& call, int64_t width);
     // Rows [begin, begin + count).
     Flow rows(int64_t begin, int64_t count, int64_t width) const {
@@ -52,6 +55,13 @@ OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
+OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
+
+// Whether the last of an operator's inputs stands for any number of them, of any types: it then has TAKES_MORE.
+template <class Operator, class = void>
+constexpr bool takes_more = false;
+template <class Operator>
+constexpr bool takes_more<Operator, std::void_t<decltype(Operator::TAKES_MORE)>> = true;
 
 // OrtCustomOp over an operator's class.
 template <class Operator>
@@ -69,7 +79,12 @@ struct Registered : OrtCustomOp {
         get_input_type = [](const OrtCustomOp*, size_t index) { return Operator::INPUT_TYPES[index]; };
         get_num_outputs = [](const OrtCustomOp*) { return std::size(Operator::OUTPUT_TYPES); };
         get_output_type = [](const OrtCustomOp*, size_t index) { return Operator::OUTPUT_TYPES[index]; };
-        get_input_characteristic = [](const OrtCustomOp*, size_t) { return Characteristic::required; };
+        get_input_characteristic = [](const OrtCustomOp*, size_t index) {
+            bool is_last = index + 1 == std::size(Operator::INPUT_TYPES);
+            return takes_more<Operator> && is_last ? Characteristic::variadic : Characteristic::required;
+        };
+        get_variadic_input_least = [](const OrtCustomOp*) { return 1; };
+        get_variadic_input_homogeneity = [](const OrtCustomOp*) { return 0; };
         get_output_characteristic = [](const OrtCustomOp*, size_t) { return Characteristic::required; };
         get_input_memory = [](const OrtCustomOp*, size_t) { return 0; };
         destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
@@ -84,7 +99,7 @@ struct Registered : OrtCustomOp {
 
     static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
         try {
-            *kernel = new Kernel{api, Operator(Info(api, info, Operator::INPUT_NAMES))};
+            *kernel = new Kernel{api, Operator(Info(api, info, Operator::INPUT_NAMES, std::size(Operator::INPUT_NAMES)))};
         } catch (const Refused& error) {
             return failure(api, ErrorCode::invalid_argument, error.what());
         } catch (const std::exception& error) {

@@ -69,6 +69,11 @@ void normalize_row(const float* x, const Norm& norm, float* to) {
     }
 }
 
+void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to) {
+    int64_t width = norm.width;
+    each_row(n, row_cost(width) * 2, [&](int64_t row) { normalize_row(x + row * width, norm, to + row * width); });
+}
+
 Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch)
     : x_(x), n_(n), width_(linear.inputs()), stride_(stride_of(linear)), levels_(linear.levels()) {
     if (!linear.is_int8()) return;
@@ -87,8 +92,7 @@ void add_and_normalize(const Linear& linear, const Activations& x, const float* 
         int64_t at = row * width + column;
         store16(total + at, _mm512_add_ps(load16(residual + at), product));
     });
-    each_row(n, row_cost(norm.width) * 2,
-             [&](int64_t row) { normalize_row(total + row * width, norm, normalised + row * width); });
+    normalize_rows(total, n, norm, normalised);
 }
 
 }  // namespace transduce

@@ -27,6 +27,9 @@ float quantize_row(const float* x, int width, Levels levels, uint8_t* q);
 // (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row. Ba et al. 2016, section 3.
 void normalize_row(const float* x, const Norm& norm, float* to);
 
+// That of n rows, by several threads where it is worth it.
+void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to);
+
 // Call row(index) for each of n rows, by several threads where it is worth it. nanoseconds: what a row costs.
 template <class Row>
 void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
@@ -39,17 +42,22 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
+// Whether this thread has taken rows of its own, which blocks inside do not divide again.
+inline thread_local bool has_own_rows = false;
+
 // Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
 // then what stands between the block's products stays in that thread's cache, and nobody waits in between. linear: of
 // the block. nanoseconds: what a row costs.
 template <class Block>
 void each_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
     int64_t threads = num_threads(), most = linear.most_rows_together(), count = (n + most - 1) / most;
-    if (n < linear.least_rows_together() * threads) return block(0, n);
+    if (has_own_rows || n < linear.least_rows_together() * threads) return block(0, n);
     count = std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
     parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
         int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
+        has_own_rows = true;
         block(begin, end - begin);
+        has_own_rows = false;
     });
 }
 

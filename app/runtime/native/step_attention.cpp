@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "attention.h"
-#include "operators.h"
+#include "step_blocks.h"
 
 namespace transduce {
 namespace {
@@ -15,27 +15,24 @@ constexpr auto ANY = ElementType::any;
 // What a column of d keys and values costs a row, for 64 of d. An estimate.
 constexpr int64_t NS_FOR_64 = 9;
 
-// Keys and values (rows, capacity, d) of one type.
-struct Caches {
-    Tensor keys, values;
-
-    Caches(const Call& call, int index, int64_t d) : keys(call.input(index)), values(call.input(index + 1)) {
-        keys.expect({-1, -1, d});
-        values.expect({keys.shape[0], keys.shape[1], d});
-        if (keys.type != values.type || (keys.type != FLOAT && keys.type != ElementType::float16)) {
-            throw Refused("%s and %s are not of one type, float or float16", keys.name, values.name);
-        }
+// The caches that are inputs `index` and the next, (rows, capacity, d). Throws Refused.
+LayerCache cache_of(const Call& call, int index, int64_t d) {
+    Tensor keys = call.input(index), values = call.input(index + 1);
+    keys.expect({-1, -1, d});
+    values.expect({keys.shape[0], keys.shape[1], d});
+    if (keys.type != values.type || (keys.type != FLOAT && keys.type != ElementType::float16)) {
+        throw Refused("%s and %s are not of one type, float or float16", keys.name, values.name);
     }
-    int64_t rows() const { return keys.shape[0]; }
-    int64_t capacity() const { return keys.shape[1]; }
-    bool is_half() const { return keys.type == ElementType::float16; }
-};
+    return {keys.data, values.data, keys.type == ElementType::float16, keys.shape[0], keys.shape[1]};
+}
 
-// Rows [begin, begin + flow.n) of a call, taken through the whole block.
-class Rows {
+}  // namespace
+
+// Some rows, taken through the whole block.
+class StepRows {
 public:
     // longest: columns that a row may attend to. is_aligned: whether all heads of a row must be in one chunk.
-    Rows(const Parts& parts, const Flow& flow, int64_t longest, bool is_aligned = false)
+    StepRows(const Parts& parts, const Flow& flow, int64_t longest, bool is_aligned = false)
         : parts_(parts),
           flow_(flow),
           width_(parts.in.outputs()),
@@ -91,10 +88,11 @@ public:
     }
 
     // residual + heads W_O + b, and its norm.
-    void finish(float* total, float* normalised) {
+    void finish(const Made& made) {
         Prepared x(parts_.out, heads_, flow_.n, scratch_);
         x.put_all();
-        add_and_normalize(parts_.out, x.activations(), flow_.residual, parts_.norm, flow_.n, total, normalised);
+        add_and_normalize(parts_.out, x.activations(), flow_.residual, parts_.norm, flow_.n, made.total,
+                          made.normalised);
     }
 
 private:
@@ -107,11 +105,102 @@ private:
     float *projected_, *heads_, *scores_;
 };
 
+namespace {
+
 // What a row costs, attending to all of `columns` shared out.
 int64_t row_cost(const Parts& parts, int64_t columns, int64_t n) {
     int64_t products = parts.in.row_nanoseconds() + parts.out.row_nanoseconds();
     return products + columns / std::max<int64_t>(n, 1) * parts.d() * NS_FOR_64 / 64;
 }
+
+}  // namespace
+
+void SelfAttentionBlock::run(const Flow& flow, const LayerCache& cache, const int32_t* cache_rows,
+                             const int32_t* positions, const Made& made) const {
+    int64_t columns = std::accumulate(positions, positions + flow.n, flow.n), d = parts_.d();
+    each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+        StepRows rows(parts_, flow.rows(begin, n, d), cache.capacity);
+        if (cache.is_half) {
+            attend_rows<Half>(rows, cache, cache_rows + begin, positions + begin, n);
+        } else {
+            attend_rows<float>(rows, cache, cache_rows + begin, positions + begin, n);
+        }
+        rows.finish(made.rows(begin, d));
+    });
+}
+
+template <class Element>
+void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, const int32_t* cache_rows,
+                                     const int32_t* positions, int64_t n) const {
+    int64_t d = parts_.d(), row_elements = cache.capacity * d;
+    const float* projected = rows.project();
+    auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
+    auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
+        int64_t from = first * parts_.head_dim, position = positions[row];
+        Element* keys = all_keys + cache_rows[row] * row_elements + from;
+        Element* values = all_values + cache_rows[row] * row_elements + from;
+        const float* q = projected + row * 3 * d + from;
+        for (int i = 0; i < count * parts_.head_dim; i += LANES) {
+            store16(keys + position * d + i, load16(q + d + i));
+            store16(values + position * d + i, load16(q + 2 * d + i));
+        }
+        const Element* other = next < 0 ? nullptr : all_keys + cache_rows[next] * row_elements + from;
+        return Columns<Element>{keys, values, d, position + 1, other};
+    };
+    rows.attend_all(std::accumulate(positions, positions + n, n), columns_of, [](auto...) {});
+}
+
+CrossAttentionBlock::CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned)
+    : parts_(info, index, 1), aligned_(std::move(aligned)) {
+    for (int64_t head : aligned_) {
+        if (head >= 0 && head < parts_.num_heads) continue;
+        throw Refused("heads holds %lld, which is not in 0..%d", static_cast<long long>(head), parts_.num_heads - 1);
+    }
+}
+
+void CrossAttentionBlock::run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, float* weights,
+                              const Made& made) const {
+    int64_t capacity = cache.capacity, d = parts_.d();
+    if (weights) std::fill(weights, weights + flow.n * capacity, 0.0f);
+    int64_t columns = std::accumulate(source.lengths, source.lengths + flow.n, int64_t(0));
+    each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
+        StepRows rows(parts_, flow.rows(begin, n, d), capacity, weights != nullptr);
+        SourceColumns own{source.slots + begin, source.lengths + begin};
+        float* own_weights = weights ? weights + begin * capacity : nullptr;
+        if (cache.is_half) {
+            attend_rows<Half>(rows, cache, own, n, own_weights);
+        } else {
+            attend_rows<float>(rows, cache, own, n, own_weights);
+        }
+        rows.finish(made.rows(begin, d));
+    });
+}
+
+template <class Element>
+void CrossAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
+                                      float* weights) const {
+    int64_t d = parts_.d(), capacity = cache.capacity;
+    rows.project();
+    auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
+    auto columns_of = [&](int64_t row, int first, int, int64_t next) {
+        int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
+        // The same slot again is at hand already.
+        bool is_other = next >= 0 && source.slots[next] != slot;
+        const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
+        return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
+    };
+    auto average = [&](int64_t row, int, int, const float* scores, int64_t scores_each, const float* sums) {
+        if (!weights) return;
+        for (int64_t head : aligned_) {
+            float factor = 1.0f / sums[head] / float(aligned_.size());
+            float* to = weights + row * capacity;
+            for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[head * scores_each + c] * factor;
+        }
+    };
+    rows.attend_all(std::accumulate(source.lengths, source.lengths + n, int64_t(0)), columns_of, average);
+}
+
+namespace {
 
 class SelfAttentionStep {
 public:
@@ -122,52 +211,25 @@ public:
                                                   FLOAT, ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
-    explicit SelfAttentionStep(const Info& info) : parts_(info, 5, 3) {}
+    explicit SelfAttentionStep(const Info& info) : block_(info, 5) {}
 
     void compute(const Call& call) const {
-        Flow flow(call, parts_.d());
-        Caches caches(call, 3, parts_.d());
-        if (caches.rows() < flow.n) {
-            throw Refused("keys has %lld rows, fewer than the %lld of given", static_cast<long long>(caches.rows()),
+        int64_t d = block_.parts().d();
+        Flow flow(call, d);
+        LayerCache cache = cache_of(call, 3, d);
+        if (cache.rows < flow.n) {
+            throw Refused("keys has %lld rows, fewer than the %lld of given", static_cast<long long>(cache.rows),
                           static_cast<long long>(flow.n));
         }
-        const int32_t* positions = indices_of(call, 2, flow.n, 0, caches.capacity());
-        auto total = call.output<float>(0, {flow.n, parts_.d()});
-        auto normalised = call.output<float>(1, {flow.n, parts_.d()});
-        int64_t columns = std::accumulate(positions, positions + flow.n, flow.n);
-        each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
-            Rows rows(parts_, flow.rows(begin, n, parts_.d()), caches.capacity());
-            if (caches.is_half()) {
-                attend_rows<Half>(rows, caches, positions, begin, n);
-            } else {
-                attend_rows<float>(rows, caches, positions, begin, n);
-            }
-            rows.finish(total + begin * parts_.d(), normalised + begin * parts_.d());
-        });
+        const int32_t* positions = indices_of(call, 2, flow.n, 0, cache.capacity);
+        std::vector<int32_t> rows(flow.n);
+        std::iota(rows.begin(), rows.end(), 0);
+        block_.run(flow, cache, rows.data(), positions,
+                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
     }
 
 private:
-    template <class Element>
-    void attend_rows(Rows& rows, const Caches& caches, const int32_t* positions, int64_t begin, int64_t n) const {
-        int64_t d = parts_.d(), slot = caches.capacity() * d;
-        int head_dim = parts_.head_dim;
-        const float* projected = rows.project();
-        auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
-            int64_t at = (begin + row) * slot + first * head_dim, position = positions[begin + row];
-            Element *keys = all_keys + at, *values = all_values + at;
-            const float* q = projected + row * 3 * d + first * head_dim;
-            for (int i = 0; i < count * head_dim; i += LANES) {
-                store16(keys + position * d + i, load16(q + d + i));
-                store16(values + position * d + i, load16(q + 2 * d + i));
-            }
-            return Columns<Element>{keys, values, d, position + 1, next < 0 ? nullptr : keys + (next - row) * slot};
-        };
-        int64_t columns = std::accumulate(positions + begin, positions + begin + n, n);
-        rows.attend_all(columns, columns_of, [](auto...) {});
-    }
-
-    Parts parts_;
+    SelfAttentionBlock block_;
 };
 
 class CrossAttentionStep {
@@ -179,75 +241,26 @@ public:
                                                   FLOAT, FLOAT, ANY, FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
-    explicit CrossAttentionStep(const Info& info) : parts_(info, 6, 1) {}
+    explicit CrossAttentionStep(const Info& info) : CrossAttentionStep(info, {}) {}
 
-    void compute(const Call& call) const { compute_with(call, {}); }
+    void compute(const Call& call) const {
+        int64_t d = block_.parts().d();
+        Flow flow(call, d);
+        LayerCache cache = cache_of(call, 4, d);
+        SourceColumns source{indices_of(call, 2, flow.n, 0, cache.rows),
+                             indices_of(call, 3, flow.n, 1, cache.capacity + 1)};
+        float* weights = is_aligned_ ? call.output<float>(2, {flow.n, cache.capacity}) : nullptr;
+        block_.run(flow, cache, source, weights,
+                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
+    }
 
 protected:
-    // aligned: heads whose attention weights are averaged into output 2; none, no output.
-    void compute_with(const Call& call, const std::vector<int64_t>& aligned) const {
-        Flow flow(call, parts_.d());
-        Caches caches(call, 4, parts_.d());
-        const int32_t* slots = indices_of(call, 2, flow.n, 0, caches.rows());
-        const int32_t* lengths = indices_of(call, 3, flow.n, 1, caches.capacity() + 1);
-        auto total = call.output<float>(0, {flow.n, parts_.d()});
-        auto normalised = call.output<float>(1, {flow.n, parts_.d()});
-        int64_t capacity = caches.capacity(), d = parts_.d();
-        auto weights = aligned.empty() ? nullptr : call.output<float>(2, {flow.n, capacity});
-        if (weights) std::fill(weights, weights + flow.n * capacity, 0.0f);
-        int64_t columns = std::accumulate(lengths, lengths + flow.n, int64_t(0));
-        each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
-            Rows rows(parts_, flow.rows(begin, n, d), capacity, weights != nullptr);
-            const Source source{slots + begin, lengths + begin, n};
-            Aligned own{aligned, weights + begin * capacity};
-            if (caches.is_half()) {
-                attend_rows<Half>(rows, caches, source, own);
-            } else {
-                attend_rows<float>(rows, caches, source, own);
-            }
-            rows.finish(total + begin * d, normalised + begin * d);
-        });
-    }
-
-    const Parts& parts() const { return parts_; }
+    CrossAttentionStep(const Info& info, std::vector<int64_t> aligned)
+        : is_aligned_(!aligned.empty()), block_(info, 6, std::move(aligned)) {}
 
 private:
-    // Which columns n rows attend to.
-    struct Source {
-        const int32_t* slots;
-        const int32_t* lengths;
-        int64_t n;
-    };
-
-    // Heads whose weights are averaged, and where to, (n, capacity) of zeros.
-    struct Aligned {
-        const std::vector<int64_t>& heads;
-        float* weights;
-    };
-
-    template <class Element>
-    void attend_rows(Rows& rows, const Caches& caches, const Source& source, const Aligned& aligned) const {
-        int64_t d = parts_.d(), capacity = caches.capacity();
-        rows.project();
-        auto all_keys = caches.keys.as<Element>(), all_values = caches.values.as<Element>();
-        auto columns_of = [&](int64_t row, int first, int, int64_t next) {
-            int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
-            // The same slot again is at hand already.
-            bool is_other = next >= 0 && source.slots[next] != slot;
-            const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
-            return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
-        };
-        auto average = [&](int64_t row, int, int, const float* scores, int64_t scores_each, const float* sums) {
-            for (int64_t head : aligned.heads) {
-                float factor = 1.0f / sums[head] / float(aligned.heads.size());
-                float* to = aligned.weights + row * capacity;
-                for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[head * scores_each + c] * factor;
-            }
-        };
-        rows.attend_all(std::accumulate(source.lengths, source.lengths + source.n, int64_t(0)), columns_of, average);
-    }
-
-    Parts parts_;
+    bool is_aligned_;
+    CrossAttentionBlock block_;
 };
 
 class AlignedCrossAttentionStep : public CrossAttentionStep {
@@ -255,19 +268,14 @@ public:
     static constexpr const char* NAME = "AlignedCrossAttentionStep";
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT, FLOAT};
 
-    explicit AlignedCrossAttentionStep(const Info& info) : CrossAttentionStep(info), aligned_(info.integers("heads")) {
-        if (aligned_.empty()) throw Refused("heads is empty");
-        for (int64_t head : aligned_) {
-            if (head >= 0 && head < parts().num_heads) continue;
-            throw Refused("heads holds %lld, which is not in 0..%d", static_cast<long long>(head),
-                          parts().num_heads - 1);
-        }
-    }
-
-    void compute(const Call& call) const { compute_with(call, aligned_); }
+    explicit AlignedCrossAttentionStep(const Info& info) : CrossAttentionStep(info, heads_of(info)) {}
 
 private:
-    std::vector<int64_t> aligned_;
+    static std::vector<int64_t> heads_of(const Info& info) {
+        std::vector<int64_t> heads = info.integers("heads");
+        if (heads.empty()) throw Refused("heads is empty");
+        return heads;
+    }
 };
 
 }  // namespace

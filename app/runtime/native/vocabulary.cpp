@@ -1,6 +1,6 @@
 // Both ends of a step: subwords into rows, rows into the most probable subwords.
 #include "candidates.h"
-#include "operators.h"
+#include "step_blocks.h"
 
 namespace transduce {
 namespace {
@@ -31,38 +31,19 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {INT, INT, ANY, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT};
 
-    // The tables are constants of the graph, which keeps them as long as the kernel.
-    explicit Embed(const Info& info)
-        : table_(table_of(info, 2)), scales_(info.constant(3)), position_table_(info.constant(4)) {
-        position_table_.expect({-1, table_.shape[1]});
-    }
+    explicit Embed(const Info& info) : block_(info, 2) {}
 
     void compute(const Call& call) const {
-        int64_t d = table_.shape[1];
         Tensor ids = call.input(0);
         ids.expect({-1});
         int64_t n = ids.shape[0];
-        expect_in_range(ids.name, ids.as<int32_t>(), n, 0, table_.shape[0]);
-        const int32_t* positions = indices_of(call, 1, n, 0, position_table_.shape[0]);
-        auto x = call.output<float>(0, {n, d});
-        each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
-            const float* position = position_table_.as<float>() + positions[row] * d;
-            int64_t id = ids.as<int32_t>()[row];
-            for (int64_t i = 0; i < d; i += LANES) {
-                store16(x + row * d + i, _mm512_add_ps(entry(id * d + i, id), load16(position + i)));
-            }
-        });
+        expect_in_range(ids.name, ids.as<int32_t>(), n, 0, block_.vocab_size());
+        const int32_t* positions = indices_of(call, 1, n, 0, block_.num_positions());
+        block_.run(ids.as<int32_t>(), positions, n, call.output<float>(0, {n, block_.d()}));
     }
 
 private:
-    __m512 entry(int64_t at, int64_t id) const {
-        if (table_.type == FLOAT) return load16(table_.as<float>() + at);
-        __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table_.as<int8_t>() + at));
-        __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-        return _mm512_mul_ps(whole, _mm512_set1_ps(scales_.as<float>()[id]));
-    }
-
-    Tensor table_, scales_, position_table_;
+    EmbeddingBlock block_;
 };
 
 class Candidates {
@@ -72,57 +53,93 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, ANY, FLOAT, LONG, LONG};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT};
 
-    explicit Candidates(const Info& info) {
-        Tensor table = table_of(info, 1);
-        linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
-                          info.constant(2).as<float>(), nullptr, Levels::around_128});
-    }
+    explicit Candidates(const Info& info) : block_(info, 1) {}
 
     void compute(const Call& call) const {
-        int64_t d = linear_.inputs(), vocab_size = linear_.outputs();
         Tensor x = call.input(0), num_candidates = call.input(3), wanted = call.input(4);
-        x.expect({-1, d});
+        x.expect({-1, block_.d()});
         num_candidates.expect({1});
         wanted.expect({1});
-        int64_t n = x.shape[0], k = *num_candidates.as<int64_t>(), most = std::min<int64_t>(MAX_CANDIDATES, vocab_size);
-        if (k < 1 || k > most) {
-            throw Refused("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(k),
-                          static_cast<long long>(most));
-        }
-        auto top = call.output<float>(0, {n, k});
-        auto ids = call.output<int64_t>(1, {n, k});
-        auto logits = call.output<float>(2, {n, vocab_size});
-        bool is_wanted = *wanted.as<int64_t>() != 0;
-        int64_t cost = linear_.row_nanoseconds() + vocab_size / LANES * CHOOSE_COST / 8;
-        each_block(linear_, n, cost, [&](int64_t begin, int64_t count) {
-            Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(count * vocab_size) +
-                            Scratch::piece<float>(count * num_block_floats(vocab_size)));
-            // Where nobody reads them, logits stay in this thread's own memory, which is in its cache.
-            float* block = is_wanted ? logits + begin * vocab_size : scratch.take<float>(count * vocab_size);
-            auto work = scratch.take<float>(count * num_block_floats(vocab_size));
-            fill(x.as<float>() + begin * d, count, block, scratch);
-            each_row(count, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
-                choose(block + row * vocab_size, vocab_size, k, is_wanted, top + (begin + row) * k,
-                       ids + (begin + row) * k, work + row * num_block_floats(vocab_size));
-            });
-        });
+        int64_t n = x.shape[0], k = *num_candidates.as<int64_t>();
+        block_.check(k);
+        Chosen to{k, call.output<float>(0, {n, k}), call.output<int64_t>(1, {n, k}),
+                  call.output<float>(2, {n, block_.vocab_size()})};
+        if (*wanted.as<int64_t>() == 0) to.distributions = nullptr;
+        block_.run(x.as<float>(), n, nullptr, to);
     }
 
 private:
-    // Logits (n, V) of x (n, d).
-    void fill(const float* x, int64_t n, float* logits, Scratch& scratch) const {
-        int64_t vocab_size = linear_.outputs();
-        Prepared prepared(linear_, x, n, scratch);
-        prepared.put_all();
-        multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
-            _mm512_mask_storeu_ps(logits + row * vocab_size + column, lanes, product);
-        });
-    }
-
-    Linear linear_;
+    CandidatesBlock block_;
 };
 
 }  // namespace
+
+EmbeddingBlock::EmbeddingBlock(const Info& info, int index)
+    : table_(table_of(info, index)), scales_(info.constant(index + 1)), position_table_(info.constant(index + 2)) {
+    position_table_.expect({-1, table_.shape[1]});
+}
+
+void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n, float* x) const {
+    int64_t d = this->d();
+    auto entry = [&](int64_t at, int64_t id) {
+        if (table_.type == FLOAT) return load16(table_.as<float>() + at);
+        __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table_.as<int8_t>() + at));
+        __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+        return _mm512_mul_ps(whole, _mm512_set1_ps(scales_.as<float>()[id]));
+    };
+    each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
+        const float* position = position_table_.as<float>() + positions[row] * d;
+        int64_t id = ids[row];
+        for (int64_t i = 0; i < d; i += LANES) {
+            store16(x + row * d + i, _mm512_add_ps(entry(id * d + i, id), load16(position + i)));
+        }
+    });
+}
+
+CandidatesBlock::CandidatesBlock(const Info& info, int index) {
+    Tensor table = table_of(info, index);
+    linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
+                      info.constant(index + 1).as<float>(), nullptr, Levels::around_128});
+}
+
+int64_t CandidatesBlock::row_nanoseconds() const {
+    return linear_.row_nanoseconds() + vocab_size() / LANES * CHOOSE_COST / 8;
+}
+
+void CandidatesBlock::check(int64_t num_candidates) const {
+    int64_t most = std::min<int64_t>(MAX_CANDIDATES, vocab_size());
+    if (num_candidates >= 1 && num_candidates <= most) return;
+    throw Refused("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(num_candidates),
+                  static_cast<long long>(most));
+}
+
+void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const Chosen& to) const {
+    int64_t vocab_size = this->vocab_size(), k = to.k;
+    bool is_wanted = to.distributions != nullptr;
+    each_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
+        Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(count * vocab_size) +
+                        Scratch::piece<float>(count * num_block_floats(vocab_size)));
+        // Where nobody reads them, logits stay in this thread's own memory, which is in its cache.
+        float* block = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(count * vocab_size);
+        auto work = scratch.take<float>(count * num_block_floats(vocab_size));
+        fill(x + begin * d(), count, block, scratch);
+        each_row(count, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
+            int64_t at = to_rows ? to_rows[begin + row] : begin + row;
+            choose(block + row * vocab_size, vocab_size, k, is_wanted, to.log_probabilities + at * k, to.ids + at * k,
+                   work + row * num_block_floats(vocab_size));
+        });
+    });
+}
+
+// Logits (n, V) of x (n, d).
+void CandidatesBlock::fill(const float* x, int64_t n, float* logits, Scratch& scratch) const {
+    int64_t vocab_size = this->vocab_size();
+    Prepared prepared(linear_, x, n, scratch);
+    prepared.put_all();
+    multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
+        _mm512_mask_storeu_ps(logits + row * vocab_size + column, lanes, product);
+    });
+}
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {
     OrtStatus* status = add_operator<Embed>(api, domain);

@@ -1,0 +1,37 @@
+// How long the kinds of blocks of encoder and decoder have taken, all threads together: what a profile of operators
+// would show if each block were one.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace transduce {
+
+enum class Stack : int { encoder, decoder };
+constexpr int NUM_STACKS = 2;
+
+enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_columns, candidates };
+constexpr int NUM_BLOCK_KINDS = 6;
+
+inline std::atomic<int64_t> block_nanoseconds_spent[NUM_STACKS][NUM_BLOCK_KINDS];
+
+// Of some rows, from its beginning on.
+class BlockTimes {
+public:
+    explicit BlockTimes(Stack stack) : spent_(block_nanoseconds_spent[static_cast<int>(stack)]) {}
+
+    // What has passed since the last call was such a block's.
+    void add(BlockKind kind) {
+        auto now = std::chrono::steady_clock::now();
+        int64_t passed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - last_).count();
+        spent_[static_cast<int>(kind)].fetch_add(passed, std::memory_order_relaxed);
+        last_ = now;
+    }
+
+private:
+    std::atomic<int64_t>* spent_;
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace transduce

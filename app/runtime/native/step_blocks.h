@@ -1,0 +1,138 @@
+// The blocks of a decoder step over plain memory: what the operators of single blocks and the one of a whole decoder
+// are made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operators.h"
+
+namespace transduce {
+
+// Keys and values (rows, capacity, d) of one layer, both float16 or both float.
+struct LayerCache {
+    void* keys;
+    void* values;
+    bool is_half;
+    int64_t rows, capacity;
+};
+
+// Where a block puts total and normalised (n, d). total may be its residual, normalised its given or its residual.
+struct Made {
+    float* total;
+    float* normalised;
+
+    Made rows(int64_t begin, int64_t width) const { return {total + begin * width, normalised + begin * width}; }
+};
+
+// "Attention Is All You Need", section 3.2.2, over the row's own columns.
+class SelfAttentionBlock {
+public:
+    // The constants from `index` on as `Parts` has them.
+    SelfAttentionBlock(const Info& info, int index) : parts_(info, index, 3) {}
+    const Parts& parts() const { return parts_; }
+
+    // Append each row's key and value at its position, attend to all up to it. cache_rows, positions: (n,), in range.
+    void run(const Flow& flow, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
+             const Made& made) const;
+
+private:
+    template <class Element>
+    void attend_rows(class StepRows& rows, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
+                     int64_t n) const;
+
+    Parts parts_;
+};
+
+// Which columns each of n rows attends to: the first lengths[row] of slots[row].
+struct SourceColumns {
+    const int32_t* slots;
+    const int32_t* lengths;
+};
+
+// Section 3.2.2 over the columns of the row's source.
+class CrossAttentionBlock {
+public:
+    // The constants from `index` on as `Parts` has them. aligned: heads whose weights are averaged where they are asked
+    // for. Throws Refused.
+    CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned);
+    const Parts& parts() const { return parts_; }
+
+    // weights: (n, capacity), the aligned heads' mean, 0 behind a row's source; nullptr where nobody asks.
+    void run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, float* weights,
+             const Made& made) const;
+
+private:
+    template <class Element>
+    void attend_rows(class StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
+                     float* weights) const;
+
+    Parts parts_;
+    std::vector<int64_t> aligned_;
+};
+
+enum class Activation { relu, gelu, silu };
+
+// Section 3.3.
+class FeedForwardBlock {
+public:
+    // The constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; attributes activation and epsilon.
+    FeedForwardBlock(const Info& info, int index);
+    int64_t d() const { return inner_.inputs(); }
+    int64_t row_nanoseconds() const { return inner_.row_nanoseconds() + outer_.row_nanoseconds(); }
+
+    void run(const Flow& flow, const Made& made) const;
+
+private:
+    void run_rows(const Flow& flow, const Made& made) const;
+
+    Activation activation_;
+    Linear inner_, outer_;
+    Norm norm_;
+};
+
+// Section 3.4 and 3.5: subwords and their positions into rows.
+class EmbeddingBlock {
+public:
+    // The constants from `index` on: table (V, d), scales, position_table (P, d). The graph keeps them.
+    EmbeddingBlock(const Info& info, int index);
+    int64_t d() const { return table_.shape[1]; }
+    int64_t vocab_size() const { return table_.shape[0]; }
+    int64_t num_positions() const { return position_table_.shape[0]; }
+
+    // ids, positions: (n,), in range; x: (n, d).
+    void run(const int32_t* ids, const int32_t* positions, int64_t n, float* x) const;
+
+private:
+    Tensor table_, scales_, position_table_;
+};
+
+// Where a step's candidates go, (rows, k) each, and its log-probabilities (rows, V) or nullptr.
+struct Chosen {
+    int64_t k;
+    float* log_probabilities;
+    int64_t* ids;
+    float* distributions;
+};
+
+// Rows into the most probable subwords.
+class CandidatesBlock {
+public:
+    // The constants from `index` on: table (V, d) and scales.
+    CandidatesBlock(const Info& info, int index);
+    int64_t d() const { return linear_.inputs(); }
+    int64_t vocab_size() const { return linear_.outputs(); }
+    int64_t row_nanoseconds() const;
+    // Throws Refused unless this many can be asked for.
+    void check(int64_t num_candidates) const;
+
+    // x: (n, d). to_rows: (n,) the row of `to` that each one's candidates go to; nullptr: its own.
+    void run(const float* x, int64_t n, const int32_t* to_rows, const Chosen& to) const;
+
+private:
+    void fill(const float* x, int64_t n, float* logits, Scratch& scratch) const;
+
+    Linear linear_;
+};
+
+}  // namespace transduce

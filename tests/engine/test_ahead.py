@@ -1,0 +1,231 @@
+"""Several decoder steps in one call of the runner: never another answer, and nobody waits for it who could begin."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.core import MAX_AHEAD_S, MAX_STEPS_FOLLOWED, Submit
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, SequenceResult
+from app.errors import EngineFailure
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from tests.engine.core_driver import SETTINGS, CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+from tests.engine.test_options import LoopingRunner, random_options, random_source
+
+AHEAD = replace(LIMITS, has_alignment=True, max_steps=4)
+GREEDY = DecodingOptions(beam_size=1, max_target_length=12)
+BEAM = DecodingOptions(beam_size=4, max_target_length=12)
+
+
+class TimedRunner(FakeRunner):
+    """A decoder step takes step_s on the driver's clock."""
+
+    driver: CoreDriver
+    step_s = 0.0
+
+    def decode(self, step: StepInput) -> StepOutput:
+        self.driver.now += self.step_s * step.num_steps
+        return super().decode(step)
+
+
+def timed_driver(
+    limits: Limits = AHEAD, *, step_s: float = 0.0, settings: EngineLimits = SETTINGS
+) -> tuple[CoreDriver, TimedRunner]:
+    runner = TimedRunner(limits, eos_bonus=-30.0)
+    driver = runner.driver = CoreDriver(runner, settings)
+    runner.step_s = step_s
+    return driver, runner
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+    """Mostly greedy sentences, that arrive while others run, on few rows."""
+    rng = random.Random(seed)
+    runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
+    driver = CoreDriver(runner)
+    jobs = []
+    for _ in range(30):
+        options = GREEDY if rng.random() < 0.8 else random_options(rng)
+        source = random_source(rng)
+        jobs.append((source, options, driver.submit(source, options)))
+        for _ in range(rng.randrange(3)):
+            driver.step()
+    driver.run()
+    for source, options, sequence in jobs:
+        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+    assert max(runner.steps) == AHEAD.max_steps
+    steps = [step for report in driver.reports for step in report.steps]
+    spent = [
+        sequence.outcome.num_steps for *_, sequence in jobs if isinstance(sequence.outcome, SequenceResult)
+    ]
+    wide = sum(len(sequence.search.prefixes()) > 1 or options.beam_size > 1 for _, options, sequence in jobs)
+    assert wide or sum(step.num_row_steps for step in steps) == sum(spent)
+
+
+def test_rows_are_counted_to_their_end_only() -> None:
+    driver = CoreDriver(FakeRunner(AHEAD, eos_bonus=2.0))
+    sequences = [driver.submit([word, EOS], GREEDY) for word in range(5, 17)]
+    driver.run()
+    spent = [
+        sequence.outcome.num_steps for sequence in sequences if isinstance(sequence.outcome, SequenceResult)
+    ]
+    assert len(set(spent)) > 3
+    assert max(spent) < 12, "the last one does not end on its way"
+    steps = [step for report in driver.reports for step in report.steps]
+    assert sum(step.num_row_steps for step in steps) == sum(spent)
+    assert sum(step.num_steps for step in steps if step.num_rows) == max(spent)
+
+
+def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
+    driver, runner = timed_driver()
+    driver.submit([5, EOS], GREEDY)
+    driver.run()
+    # Nobody knows how long the first step takes. Behind the last subword comes one step for the end.
+    assert runner.steps == [1, 4, 4, 4]
+
+
+@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 4)])
+def test_a_call_takes_no_longer_than_newcomers_may_wait(steps_in_time: float, wanted: int) -> None:
+    driver, runner = timed_driver(step_s=MAX_AHEAD_S / steps_in_time)
+    driver.submit([5, EOS], GREEDY)
+    driver.run()
+    assert max(runner.steps) == wanted
+
+
+def test_no_row_goes_beyond_its_last_step() -> None:
+    driver, runner = timed_driver()
+    lengths = [12, 5, 9]
+    jobs = [driver.submit([5 + n, EOS], replace(GREEDY, max_target_length=n)) for n in lengths]
+    driver.run()
+    assert [len(hypotheses_of(sequence)[0].ids) for sequence in jobs] == lengths
+    assert runner.steps == [1, 4, 1, 4, 3]
+
+
+def test_one_step_while_a_sentence_waits_that_could_begin() -> None:
+    """The encoding budget lets one sentence in a step."""
+    driver, runner = timed_driver(settings=replace(SETTINGS, max_encode_tokens=16))
+    for word in range(5, 9):
+        driver.submit([*[word] * 15, EOS], GREEDY)
+    for _ in range(3):
+        driver.step()
+    assert runner.steps == [1, 1, 1]
+    driver.step()
+    assert runner.steps[3:] == [4]
+
+
+def test_several_steps_while_all_rows_are_taken() -> None:
+    driver, runner = timed_driver(replace(AHEAD, num_rows=2))
+    for word in range(5, 9):
+        driver.submit([word, EOS], GREEDY)
+    driver.run()
+    assert runner.steps == [1, 4, 4, 4, 4, 4, 4, 1]
+
+
+def test_a_beam_in_the_company_keeps_everybody_to_single_steps() -> None:
+    driver, runner = timed_driver()
+    driver.submit([5, EOS], GREEDY)
+    driver.submit([6, EOS], BEAM)
+    driver.run()
+    assert set(runner.steps) == {1}
+
+
+def test_a_loop_found_on_the_way_begins_again() -> None:
+    options = replace(GREEDY, loop_guard=True, max_target_length=50)
+    answers = []
+    for max_steps in (1, 8):
+        limits = replace(LIMITS, max_target_length=60, max_steps=max_steps)
+        driver = CoreDriver(LoopingRunner(limits, eos_bonus=-1.0))
+        sequences = [driver.submit(source, options) for source in ([9, 9, EOS], [5, EOS], [9, 8, 7, EOS])]
+        driver.run()
+        outcomes = [sequence.outcome for sequence in sequences]
+        assert all(isinstance(outcome, SequenceResult) for outcome in outcomes)
+        answers.append([(o.hypotheses, o.has_looped) for o in outcomes if isinstance(o, SequenceResult)])
+    assert answers[0] == answers[1]
+    assert [has_looped for _, has_looped in answers[0]] == [True, False, True]
+
+
+class SpoiltRunner(FakeRunner):
+    """After a source that begins with 9 the third subword has no score."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        return scores * np.float32(np.nan) if source[0] == 9 and len(prefix) == 3 else scores
+
+
+def test_a_score_that_is_no_number_fails_its_sentence_alone() -> None:
+    driver = CoreDriver(SpoiltRunner(AHEAD, eos_bonus=-30.0))
+    spoilt, sound = driver.submit([9, EOS], GREEDY), driver.submit([8, EOS], GREEDY)
+    driver.run()
+    assert isinstance(spoilt.outcome, EngineFailure)
+    assert_same(hypotheses_of(sound), expected([8, EOS], GREEDY, FakeRunner(AHEAD, eos_bonus=-30.0)))
+
+
+class LeavingRunner(FakeRunner):
+    """A caller leaves in the middle of the second call."""
+
+    driver: CoreDriver
+    victim: Sequence
+
+    def decode(self, step: StepInput) -> StepOutput:
+        if self.calls["decode"] == 1:
+            self.driver.cancel(self.victim)
+        return super().decode(step)
+
+
+def test_who_leaves_meanwhile_is_gone_after_the_call() -> None:
+    runner = LeavingRunner(AHEAD, eos_bonus=-30.0)
+    driver = runner.driver = CoreDriver(runner)
+    runner.victim, other = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
+    driver.step()
+    driver.step()
+    assert list(driver.core.scheduler.running) == [other]
+    driver.run()
+    assert_same(hypotheses_of(other), expected([6, EOS], GREEDY, runner))
+    assert runner.victim.outcome is None
+
+
+class HiccupRunner(FakeRunner):
+    """The second call fails."""
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        if self.calls["decode"] == 2:
+            raise EngineFailure("out of memory")
+        return output
+
+
+def test_who_shared_a_call_that_failed_starts_again() -> None:
+    runner = HiccupRunner(AHEAD, eos_bonus=-30.0)
+    driver = CoreDriver(runner)
+    sequences = {word: driver.submit([word, EOS], GREEDY) for word in (5, 6, 7)}
+    driver.run()
+    assert runner.steps[1] == 4
+    for word, sequence in sequences.items():
+        assert_same(hypotheses_of(sequence), expected([word, EOS], GREEDY, runner))
+
+
+def test_who_listens_is_told_every_subword_once_and_soon() -> None:
+    driver, runner = timed_driver()
+    sequence = driver.submit([5, EOS], GREEDY)
+    driver.core.inbox.get()
+    driver.core.inbox.put(Submit(sequence, listens=True))
+    driver.run()
+    told: list[int] = []
+    for report in driver.reports:
+        for news in report.news:
+            assert news.position == len(told)
+            told += news.ids
+    said = hypotheses_of(sequence)[0].ids
+    assert tuple(told) == said[: len(told)]
+    assert len(told) >= len(said) - MAX_STEPS_FOLLOWED
+    assert runner.steps == [1, *[MAX_STEPS_FOLLOWED] * 6]
+    # Nobody listens any more.
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    assert runner.steps[7:] == [4, 4, 4, 1]

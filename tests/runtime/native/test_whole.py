@@ -1,0 +1,208 @@
+"""Encoder and decoder as one operator each: the same in any company, several steps as one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from app.bundle import Precision
+from app.errors import EngineFailure
+from app.runtime import native
+from app.runtime.interface import StepInput
+from app.runtime.native_runner import NativeRunner
+from model.config import BOS_ID, EOS_ID
+from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
+
+NUM_ROWS = 150
+MAX_LENGTH = 40
+NUM_STEPS = 8
+SHAPES: dict[str, dict[str, Any]] = {
+    "pre-norm": {"norm": "pre"},
+    "post-norm": {"norm": "post"},
+}
+
+
+def load(folder: Path, precision: Precision, *, num_threads: int = 1, **changes: Any) -> NativeRunner:
+    model = random_model(seed=3, max_length=MAX_LENGTH, **changes)
+    with torch.no_grad():
+        # Positions count for more than subwords, so that rows change their mind; and what they change it to is the end.
+        table = model.embedding.weight.mul_(0.1)
+        table[EOS_ID] = table[387 if model.config.norm == "pre" else 389] * 1.02
+    runner = load_tiny_runner(
+        model, precision, folder, num_rows=NUM_ROWS, num_threads=num_threads, kernels="native"
+    )
+    assert isinstance(runner, NativeRunner)
+    return runner
+
+
+def sources(count: int = NUM_ROWS) -> list[NDArray[np.int32]]:
+    """Of all lengths up to the longest."""
+    rng = np.random.default_rng(5)
+    return [
+        np.append(rng.integers(4, VOCAB_SIZE, rng.integers(0, MAX_LENGTH)), EOS_ID).astype(np.int32)
+        for _ in range(count)
+    ]
+
+
+def first_step(num_rows: int, num_steps: int = 1, num_candidates: int = 1) -> StepInput:
+    ids, positions = np.full(num_rows, BOS_ID, np.int32), np.zeros(num_rows, np.int32)
+    return StepInput(ids, positions, num_candidates, num_steps)
+
+
+def one_after_another(runner: NativeRunner, num_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Greedy search by single steps of all rows, (NUM_STEPS, num_rows); behind a row's end as `StepOutput` has it."""
+    step = first_step(num_rows)
+    ids, positions = step.ids, step.positions
+    has_ended = np.zeros(num_rows, bool)
+    said, scores = [], []
+    for _ in range(NUM_STEPS):
+        output = runner.decode(StepInput(ids, positions, 1))
+        said.append(np.where(has_ended, EOS_ID, output.ids[:, 0]))
+        scores.append(np.where(has_ended, 0, output.log_probabilities[:, 0]))
+        has_ended |= said[-1] == EOS_ID
+        ids, positions = output.ids[:, 0].astype(np.int32), positions + 1
+    return np.stack(said), np.stack(scores)
+
+
+@pytest.fixture(params=["int8", "fp32"])
+def precision(request: pytest.FixtureRequest) -> Precision:
+    found: Precision = request.param
+    return found
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return SHAPES[request.param]
+
+
+@pytest.fixture(params=[True, False], ids=["tiles", "vectors"])
+def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
+    native.allow_matrix_tiles(request.param)
+    yield
+    native.allow_matrix_tiles(True)
+
+
+@pytest.mark.usefixtures("_tiles")
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_several_steps_are_as_one_after_another(
+    num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
+) -> None:
+    """Few rows, whose products threads share, and many, of which each thread takes its own."""
+    runner = load(tmp_path, precision, num_threads=num_threads, **shape)
+    runner.encode(sources(), range(NUM_ROWS))
+    said, scores = one_after_another(runner, NUM_ROWS)
+    ends = (said == EOS_ID).sum(axis=0)
+    assert ((ends > 0) & (ends < NUM_STEPS)).sum() > 3, "no row ends on its way"
+    for num_rows in (1, 2, 7, 40, NUM_ROWS):
+        for num_steps in (2, 5, NUM_STEPS):
+            output = runner.decode(first_step(num_rows, num_steps))
+            assert np.array_equal(output.ids, said[:num_steps, :num_rows])
+            assert np.array_equal(output.log_probabilities, scores[:num_steps, :num_rows])
+
+
+def test_what_comes_after_several_steps_is_as_after_single_ones(precision: Precision, tmp_path: Path) -> None:
+    """The caches hold the same."""
+    runner = load(tmp_path, precision)
+    runner.encode(sources(40), range(40))
+    said, _ = one_after_another(runner, 40)
+    alive = np.flatnonzero((said != EOS_ID).all(axis=0))
+    assert len(alive) > 2
+    step = StepInput(said[-1].astype(np.int32), np.full(40, NUM_STEPS, np.int32), 5)
+    expected = runner.decode(step).log_probabilities[alive].copy()
+    runner.decode(first_step(40, NUM_STEPS))
+    assert np.array_equal(runner.decode(step).log_probabilities[alive], expected)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_a_sentence_is_the_same_alone_and_among_others(
+    num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
+) -> None:
+    """Encoded and decoded: one by one, in groups of some tokens, which threads share, and all at once."""
+    runner = load(tmp_path, precision, num_threads=num_threads, **shape)
+    everybody = sources(60)
+    alone = []
+    for source in everybody:
+        runner.encode([source], [0])
+        alone.append(runner.decode(first_step(1, num_candidates=6)).log_probabilities[0].copy())
+    for together in (2, 5, 60):
+        for begin in range(0, 60, together):
+            group = everybody[begin : begin + together]
+            runner.encode(group, range(len(group)))
+            found = runner.decode(first_step(len(group), num_candidates=6)).log_probabilities
+            assert np.array_equal(found, alone[begin : begin + len(group)])
+
+
+def test_one_long_sentence_is_shared_by_the_threads(precision: Precision, tmp_path: Path) -> None:
+    longest = np.append(np.full(MAX_LENGTH - 1, 9, np.int32), EOS_ID).astype(np.int32)
+    results = []
+    for num_threads in (1, 2):
+        (tmp_path / str(num_threads)).mkdir()
+        runner = load(tmp_path / str(num_threads), precision, num_threads=num_threads)
+        runner.encode([longest], [0])
+        results.append(runner.decode(first_step(1, num_candidates=9)).log_probabilities.tolist())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        StepInput(np.zeros(2, np.int32), np.array([0, MAX_LENGTH - 3], np.int32), 1, 4),
+        StepInput(np.zeros(2, np.int32), np.array([-1, 0], np.int32), 1),
+        StepInput(np.array([VOCAB_SIZE, 0], np.int32), np.zeros(2, np.int32), 1),
+        StepInput(np.zeros(2, np.int32), np.zeros(2, np.int32), 2, 2),
+        StepInput(np.zeros(2, np.int32), np.zeros(2, np.int32), 1, 2, wants_distributions=True),
+        StepInput(np.zeros(2, np.int32), np.zeros(2, np.int32), 1, 0),
+        StepInput(np.zeros(2, np.int32), np.zeros(2, np.int32), 65),
+    ],
+    ids=[
+        "beyond the cache",
+        "position",
+        "id",
+        "candidates",
+        "distributions",
+        "no step",
+        "too many candidates",
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_next_step_is_right(step: StepInput, tmp_path: Path) -> None:
+    runner = load(tmp_path, "int8")
+    runner.encode(sources(2), [0, 1])
+    expected = runner.decode(first_step(2)).log_probabilities.tolist()
+    with pytest.raises((EngineFailure, ValueError)):
+        runner.decode(step)
+    assert runner.decode(first_step(2)).log_probabilities.tolist() == expected
+
+
+def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
+    runner = load(tmp_path, "int8")
+    runner.encode(sources(1), [0])
+    positions = np.array([MAX_LENGTH - NUM_STEPS], np.int32)
+    assert runner.decode(StepInput(np.array([9], np.int32), positions, 1, NUM_STEPS)).ids.shape == (
+        NUM_STEPS,
+        1,
+    )
+
+
+def test_time_is_told_by_kind_of_block(tmp_path: Path) -> None:
+    runner = load(tmp_path, "int8")
+
+    def newly_spent(before: dict[str, dict[str, float]]) -> dict[str, set[str]]:
+        now = native.block_times()
+        return {
+            stack: {kind for kind in now[stack] if now[stack][kind] > before[stack][kind]} for stack in now
+        }
+
+    both = {"embedding", "self-attention sub-layer", "feed-forward sub-layer"}
+    before = native.block_times()
+    runner.encode(sources(4), range(4))
+    assert newly_spent(before) == {"encoder": both | {"cross keys and values"}, "decoder": set()}
+    before = native.block_times()
+    runner.decode(first_step(4, NUM_STEPS))
+    decoder = both | {"cross-attention sub-layer", "projection and top-k"}
+    assert newly_spent(before) == {"encoder": set(), "decoder": decoder}
