@@ -31,6 +31,7 @@ async def offered(url: str, *, rate: float, seconds: float) -> tuple[Answers, fl
     Also the seconds that what takes no time took at most: this machine kept the caller or the server waiting.
     """
     limits = httpx.Limits(max_connections=None)
+    late_s = 0.0
     async with httpx.AsyncClient(
         base_url=url, limits=limits, verify=NO_CERTIFICATES, trust_env=False, timeout=PATIENCE_S
     ) as client:
@@ -54,7 +55,6 @@ async def offered(url: str, *, rate: float, seconds: float) -> tuple[Answers, fl
                 late_s = max(late_s, time.monotonic() - started)
                 await asyncio.sleep(LOOK_S)
 
-        late_s = 0.0
         looking_on = asyncio.create_task(look_on())
         async with asyncio.TaskGroup() as group:
             tasks = []
