@@ -69,8 +69,9 @@ public:
         auto scores = scratch.take<float>(chunks.starts.size() * parts_.num_heads * scores_each);
         // (3 * num_heads, n, head_dim): what one head of a sentence reads is one block.
         int64_t dim = parts_.head_dim;
-        multiply(parts_.in, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
-            store16(qkv + (column / dim * n + row) * dim + column % dim, product);
+        multiply(parts_.in, x.activations(), n, [=](int column, __mmask16) {
+            float* to = qkv + column / dim * n * dim + column % dim;
+            return [=](int64_t row, __m512 product) { store16(to + row * dim, product); };
         });
         attend_all(n, sentences, chunks, qkv, heads, scores);
         Prepared h(parts_.out, heads, n, scratch);
@@ -159,8 +160,9 @@ private:
             }
         }
         auto to = cache.as<Element>();
-        multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
-            store16(to + column / d * plane + places[row] + column % d, product);
+        multiply(linear_, prepared.activations(), n, [=](int column, __mmask16) {
+            Element* own = to + column / d * plane + column % d;
+            return [=](int64_t row, __m512 product) { store16(own + places[row], product); };
         });
     }
 

@@ -63,8 +63,8 @@ void FeedForwardBlock::run_rows(const Flow& flow, const Made& made) const {
     x.put_all();
     auto hidden = scratch.take<float>(n * f);
     Activation activation = activation_;
-    multiply(inner_, x.activations(), n, [=](int64_t row, int column, __mmask16, __m512 product) {
-        store16(hidden + row * f + column, activate(activation, product));
+    multiply(inner_, x.activations(), n, [=](int column, __mmask16) {
+        return [=](int64_t row, __m512 product) { store16(hidden + row * f + column, activate(activation, product)); };
     });
     Prepared h(outer_, hidden, n, scratch);
     h.put_all();

@@ -62,6 +62,19 @@ struct LinearSource {
     Levels levels;
 };
 
+// Scale and bias of 16 columns.
+struct Finish {
+    bool is_int8;
+    __m512 scale, bias;
+
+    // One row's products. sums: 16 of that row, int32 or float.
+    __m512 operator()(const int32_t* sums, float magnitude) const {
+        if (!is_int8) return _mm512_add_ps(load16(reinterpret_cast<const float*>(sums)), bias);
+        __m512 whole = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums));
+        return _mm512_fmadd_ps(_mm512_mul_ps(whole, _mm512_set1_ps(magnitude)), scale, bias);
+    }
+};
+
 class Linear {
 public:
     Linear() = default;
@@ -98,14 +111,11 @@ public:
     void sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                        int32_t* to) const;
 
-    // One row's 16 products from column 16 * vector of the panel, scale and bias included. sums: of that row.
-    __m512 finish(const void* sums, int panel, int vector, float magnitude) const {
+    // What turns sums of column 16 * vector of the panel on into products.
+    Finish finish(int panel, int vector) const {
         int column = panel * PANEL + vector * LANES;
         __m512 bias = load16(bias_ + column);
-        if (!is_int8_) return _mm512_add_ps(load16(static_cast<const float*>(sums) + vector * LANES), bias);
-        __m512i whole = _mm512_loadu_si512(static_cast<const int32_t*>(sums) + vector * LANES);
-        __m512 relative = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(magnitude));
-        return _mm512_fmadd_ps(relative, load16(scales_ + column), bias);
+        return {is_int8_, is_int8_ ? load16(scales_ + column) : bias, bias};
     }
 
     // What tile `tile` of `tiles` over a run of a panel asks for: the next panel or run, in parts.
@@ -131,8 +141,8 @@ private:
     int32_t* starts_ = nullptr;
 };
 
-// Multiply rows [0, n) and give each row's sixteen products away: store(row, column, lanes, products), lanes a mask
-// of those that exist. Split over columns, then over blocks of rows.
+// Multiply rows [0, n) and give each row's sixteen products away: store(column, lanes), lanes a mask of those that exist,
+// gives what is called as (row, products) for some rows. Split over columns, then over blocks of rows.
 template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
     int num_panels = linear.num_panels();
@@ -141,20 +151,24 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
     int together = std::max(1, num_panels / 24);
     int groups = (num_panels + together - 1) / together;
     bool uses_matrix = linear.uses_matrix_tiles(n);
-    auto give = [&](int64_t row, int panel, const int32_t* sums) {
-        float magnitude = linear.is_int8() ? x.magnitudes[row] : 0;
+    // Of rows [begin, end); sums_of(row): its (PANEL,) sums.
+    auto give = [&](int64_t begin, int64_t end, int panel, auto&& sums_of) {
         for (int vector = 0; vector < PANEL / LANES; ++vector) {
             int column = panel * PANEL + vector * LANES;
             if (column >= linear.outputs()) break;
-            __mmask16 lanes = first_lanes(linear.outputs() - column);
-            store(row, column, lanes, linear.finish(sums, panel, vector, magnitude));
+            auto put = store(column, first_lanes(linear.outputs() - column));
+            Finish finish = linear.finish(panel, vector);
+            for (int64_t row = begin; row < end; ++row) {
+                float magnitude = finish.is_int8 ? x.magnitudes[row] : 0;
+                put(row, finish(sums_of(row) + vector * LANES, magnitude));
+            }
         }
     };
     auto by_matrix = [&](int64_t begin, int64_t end, int panel, const char* next) {
         RowTiles rows(end - begin);
         alignas(64) int32_t sums[(BLOCK_ROWS + MATRIX_ROWS) * PANEL];
         linear.sums_of_tiles(x, begin, rows, panel, next, sums);
-        for (int64_t row = begin; row < end; ++row) give(row, panel, sums + rows.place(row - begin) * PANEL);
+        give(begin, end, panel, [&](int64_t row) { return sums + rows.place(row - begin) * PANEL; });
     };
     auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
         int64_t count = end - begin;
@@ -170,7 +184,8 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
                 Fetch fetch = linear.fetch(panel, run, next, tile, tiles);
                 linear.sums(x, begin + from, int(to - from), panel, run, fetch, own);
                 if (depth + run.count < inputs) continue;
-                for (int64_t row = from; row < to; ++row) give(begin + row, panel, own + (row - from) * PANEL);
+                int64_t first = begin + from;
+                give(first, begin + to, panel, [=](int64_t row) { return own + (row - first) * PANEL; });
             }
         }
     };

@@ -88,9 +88,11 @@ void Prepared::put_all() const {
 void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,
                        float* total, float* normalised) {
     int64_t width = linear.outputs();
-    multiply(linear, x, n, [&](int64_t row, int column, __mmask16, __m512 product) {
-        int64_t at = row * width + column;
-        store16(total + at, _mm512_add_ps(load16(residual + at), product));
+    multiply(linear, x, n, [=](int column, __mmask16) {
+        return [=](int64_t row, __m512 product) {
+            int64_t at = row * width + column;
+            store16(total + at, _mm512_add_ps(load16(residual + at), product));
+        };
     });
     normalize_rows(total, n, norm, normalised);
 }

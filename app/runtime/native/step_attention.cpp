@@ -54,8 +54,8 @@ public:
         x.put_all();
         float* to = projected_;
         int64_t stride = width_;
-        multiply(parts_.in, x.activations(), flow_.n, [=](int64_t row, int column, __mmask16, __m512 product) {
-            store16(to + row * stride + column, product);
+        multiply(parts_.in, x.activations(), flow_.n, [=](int column, __mmask16) {
+            return [=](int64_t row, __m512 product) { store16(to + row * stride + column, product); };
         });
         return projected_;
     }

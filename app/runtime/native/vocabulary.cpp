@@ -136,8 +136,9 @@ void CandidatesBlock::fill(const float* x, int64_t n, float* logits, Scratch& sc
     int64_t vocab_size = this->vocab_size();
     Prepared prepared(linear_, x, n, scratch);
     prepared.put_all();
-    multiply(linear_, prepared.activations(), n, [=](int64_t row, int column, __mmask16 lanes, __m512 product) {
-        _mm512_mask_storeu_ps(logits + row * vocab_size + column, lanes, product);
+    multiply(linear_, prepared.activations(), n, [=](int column, __mmask16 lanes) {
+        float* to = logits + column;
+        return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(to + row * vocab_size, lanes, product); };
     });
 }
 
