@@ -69,11 +69,14 @@ class NativeRunner:
         self._bound: _Step | None = None
         for name, cache in (("self_cache", self._self_cache), ("cross_cache", self._cross_cache)):
             self._binding.bind_ortvalue_input(name, _value(cache))
+        self._encoder_binding = encoder.binding()
+        self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
         self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._source_lengths = np.ones(num_rows, np.int32)
+        self._written = np.zeros(num_rows, np.int32)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
         self._alignment = np.zeros((num_rows, capacity), np.float32)
         num_candidates = num_rows * max(min(MAX_CANDIDATES, limits.vocab_size), limits.max_steps)
@@ -95,21 +98,21 @@ class NativeRunner:
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`: sentences one after another, each attending to itself."""
         self._slots[rows] = NO_SLOT
-        free = np.setdiff1d(np.arange(self._limits.num_rows, dtype=np.int32), self._slots)
-        slots = free[: len(sources)]
+        is_free = np.ones(self._limits.num_rows + 1, bool)  # the last one for rows without a slot
+        is_free[self._slots] = False
+        slots = np.flatnonzero(is_free[:-1])[: len(sources)].astype(np.int32)
         lengths = np.array([len(source) for source in sources], np.int32)
         positions = [self._source_positions[: len(source)] for source in sources]
-        binding = self._encoder.binding()
-        for name, values in (
-            ("ids", np.concatenate(sources).astype(np.int32)),
-            ("positions", np.concatenate(positions)),
-            ("lengths", lengths),
-            ("slots", slots),
-        ):
-            binding.bind_cpu_input(name, values)
-        binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
-        binding.bind_output("written", "cpu")
-        self._encoder.run(binding)
+        inputs = {  # kept until the run is over
+            "ids": np.concatenate(sources).astype(np.int32, copy=False),
+            "positions": np.concatenate(positions),
+            "lengths": lengths,
+            "slots": slots,
+        }
+        for name, values in inputs.items():
+            self._encoder_binding.bind_ortvalue_input(name, _value(values))
+        self._encoder_binding.bind_ortvalue_output("written", _value(self._written[: len(sources)]))
+        self._encoder.run(self._encoder_binding)
         self._slots[rows] = slots
         self._source_lengths[rows] = lengths
 
