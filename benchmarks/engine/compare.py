@@ -146,9 +146,16 @@ def _share_equal(turn: tuple[Done, Done], job: Job) -> float | None:
 def merged(turns: list[Done]) -> Done:
     """All of one side's turns as one: every call's time, and everything spent."""
     spent = [asdict(turn.spent) for turn in turns]
-    total = {name: sum(each[name] for each in spent) for name in spent[0]}
+    total = _added_up(spent)
     times = [time_s for turn in turns for time_s in turn.times_s]
     return Done(times, turns[-1].ids, replace(turns[0].spent, **total))
+
+
+def _added_up(spent: list[Any]) -> Any:
+    """The sum of numbers, or of dicts of them, name by name."""
+    if isinstance(spent[0], dict):
+        return {name: _added_up([each[name] for each in spent]) for name in spent[0]}
+    return sum(spent)
 
 
 def line_of(row: dict[str, Any]) -> str:
