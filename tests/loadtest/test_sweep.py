@@ -119,4 +119,5 @@ def test_the_capacity_of_a_real_server_is_found() -> None:
     capacity = found.saturation.achieved_rate
     assert 85.0 < capacity < 110.0
     assert found.max_rate is not None
-    assert 0.75 * capacity < found.max_rate < 110.0
+    # Constant arrivals leave no room: a server that loses a fifth of its time fails at nine tenths of the rate.
+    assert 0.6 * capacity < found.max_rate < 110.0
