@@ -14,9 +14,6 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
-// Constants of a self-attention, a cross-attention and a feed-forward block each: two products and a norm.
-constexpr int BLOCK_CONSTANTS = 8;
-
 int64_t one_number(const Call& call, int index) {
     Tensor value = call.input(index);
     value.expect({1});

@@ -14,8 +14,6 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// Constants of a self-attention and of a feed-forward block each: two products and a norm.
-constexpr int BLOCK_CONSTANTS = 8;
 // Estimate of what attention costs: products a nanosecond.
 constexpr int64_t PRODUCTS_A_NS = 20;
 // Queries of one head of one sentence that a chunk takes.

@@ -9,6 +9,9 @@
 
 namespace transduce {
 
+// Constants of an attention block and of a feed-forward block each: two products and a norm.
+constexpr int BLOCK_CONSTANTS = 8;
+
 // Keys and values (rows, capacity, d) of one layer, both float16 or both float.
 struct LayerCache {
     void* keys;
