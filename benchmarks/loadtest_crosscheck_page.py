@@ -6,16 +6,15 @@ python -m benchmarks.loadtest_crosscheck_page
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.page import BLOCK
 from benchmarks.engine.report import table
 from benchmarks.loadtest_crosscheck import PERCENTILES, RESULT
 from benchmarks.machine import ROOT
+from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "load-testing.md"
 SERVERS = {
@@ -67,11 +66,7 @@ BLOCKS: dict[str, Callable[[dict[str, Any]], str]] = {"testers": table_of_tester
 def filled(page: str, path: Path) -> str:
     """The page with its blocks made anew from the result at `path`. Raises KeyError for an unknown block."""
     result = json.loads(path.read_text("utf-8"))
-
-    def fill(match: re.Match[str]) -> str:
-        return f"{match[1]}{BLOCKS[match[2]](result)}\n{match[3]}"
-
-    return BLOCK.sub(fill, page)
+    return fill_blocks(page, lambda name: BLOCKS[name](result))
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import Any
 from benchmarks.engine import report
 from benchmarks.engine.goals import goal_header, goal_lines
 from benchmarks.machine import ROOT
+from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet."
-BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def _goals(result: dict[str, Any]) -> str:
@@ -53,13 +52,12 @@ BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 def filled(page: str, results: Path) -> str:
     """The page with every block made anew. Raises KeyError for a block of an unknown name."""
 
-    def fill(match: re.Match[str]) -> str:
-        file, make = BLOCKS[match[2]]
+    def text_of(name: str) -> str:
+        file, make = BLOCKS[name]
         path = results / file
-        text = make(json.loads(path.read_text("utf-8"))) if path.exists() else NOT_MEASURED
-        return f"{match[1]}{text}\n{match[3]}"
+        return make(json.loads(path.read_text("utf-8"))) if path.exists() else NOT_MEASURED
 
-    return BLOCK.sub(fill, page)
+    return fill_blocks(page, text_of)
 
 
 def main() -> int:

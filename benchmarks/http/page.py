@@ -8,15 +8,14 @@ A block between `<!-- figures: NAME -->` and `<!-- end -->` is what `BLOCKS[NAME
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.engine.page import BLOCK
 from benchmarks.http import report
 from benchmarks.http.goals import Parts
 from benchmarks.machine import ROOT
+from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
@@ -40,11 +39,7 @@ BLOCKS: dict[str, Callable[[Parts], str]] = {
 def filled(page: str, path: Path) -> str:
     """The page with every block made anew from the result at `path`. Raises KeyError for an unknown block."""
     parts = json.loads(path.read_text("utf-8"))["parts"] if path.exists() else {}
-
-    def fill(match: re.Match[str]) -> str:
-        return f"{match[1]}{BLOCKS[match[2]](parts)}\n{match[3]}"
-
-    return BLOCK.sub(fill, page)
+    return fill_blocks(page, lambda name: BLOCKS[name](parts))
 
 
 def main() -> int:

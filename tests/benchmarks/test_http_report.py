@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.engine.page import BLOCK
 from benchmarks.http import page
 from benchmarks.http.goals import findings, losses
 from benchmarks.http.report import cost_of, render
 from benchmarks.http.subjects import ECHO, LIBRETRANSLATE, OURS, WINDOW
+from benchmarks.page_blocks import BLOCK
 
 
 def test_a_million_characters_cost_what_the_hours_do() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.engine.goals import GOALS, goal_lines
-from benchmarks.engine.page import BLOCK, BLOCKS, NOT_MEASURED, PAGE, RESULTS, filled
+from benchmarks.engine.page import BLOCKS, NOT_MEASURED, PAGE, RESULTS, filled
+from benchmarks.page_blocks import BLOCK
 
 
 def test_every_figure_is_a_committed_results() -> None:
