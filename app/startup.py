@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
@@ -20,7 +20,7 @@ from app.errors import BundleError
 from app.observability.logging import log_event
 from app.runtime.interface import Runner
 from app.settings import Settings, find_bundle
-from app.text.detection import LanguageDetector
+from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
 
@@ -33,7 +33,7 @@ NUM_WARM_UP = 3
 
 @dataclass(frozen=True)
 class Model:
-    """A bundle's variant, loaded. `name`: of its folder. detector: may still be loading; None: there is none."""
+    """A bundle's variant, loaded. `name`: of its folder. detector: None where no language is detected."""
 
     name: str
     manifest: Manifest
@@ -42,7 +42,7 @@ class Model:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     runner: Runner
-    detector: Future[LanguageDetector] | None = None
+    detector: LazyDetector | None = None
 
 
 def load_model(settings: Settings) -> Model:
@@ -67,7 +67,7 @@ def load_model(settings: Settings) -> Model:
         raise BundleError(path.name, problems)
     precision = choose_precision(bundle, choose_device(settings.device), settings.precision)
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
-    detector = loading_detector(languages)
+    detector = lazy_detector(languages)
     runner = load_runner(
         bundle,
         precision=precision,
@@ -79,21 +79,18 @@ def load_model(settings: Settings) -> Model:
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, runner, detector)
 
 
-def loading_detector(languages: Collection[str]) -> Future[LanguageDetector]:
-    """A detector of these languages, which takes half a second or more to load: on a thread of its own.
+def lazy_detector(languages: Collection[str]) -> LazyDetector:
+    """A detector of these languages, loaded by the first request that leaves its language to detection."""
 
-    Readiness does not wait for it; a request whose language is to be detected does.
-    """
-    detector: Future[LanguageDetector] = Future()
+    def load() -> LanguageDetector:
+        started = time.monotonic()
+        detector = LanguageDetector(languages)
+        return_memory()
+        fields = {"seconds": f"{time.monotonic() - started:.2f}"}
+        log_event(logger, logging.INFO, "detector_loaded", fields=dict(fields))
+        return detector
 
-    def load() -> None:
-        try:
-            detector.set_result(LanguageDetector(languages))
-        except BaseException as error:  # noqa: BLE001 - handed over, whatever it is
-            detector.set_exception(error)
-
-    threading.Thread(target=load, name="detector", daemon=True).start()
-    return detector
+    return LazyDetector(load)
 
 
 def model_key(model: Model) -> str:
@@ -109,6 +106,12 @@ def num_usable_cores() -> int:
             quota, period = file.read().split()
         cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
     return cores
+
+
+def return_memory() -> None:
+    """Give the system back what loading took and no longer uses, where the C library can (glibc)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:

@@ -8,6 +8,8 @@ contiguous block, which a graph reads and writes where it stands.
 from __future__ import annotations
 
 import math
+import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,12 +65,25 @@ class Pool(Protocol):
         """Copy the first `lengths` columns of rows to rows, as if all at once."""
 
 
+def paged_zeros(shape: Sequence[int], dtype: str) -> NDArray[Any]:
+    """Zeros of which each page is taken when it is first written, and no larger pages than the system's smallest.
+
+    numpy asks for pages of 2 MB; short sentences in few rows write a little at the beginning of each row of every
+    plane, which then takes all of the cache.
+    """
+    num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    pages = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
+
+
 class HostPool:
     """A pool in the machine's own memory. Pages are taken when they are first written."""
 
     def __init__(self, shape: PoolShape) -> None:
         axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
-        self._values: NDArray[Any] = np.zeros(axes, shape.dtype)
+        self._values = paged_zeros(axes, shape.dtype)
 
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """As `Pool.bind`, without a copy."""

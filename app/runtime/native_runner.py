@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from app.runtime import native
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
+from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
 # Shapes of steps whose tensors are kept, 16 kB each. Making them anew costs a tenth of a millisecond.
@@ -63,7 +64,7 @@ class NativeRunner:
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
         shape = (num_planes, limits.num_rows, capacity, width)
-        self._self_cache, self._cross_cache = np.zeros(shape, spec.dtype), np.zeros(shape, spec.dtype)
+        self._self_cache, self._cross_cache = paged_zeros(shape, spec.dtype), paged_zeros(shape, spec.dtype)
         # Caches stay bound; the rest is bound again where a step has another shape than the one before.
         self._binding = decoder.binding()
         self._bound: _Step | None = None

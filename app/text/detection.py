@@ -8,7 +8,10 @@ and that have more than twenty letters, none was wrong.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+import threading
+from array import array
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from typing import Any
 
 from app.text.placeholders import placeholder_spans
@@ -22,17 +25,28 @@ _MAX_RESTRICTED = 32
 
 
 class LanguageDetector:
-    """Tells the served languages apart. Any thread may use it; loading it takes a second or two."""
+    """Tells the served languages apart. Any thread may use it; loading it takes half a second or more."""
 
     def __init__(self, languages: Collection[str]) -> None:
         """languages: codes such as `de` and `pt-BR`; those that the model does not know are never detected."""
-        from py3langid import langid  # type: ignore[import-untyped]
+        from py3langid import langid, modelio  # type: ignore[import-untyped]
 
-        identifier: Any = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-        known = set(identifier.labels)
+        weights, priors, labels, moves, rows, features = modelio.load_model(
+            langid.MODEL_DIR / langid.MODEL_FILE
+        )
         self._base = {code: code.partition("-")[0].lower() for code in languages}
-        self._base = {code: base for code, base in self._base.items() if base in known}
-        self._full = identifier
+        self._base = {code: base for code, base in self._base.items() if base in labels}
+        # What the other languages weigh is never read: two of 142 columns are kept of 28 MB.
+        columns = [index for index, label in enumerate(labels) if label in self._base.values()]
+        self._full: Any = langid.LanguageIdentifier(
+            weights[:, columns],
+            priors[columns],
+            [labels[index] for index in columns],
+            moves,
+            array("i", features),
+            norm_probs=True,
+            tk_row=rows,
+        )
         self._by_bases: dict[frozenset[str], Any] = {}
 
     def detect(self, text: str, allowed: Collection[str]) -> list[tuple[str, float]]:
@@ -59,6 +73,34 @@ class LanguageDetector:
                 self._by_bases.clear()
             self._by_bases[bases] = identifier
         return identifier
+
+
+class LazyDetector:
+    """A detector that is loaded when a language is first to be detected: once, on a thread of its own."""
+
+    def __init__(self, load: Callable[[], LanguageDetector]) -> None:
+        """load: called on that thread."""
+        self._load = load
+        self._lock = threading.Lock()
+        self._future: Future[LanguageDetector] | None = None
+
+    def loaded(self) -> Future[LanguageDetector]:
+        """The detector, or its loading, which this begins. What could not be loaded is tried again by the next call.
+
+        Nobody's cancelling ends the loading. Any thread may call this, and none waits in it.
+        """
+        with self._lock:
+            if self._future is None or (self._future.done() and self._future.exception() is not None):
+                self._future = Future()
+                self._future.set_running_or_notify_cancel()
+                threading.Thread(target=self._run, args=(self._future,), name="detector", daemon=True).start()
+            return self._future
+
+    def _run(self, future: Future[LanguageDetector]) -> None:
+        try:
+            future.set_result(self._load())
+        except BaseException as error:  # noqa: BLE001 - handed over, whatever it is
+            future.set_exception(error)
 
 
 def _prose(text: str) -> str:

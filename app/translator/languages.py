@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
-from app.text.detection import LanguageDetector, is_in_target
+from app.text.detection import LazyDetector, is_in_target
 
 MAX_LISTED_PAIRS = 20
 # Languages with their probabilities, 0 to 1, the likeliest first.
@@ -27,8 +27,8 @@ class Settled:
 class Languages:
     """Those of one bundle. Any thread may use it."""
 
-    def __init__(self, pairs: Sequence[LanguagePair], detector: Future[LanguageDetector] | None) -> None:
-        """detector: None where no language is detected; it is waited for off the event loop."""
+    def __init__(self, pairs: Sequence[LanguagePair], detector: LazyDetector | None) -> None:
+        """detector: None where no language is detected."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._detector = detector
@@ -47,6 +47,11 @@ class Languages:
         if self._detector is None:
             raise InvalidRequest("the source language is not detected here: name it", field="source")
 
+    async def wait_for_detector(self) -> None:
+        """Load it where it is not loaded yet, without holding up any other work. Raises what loading it raised."""
+        if self._detector is not None:
+            await asyncio.wrap_future(self._detector.loaded())
+
     def pair(self, source: str, target: str) -> LanguagePair:
         """The pair. Raises UnsupportedLanguages, which lists those that there are."""
         pair = self._pairs.get((source, target))
@@ -56,7 +61,7 @@ class Languages:
 
     def detect(self, text: str) -> Ranked:
         """The served languages of a text; empty for a text without letters, and where none is detected."""
-        return [] if self._detector is None else self._detector.result().detect(text, self._served)
+        return [] if self._detector is None else self._detector.loaded().result().detect(text, self._served)
 
     def settled(self, prose: str, target: str) -> Settled:
         """The language of what there is to translate in a text. Raises UnsupportedLanguages."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -22,7 +22,7 @@ from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, SourceTooLong
 from app.stores.glossaries import GlossaryStore
-from app.text.detection import LanguageDetector
+from app.text.detection import LazyDetector
 from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.decoder import SentenceDecoder
 from app.translator.detokeniser import Detokeniser
@@ -57,11 +57,11 @@ SHORT_CHARACTERS = 256
 class Extras:
     """What a translator may have beside its model, and what one request may make it do.
 
-    detector: waited for where it is needed; None where every request names its source. glossaries: those that a request
+    detector: loaded where it is first needed; None where every request names its source. glossaries: those that a request
     can name. decoder: None where no sentence is kept.
     """
 
-    detector: Future[LanguageDetector] | None = None
+    detector: LazyDetector | None = None
     glossaries: GlossaryStore | None = None
     decoder: SentenceDecoder | None = None
     limits: AnswerLimits = field(default_factory=AnswerLimits)
@@ -127,6 +127,7 @@ class Translator:
         Raises InvalidRequest where none is detected here.
         """
         self._languages.check_detector()
+        await self._languages.wait_for_detector()
         return await self.off_loop(lambda: [self._languages.detect(text) for text in texts])
 
     async def translate(
@@ -144,6 +145,8 @@ class Translator:
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self._reserved(request, estimate) as place:
             started = time.monotonic()
+            if request.source is None:
+                await self._languages.wait_for_detector()
             plan = await self._beside(request, lambda: self._planner.plan(request))
             tokenise_s = time.monotonic() - started
             parts = [part for job in plan.jobs for part in job.parts]
@@ -213,7 +216,6 @@ class Translator:
     async def _beside(self, request: TranslationRequest, work: Callable[[], T]) -> T:
         """Off the event loop, but for texts so short that handing them over takes longer than the work."""
         is_short = sum(map(len, request.texts)) <= SHORT_CHARACTERS
-        # To detect a language may mean to wait for the detector.
         if is_short and request.source is not None and not request.tells_tokens:
             return work()
         return await self.off_loop(work)

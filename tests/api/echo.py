@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +24,8 @@ from app.bundle import (
 from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
-from app.startup import Model, loading_detector
-from app.text.detection import LanguageDetector
+from app.startup import Model, lazy_detector
+from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
 from tests.engine.fake_runner import FakeRunner
 
@@ -103,8 +102,8 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
 
 
 @functools.cache
-def _detector() -> Future[LanguageDetector]:
-    return loading_detector(("en", "de"))
+def _detector() -> LazyDetector:
+    return lazy_detector(("en", "de"))
 
 
 def _manifest(tokenizer: Tokenizer) -> Manifest:

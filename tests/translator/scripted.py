@@ -13,7 +13,7 @@ from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.engine import Engine, OnTokens
 from app.engine.sequence import SequenceResult
 from app.stores.glossaries import GlossaryStore
-from app.text.detection import LanguageDetector
+from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import PLACEHOLDERS, Tokenizer
 from app.translator import (
     AnswerLimits,
@@ -141,7 +141,7 @@ class Script:
             target_tokenizer=tokenizer,
             executor=self.executor,
             extras=Extras(
-                detector=None if detector is None else loaded(detector),
+                detector=None if detector is None else LazyDetector(lambda: detector),
                 glossaries=glossaries,
                 limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
             ),
@@ -160,12 +160,6 @@ class Script:
     def __call__(self, text: str, observer: Observer | None = None, **changes: Any) -> Translation:
         (translation,) = self.result([text], observer, **changes).translations
         return translation
-
-
-def loaded(detector: LanguageDetector) -> Future[LanguageDetector]:
-    future: Future[LanguageDetector] = Future()
-    future.set_result(detector)
-    return future
 
 
 def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
