@@ -22,9 +22,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] [PORT=8000] [RUNTIME=cpu|gpu]
+	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
 test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...]
+	@$(call compile_sources,.venv-dev)
 	@.venv-dev/bin/python -m pytest $(PYTEST_ARGS)
 
 check: .venv-dev/ready ## ruff, mypy --strict, import contracts and house rules
@@ -53,6 +55,10 @@ clean: ## remove the environments, caches and build outputs (never trained runs 
 	rm -rf .venv .venv-dev .venv-lock .venv-libretranslate build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call compile_sources,folder): as pip does with what it installs; a server starts a quarter of a second sooner where
+# PYTHONDONTWRITEBYTECODE keeps Python from doing so itself. What cannot be written is compiled at each start.
+compile_sources = $(1)/bin/python -m compileall -q app transduce || true
 
 # $(call build_environment,folder,lock file,pip options): anew each time, so that nothing of an older lock is left.
 define build_environment

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -43,7 +44,7 @@ from app.errors import BundleError, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.settings import Settings, load_settings, read_api_keys
-from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
+from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, settle_memory, warm_up
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
@@ -103,7 +104,7 @@ class Application:
         add_dialects(app.router, plain, keys, usage, self._desk)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
-            add_docs(app.router, app.openapi())
+            add_docs(app.router, app.openapi)
         if settings.page_enabled:
             add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
@@ -141,6 +142,8 @@ class Application:
             self.service.become_failed()
             log_event(logger, logging.CRITICAL, "start_failed", error=error)
             self.on_failure(error)
+        finally:
+            gc.enable()  # where whoever started the process had turned it off
 
     async def _open(self) -> None:
         started = time.monotonic()
@@ -173,6 +176,7 @@ class Application:
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
         decoder.clear()
+        settle_memory()
         self.metrics.follow_decoder(decoder.facts)
         self.metrics.follow_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import threading
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
-from app.bundle import Golden, Manifest, Precision, load_bundle
+from app.bundle import Bundle, Golden, Manifest, Precision, load_bundle
 from app.decoding.options import DecodingOptions
 from app.errors import BundleError
 from app.observability.logging import log_event
@@ -52,9 +53,17 @@ def load_model(settings: Settings) -> Model:
     from app.runtime.session import choose_device, choose_precision
 
     path = find_bundle(settings)
-    bundle = load_bundle(path)
+    device = choose_device(settings.device)
+
+    def choose(manifest: Manifest) -> Precision:
+        return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
+
+    bundle = load_bundle(path, choose=choose)
+    files = bundle.manifest.files
     try:
-        source, target = Tokenizer(bundle.file("source.spm")), Tokenizer(bundle.file("target.spm"))
+        source = Tokenizer(bundle.file("source.spm"))
+        is_joint = files["source.spm"] == files["target.spm"]
+        target = source if is_joint else Tokenizer(bundle.file("target.spm"))
     except TokenizerError as error:
         raise BundleError(path.name, [str(error)]) from error
     vocab_size = bundle.manifest.dimensions.vocab_size
@@ -65,13 +74,13 @@ def load_model(settings: Settings) -> Model:
     ]
     if problems:
         raise BundleError(path.name, problems)
-    precision = choose_precision(bundle, choose_device(settings.device), settings.precision)
+    precision = choose(bundle.manifest)
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
     detector = lazy_detector(languages)
     runner = load_runner(
         bundle,
         precision=precision,
-        device=settings.device,
+        device=device,
         kernels=settings.kernels,
         num_rows=settings.num_rows,
         num_threads=settings.num_threads or num_usable_cores(),
@@ -84,6 +93,7 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
 
     def load() -> LanguageDetector:
         started = time.monotonic()
+        log_event(logger, logging.INFO, "detector_loading")
         detector = LanguageDetector(languages)
         return_memory()
         fields = {"seconds": f"{time.monotonic() - started:.2f}"}
@@ -106,6 +116,16 @@ def num_usable_cores() -> int:
             quota, period = file.read().split()
         cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
     return cores
+
+
+def settle_memory() -> None:
+    """What is loaded by now stays: give back what loading it took, and have no collection walk through it again.
+
+    The last only where the process was started with the collector off, as `transduce serve` is.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+    return_memory()
 
 
 def return_memory() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+from collections.abc import Callable
+
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -30,17 +34,21 @@ def add_probes(router: APIRouter, service: Service) -> None:
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
 
 
-def add_docs(router: APIRouter, document: dict[str, object]) -> None:
-    """Add the OpenAPI document, and the same as a page that loads nothing from anywhere."""
-    page = docs_page(document)
+def add_docs(router: APIRouter, describe: Callable[[], dict[str, object]]) -> None:
+    """Add the OpenAPI document, and the same as a page that loads nothing from anywhere.
+
+    describe: makes the document, some 30 ms long; called off the event loop for the first who asks.
+    """
+    page = functools.cache(lambda: docs_page(describe()))
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        return OrjsonResponse(document)
+        return OrjsonResponse(await asyncio.to_thread(describe))
 
     @router.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return Response(page, media_type="text/html", headers={"content-security-policy": POLICY})
+        text = await asyncio.to_thread(page)
+        return Response(text, media_type="text/html", headers={"content-security-policy": POLICY})
 
 
 def _probe(problem: str | None) -> Response:

@@ -6,19 +6,22 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import onnxruntime
 
 from app.bundle import Bundle, GraphPair, Manifest, Precision
 from app.runtime import native
-from app.runtime.cuda_runner import CudaRunner, load_cuda_runner
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
+from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
 from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
+
+if TYPE_CHECKING:
+    from app.runtime.cuda_runner import CudaRunner
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ def load_runner(
     name = choose_precision(bundle, chosen, precision)
     variant, limits = bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows)
     if chosen == "cuda":
+        from app.runtime.cuda_runner import load_cuda_runner
+
         return load_cuda_runner(bundle, variant, limits=limits)
     found: Kernels = choose_kernels(variant, kernels)
     options = SessionOptions(device=chosen, num_threads=num_threads)
@@ -58,6 +63,8 @@ def load_runner(
             variant.native,
         )
     sessions = Session(bundle, graphs.encoder, options), Session(bundle, graphs.decoder, options)
+    if found == "native":
+        release_pages(bundle.path)  # the kernels have copies of their own
     runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
@@ -228,4 +235,4 @@ class OrtRunner:
 
 
 # A bundle's model, ready to run.
-LoadedRunner = OrtRunner | NativeRunner | CudaRunner
+LoadedRunner: TypeAlias = "OrtRunner | NativeRunner | CudaRunner"

@@ -57,8 +57,8 @@ SHORT_CHARACTERS = 256
 class Extras:
     """What a translator may have beside its model, and what one request may make it do.
 
-    detector: loaded where it is first needed; None where every request names its source. glossaries: those that a request
-    can name. decoder: None where no sentence is kept.
+    detector: None where every request names its source. glossaries: those that a request can name. decoder: None where
+    no sentence is kept.
     """
 
     detector: LazyDetector | None = None

@@ -14,6 +14,7 @@ import argparse
 import json
 import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ from benchmarks.http.libretranslate_setup import REQUIREMENT
 from benchmarks.http.models import choices_as_json, read_choices
 from benchmarks.http.parts import PARTS
 from benchmarks.http.report import render
-from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.machine import ROOT, commit, describe_machine, versions
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
@@ -101,6 +102,11 @@ def is_measured(part: dict[str, Any] | None, args: argparse.Namespace) -> bool:
     return str(part["commit"]).rstrip("+") == commit().rstrip("+")
 
 
+def compile_sources(python: str) -> None:
+    """Of our server, which runs from the checkout, as pip compiles what it installs: the peers' libraries."""
+    subprocess.run([python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write JSON and Markdown after every part, print the tables."""
     parser = argparse.ArgumentParser(
@@ -112,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bundle = load_bundle(args.bundle or find_bundle(load_settings()))
     except (BundleError, SettingsError) as error:
         parser.exit(2, "".join(f"{problem}\n" for problem in error.problems))
+    compile_sources(args.python)
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.http", *given])
     # So that the servers end with this process, whoever ends it.

@@ -181,6 +181,16 @@ def test_a_spoiled_bundle_is_refused(spoil: Callable[[Path], str], own_bundle: P
     assert any(expected in problem for problem in caught.value.problems), caught.value.problems
 
 
+def test_of_what_is_not_read_the_size_alone_counts(own_bundle: Path) -> None:
+    flip_a_byte(own_bundle)
+    load_bundle(own_bundle, choose=lambda manifest: "fp32")
+    with pytest.raises(BundleError, match="SHA-256"):
+        load_bundle(own_bundle, choose=lambda manifest: "int8")
+    (own_bundle / "int8" / "decoder.onnx").write_bytes(b"short")
+    with pytest.raises(BundleError, match="has 5 bytes"):
+        load_bundle(own_bundle, choose=lambda manifest: "fp32")
+
+
 def test_every_problem_is_listed_at_once(own_bundle: Path) -> None:
     spoilers = (flip_a_byte, truncate, remove, add_a_file, link_a_folder, list_a_path("/etc/passwd"))
     expected = [spoil(own_bundle) for spoil in spoilers]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.detection import LanguageDetector, is_in_target
+from app.text.detection import LanguageDetector, LazyDetector, is_in_target
 
 ENGLISH = "The children were playing in the garden when it began to rain."
 GERMAN = "Die Kinder spielten im Garten, als es zu regnen begann."
@@ -80,3 +84,56 @@ def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detecto
 )
 def test_where_the_rule_begins(letters: int, confidence: float, expected: bool) -> None:
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
+
+
+class Loading:
+    """Loads when it is let; counts. failures: how often it fails first."""
+
+    def __init__(self, detector: LanguageDetector, *, failures: int = 0) -> None:
+        self.may_end = threading.Event()
+        self.count = 0
+        self._detector = detector
+        self._failures = failures
+
+    def __call__(self) -> LanguageDetector:
+        self.count += 1
+        assert self.may_end.wait(60)
+        if self.count <= self._failures:
+            raise OSError("no room")
+        return self._detector
+
+
+def test_a_detector_is_loaded_by_the_first_who_asks_and_once(detector: LanguageDetector) -> None:
+    loading = Loading(detector)
+    lazy = LazyDetector(loading)
+    assert loading.count == 0
+    with ThreadPoolExecutor(8) as callers:
+        futures = list(callers.map(lambda _: lazy.loaded(), range(64)))
+    loading.may_end.set()
+    assert {id(future.result(60)) for future in (*futures, lazy.loaded())} == {id(detector)}
+    assert loading.count == 1
+
+
+def test_who_stops_waiting_does_not_end_the_loading(detector: LanguageDetector) -> None:
+    loading = Loading(detector)
+    lazy = LazyDetector(loading)
+
+    async def give_up() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.wrap_future(lazy.loaded())
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    loading.may_end.set()
+    assert lazy.loaded().result(60) is detector
+    assert loading.count == 1
+
+
+def test_what_could_not_be_loaded_is_tried_again(detector: LanguageDetector) -> None:
+    loading = Loading(detector, failures=1)
+    loading.may_end.set()
+    lazy = LazyDetector(loading)
+    with pytest.raises(OSError, match="no room"):
+        lazy.loaded().result(60)
+    assert lazy.loaded().result(60) is detector
+    assert loading.count == 2

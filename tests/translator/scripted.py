@@ -127,7 +127,7 @@ class Script:
         say: Say,
         *,
         has_alignment: bool = False,
-        detector: LanguageDetector | None = None,
+        detector: LanguageDetector | LazyDetector | None = None,
         glossaries: GlossaryStore | None = None,
     ) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
@@ -141,7 +141,9 @@ class Script:
             target_tokenizer=tokenizer,
             executor=self.executor,
             extras=Extras(
-                detector=None if detector is None else LazyDetector(lambda: detector),
+                detector=LazyDetector(lambda: detector)
+                if isinstance(detector, LanguageDetector)
+                else detector,
                 glossaries=glossaries,
                 limits=AnswerLimits(max_sentences=1000, max_token_lists=1000),
             ),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from app.errors import InvalidRequest, UnsupportedLanguages
-from app.text.detection import LanguageDetector
+from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
 from app.text.passage import TextFormat
 from app.text.tokenizer import Tokenizer
+from app.translator import TranslationResult
 from tests.model.sentences import write_tokenizer
-from tests.translator.scripted import Script
+from tests.translator.scripted import Script, request
 
 ENGLISH = "Where is the nearest railway station, and how late is it?"
 GERMAN = "Wo ist hier der nächste Bahnhof, und wie spät ist es jetzt?"
@@ -44,6 +48,30 @@ def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: Language
     assert 0 < translations[2].confidence < 0.95
     assert translations[3].confidence == 0
     assert len(script.engine.asked) == 2  # the English text and the short one
+
+
+def test_nobody_else_waits_while_the_detector_is_loaded(
+    tokenizer: Tokenizer, detector: LanguageDetector
+) -> None:
+    may_end = threading.Event()
+
+    def load() -> LanguageDetector:
+        assert may_end.wait(60)
+        return detector
+
+    script = Script(tokenizer, shouted, detector=LazyDetector(load))
+
+    async def ask() -> tuple[TranslationResult, TranslationResult]:
+        first = asyncio.ensure_future(script.translator.translate(request([ENGLISH], source=None)))
+        # Long enough to be prepared on the one thread for text.
+        stated = await asyncio.wait_for(script.translator.translate(request([f"{ENGLISH} " * 8])), 60)
+        assert not first.done()
+        may_end.set()
+        return await first, stated
+
+    detected, stated = asyncio.run(ask())
+    assert [detected.translations[0].source, stated.translations[0].source] == ["en", "en"]
+    assert script.executor.num_hops >= 2
 
 
 def test_a_stated_source_is_believed(tokenizer: Tokenizer, detector: LanguageDetector) -> None:

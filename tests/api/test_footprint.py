@@ -1,0 +1,72 @@
+"""What a server loads, and when: a model's users who never ask for a detected language do not pay for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.api.server_process import ROOT, ServerProcess
+
+NUM_CALLERS = 8
+TEXT = "The children were playing in the garden."
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[ServerProcess]:
+    """A server with the bundled model that nobody else asks; the tests here take it in their order."""
+    settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "num_threads": 1}
+    command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+    with ServerProcess(command, settings) as process:
+        yield process.ready()
+
+
+def loads(server: ServerProcess) -> int:
+    return sum('"detector_loading"' in line for line in server.log)
+
+
+def translate(client: httpx.Client, source: str) -> httpx.Response:
+    return client.post("/v1/translate", json={"text": TEXT, "source": source, "target": "de"})
+
+
+def test_nothing_but_detection_loads_the_detector(fresh: ServerProcess) -> None:
+    with fresh.client() as client:
+        for path in (
+            "/",
+            "/docs",
+            "/openapi.json",
+            "/v1/models",
+            "/languages",
+            "/metrics",
+            "/livez",
+            "/readyz",
+        ):
+            assert client.get(path).status_code == 200
+        assert translate(client, "en").status_code == 200
+        assert client.post("/translate", json={"q": TEXT, "source": "en", "target": "de"}).status_code == 200
+    assert loads(fresh) == 0
+
+
+def test_many_who_ask_first_wait_for_one_loading(fresh: ServerProcess) -> None:
+    with fresh.client() as client, ThreadPoolExecutor(NUM_CALLERS) as callers:
+        answers = list(callers.map(lambda _: translate(client, "auto"), range(NUM_CALLERS)))
+        detections = client.post("/v1/detect", json={"text": TEXT})
+    assert {answer.status_code for answer in (*answers, detections)} == {200}
+    assert {answer.json()["translations"][0]["source"] for answer in answers} == {"en"}
+    fresh.wait_for("detector_loaded")
+    assert loads(fresh) == 1
+
+
+def test_garbage_is_collected_again_once_the_model_is_loaded(fresh: ServerProcess) -> None:
+    def num_collections() -> float:
+        return fresh.metric('python_gc_collections_total{generation="0"}')
+
+    before = num_collections()
+    texts = [f"The house number {number} is old." for number in range(100)]
+    with fresh.client() as client:
+        answer = client.post("/v1/translate", json={"text": texts, "source": "en", "target": "de"})
+        assert answer.status_code == 200
+    assert num_collections() > before

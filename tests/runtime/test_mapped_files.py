@@ -1,0 +1,88 @@
+"""Pages of mapped files are given back, and nothing that was written is lost."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from app.runtime.kernels import is_native_usable
+from app.runtime.kv_cache import paged_zeros
+from app.runtime.mapped_files import release_pages
+from app.runtime.ort_runner import load_runner
+from tests.api.server_process import ROOT
+
+NUM_PAGES = 64
+BUNDLED = ROOT / "bundles" / "en-de"
+
+
+def facts(part: str, *names: str) -> list[int]:
+    """kB of each fact of the mappings whose first line in /proc/self/smaps has `part`, summed."""
+    sums, is_ours = dict.fromkeys(names, 0), False
+    for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
+        name, *values = line.split(maxsplit=2)
+        if not name.endswith(":"):
+            is_ours = part in line
+        elif is_ours and name[:-1] in sums:
+            sums[name[:-1]] += int(values[0])
+    return list(sums.values())
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """A file of NUM_PAGES pages, each of its own number, mapped privately and read once."""
+    path.write_bytes(b"".join(bytes([number]) * mmap.PAGESIZE for number in range(NUM_PAGES)))
+    with path.open("r+b") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    assert sum(pages[:: mmap.PAGESIZE]) == sum(range(NUM_PAGES))
+    return pages
+
+
+def test_pages_of_the_folder_are_given_back_and_come_again(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours beside").mkdir()
+    with mapped(tmp_path / "ours" / "a") as pages, mapped(tmp_path / "ours beside" / "b") as others:
+        before = facts(f"{tmp_path}/ours beside/", "Rss")
+        release_pages(tmp_path / "ours")
+        assert facts(f"{tmp_path}/ours/", "Rss") == [0]
+        assert facts(f"{tmp_path}/ours beside/", "Rss") == before != [0]
+        assert bytes(pages[:: mmap.PAGESIZE]) == bytes(others[:: mmap.PAGESIZE]) == bytes(range(NUM_PAGES))
+
+
+def test_what_was_written_stays(tmp_path: Path) -> None:
+    with mapped(tmp_path / "a") as pages:
+        pages[3 * mmap.PAGESIZE] = 200
+        release_pages(tmp_path)
+        assert pages[3 * mmap.PAGESIZE] == 200
+
+
+@pytest.mark.skipif(not is_native_usable(), reason="the native kernels cannot be used here")
+def test_a_loaded_model_holds_its_weights_once() -> None:
+    bundle = load_bundle(BUNDLED)
+    runner = load_runner(bundle, precision="int8", device="cpu", kernels="native", num_rows=4, num_threads=1)
+    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again by whoever runs it, or not given back"
+    assert facts(f"{BUNDLED}/", "Size") > [1000]
+    del runner
+
+
+def resident_around(address: int) -> int:
+    """Bytes in memory of the mapping that holds an address."""
+    is_here = False
+    for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
+        name, *values = line.split(maxsplit=2)
+        if not name.endswith(":"):
+            start, end = (int(each, 16) for each in name.split("-"))
+            is_here = start <= address < end
+        elif is_here and name == "Rss:":
+            return int(values[0]) * 1024
+    raise AssertionError(f"nothing is mapped at {address:x}")
+
+
+def test_a_cache_takes_the_pages_that_are_written() -> None:
+    cache = paged_zeros((4, 8, 1 << 20), "float16")
+    address = cache[2].__array_interface__["data"][0]
+    before = resident_around(address)
+    cache[::2, 3, 7] = 1
+    assert resident_around(address) - before == 2 * mmap.PAGESIZE
+    assert cache.sum() == 2
