@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "matrix_tiles.h"
@@ -92,7 +91,7 @@ public:
     // Rows that one thread takes through a whole block at most, and at least: with fewer all threads share each product
     // instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
     int64_t most_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 96 : is_int8_ ? 36 : 66; }
-    int64_t least_rows_together() const { return is_int8_ && !uses_matrix_tiles(BLOCK_ROWS) ? 16 : 32; }
+    int64_t least_rows_together() const { return uses_matrix_tiles(BLOCK_ROWS) ? 12 : is_int8_ ? 16 : 32; }
     // What n rows cost one thread, roughly.
     int64_t nanoseconds(int64_t n) const;
     // What each of many rows costs.
@@ -192,8 +191,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
     auto work = [&](int chunk, Direction direction) {
         int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
         int first = chunk % groups * together, last = std::min(first + together, num_panels);
-        std::optional<MatrixTiles> registers;
-        if (uses_matrix) registers.emplace(RowTiles(end - begin).height);
+        if (uses_matrix) set_up_matrix_tiles(RowTiles(end - begin).height);
         for (int panel = first; panel < last; ++panel) {
             int next = panel + 1 < last ? panel + 1 : panel + 1 + (direction == Direction::up ? 0 : -2 * together);
             const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;

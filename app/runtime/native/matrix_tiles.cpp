@@ -47,6 +47,9 @@ bool is_granted() {
 
 std::atomic<bool> is_allowed{true};
 
+// Of this thread's tiles, 0 where they are not in use.
+thread_local int height_set_up = 0;
+
 // Ask for cache lines: into the nearest cache, where they are used soon, else into the next.
 inline void ask_soon(const char* from, int lines) {
     for (int line = 0; line < lines; ++line) _mm_prefetch(from + line * LINE, _MM_HINT_T0);
@@ -168,14 +171,20 @@ bool has_matrix_tiles() {
     return is_there && is_allowed.load(std::memory_order_relaxed);
 }
 
-MatrixTiles::MatrixTiles(int height) {
+void set_up_matrix_tiles(int height) {
+    if (height == height_set_up) return;
     Configuration configuration;
     for (int tile = 0; tile < 6; ++tile) configuration.set(tile, height);
     for (int tile = 6; tile < 8; ++tile) configuration.set(tile, MATRIX_ROWS);
     asm volatile("ldtilecfg %0" : : "m"(configuration));
+    height_set_up = height;
 }
 
-MatrixTiles::~MatrixTiles() { asm volatile("tilerelease"); }
+void release_matrix_tiles() {
+    if (height_set_up == 0) return;
+    asm volatile("tilerelease");
+    height_set_up = 0;
+}
 
 void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to) {
     if (rows.tiles == 1) return single_pass(x, stride, panel, to);

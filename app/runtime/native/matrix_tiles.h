@@ -30,13 +30,20 @@ struct RowTiles {
     }
 };
 
-// The calling thread's tile registers, set up for tiles of 1 to MATRIX_ROWS rows while the object lives.
-class MatrixTiles {
-public:
-    explicit MatrixTiles(int height);
-    ~MatrixTiles();
-    MatrixTiles(const MatrixTiles&) = delete;
-    MatrixTiles& operator=(const MatrixTiles&) = delete;
+// Set the calling thread's tile registers up for tiles of 1 to MATRIX_ROWS rows, unless they are: this takes as long as
+// some of the products.
+void set_up_matrix_tiles(int height);
+
+// Whoever set them up gives them back before the thread does anything else but such products, or sleeps: then their
+// state is not part of a switch of threads.
+void release_matrix_tiles();
+
+// Gives back at its end what was set up meanwhile.
+struct MatrixTilesReleased {
+    MatrixTilesReleased() = default;
+    ~MatrixTilesReleased() { release_matrix_tiles(); }
+    MatrixTilesReleased(const MatrixTilesReleased&) = delete;
+    MatrixTilesReleased& operator=(const MatrixTilesReleased&) = delete;
 };
 
 // One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH, and the (64,) sums that its columns start from.
@@ -48,7 +55,7 @@ struct MatrixPanel {
     const char* next;
 };
 
-// to (tiles * height, 64) = starts + x weights, a row at its `place`; a MatrixTiles of that height must live. x: uint8,
+// to (tiles * height, 64) = starts + x weights, a row at its `place`; tiles must be set up for that height. x: uint8,
 // `stride` bytes from row to row. The very integers that the vector instructions give.
 void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to);
 

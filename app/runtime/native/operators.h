@@ -110,6 +110,7 @@ struct Registered : OrtCustomOp {
 
     static OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
         auto own = static_cast<Kernel*>(kernel);
+        MatrixTilesReleased released;
         try {
             own->op.compute(Call(own->api, context, Operator::INPUT_NAMES));
         } catch (const Refused& error) {

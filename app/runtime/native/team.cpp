@@ -9,8 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
+
+#include "matrix_tiles.h"
 
 namespace transduce {
 namespace {
@@ -21,6 +24,8 @@ constexpr int64_t LEAST_SHARED_NS = 1500;
 constexpr int64_t LEAST_WAKING_NS = 8000;
 // A wait longer than this is for a thread that the kernel has put aside: give it this core.
 constexpr int64_t YIELD_AFTER_NS = 20000;
+// Chunks that are taken at once last no longer than this.
+constexpr int64_t MOST_TOGETHER_NS = 10000;
 constexpr int MAX_HELPERS = 255;
 constexpr int SPINS_A_LOOK = 32;
 
@@ -46,6 +51,8 @@ struct alignas(64) Team {
     alignas(64) std::atomic<uint64_t> ticket{0};
     alignas(64) Work work{nullptr};
     void* context{nullptr};
+    // Chunks that a thread takes at once at most.
+    std::atomic<int> most_together{1};
     alignas(64) std::atomic<int> num_done{0};
     alignas(64) std::atomic<bool> is_taken{false};
     alignas(64) std::atomic<int> num_sleeping{0};
@@ -57,20 +64,32 @@ struct alignas(64) Team {
 
 Team team;
 
-bool take(Direction direction, int* chunk) {
+// Takes some chunks from one end, fewer the fewer are left. Returns how many; *chunk is the first of them.
+int take(Direction direction, int* chunk) {
     uint64_t word = team.ticket.load(std::memory_order_acquire);
     for (;;) {
         Ticket ticket(word);
-        if (ticket.front >= ticket.back) return false;
-        *chunk = direction == Direction::up ? ticket.front++ : --ticket.back;
-        if (team.ticket.compare_exchange_weak(word, ticket.word(), std::memory_order_acq_rel)) return true;
+        if (ticket.front >= ticket.back) return 0;
+        // Read before the swap: once it succeeds, they are of the job that the word was of.
+        int most = team.most_together.load(std::memory_order_relaxed);
+        int count = std::clamp((ticket.back - ticket.front) / (2 * num_threads()), 1, most);
+        if (direction == Direction::up) {
+            *chunk = ticket.front;
+            ticket.front = uint16_t(ticket.front + count);
+        } else {
+            ticket.back = uint16_t(ticket.back - count);
+            *chunk = ticket.back + count - 1;
+        }
+        if (team.ticket.compare_exchange_weak(word, ticket.word(), std::memory_order_acq_rel)) return count;
     }
 }
 
 // Returns how many chunks this thread has done.
 int work_off(Direction direction) {
-    int count = 0;
-    for (int chunk; take(direction, &chunk); ++count) team.work(team.context, chunk, direction);
+    int count = 0, step = direction == Direction::up ? 1 : -1;
+    for (int first; int taken = take(direction, &first); count += taken) {
+        for (int i = 0; i < taken; ++i) team.work(team.context, first + i * step, direction);
+    }
     return count;
 }
 
@@ -102,10 +121,12 @@ void* help(void* argument) {
             team.num_done.fetch_add(count, std::memory_order_release);
             last = now_ns();
         } else if (now_ns() - last > team.spin_ns.load(std::memory_order_relaxed)) {
+            release_matrix_tiles();
             sleep_until_woken(index);
             last = now_ns();
         }
     }
+    release_matrix_tiles();
     team.num_alive.fetch_sub(1);
     return nullptr;
 }
@@ -147,6 +168,8 @@ void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
     }
     team.work = work;
     team.context = context;
+    int64_t most = MOST_TOGETHER_NS * num_chunks / nanoseconds;
+    team.most_together.store(int(std::clamp<int64_t>(most, 1, MAX_CHUNKS)), std::memory_order_relaxed);
     team.num_done.store(0, std::memory_order_relaxed);
     Ticket last(team.ticket.load(std::memory_order_relaxed));
     team.ticket.store(Ticket(last.job + 1, 0, num_chunks).word(), std::memory_order_seq_cst);
