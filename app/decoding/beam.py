@@ -47,6 +47,14 @@ class Complete(NamedTuple):
     rank: int
 
 
+class History(NamedTuple):
+    """Of every step's live hypotheses, one step after another: subword; whom before it each continues; sum with it."""
+
+    said: list[int]
+    parents: list[int]
+    sums: list[float]
+
+
 class BeamSearch:
     """One sentence's beam search; see app.decoding.search for what its members mean.
 
@@ -93,6 +101,41 @@ class BeamSearch:
         """The best num_hypotheses by score, best first; empty until it is done."""
         return list(map(self._told, self._best_complete())) if self.is_done and not self.has_looped else []
 
+    @property
+    def last_plain_length(self) -> int:
+        """Steps after which the next one may take more than to follow the best and to count those that are complete.
+
+        0 where any step may, or where not beam_size hypotheses have lived after every step so far.
+        """
+        is_plain = self.options.early_stop is EarlyStop.FIRST and self.notes is None
+        if not is_plain or len(self._said) != self.options.beam_size * len(self._starts):
+            return 0
+        return min(self._max_length, self._next_check - 1) if self._next_check > 0 else self._max_length
+
+    @property
+    def num_left_to_complete(self) -> int:
+        """Hypotheses that end the search as soon as they are complete."""
+        return self._num_to_complete - len(self._complete)
+
+    def history(self) -> History:
+        """What it has come through."""
+        return History(self._said, self._came_from, self._sums)
+
+    def catch_up(self, history: History, ended: Sequence[tuple[float, int, int]], *, is_done: bool) -> None:
+        """Go on behind plain steps that somebody else took, by the same rules.
+
+        history: of all steps, beam_size hypotheses each. ended: those that have said the end token since, in order: sum
+        with it, steps before it, rank after those. is_done: whether they are enough.
+        """
+        beam_size = self.options.beam_size
+        self._said, self._came_from, self._sums = history
+        self._starts = list(range(0, len(history.said), beam_size))
+        self.last_ids, self.parents = history.said[-beam_size:], history.parents[-beam_size:]
+        self.totals = history.sums[-beam_size:]
+        for total, length, rank in ended:
+            self._complete_one(rank, total, FinishReason.STOP, length)
+        self.is_done = is_done
+
     def take(
         self,
         totals: list[float],
@@ -105,7 +148,7 @@ class BeamSearch:
         ended: those of the best beam_size of all that are ends, best first: live hypothesis and sum.
         """
         for parent, total in ended:
-            self._complete_one(parent, total, FinishReason.STOP)
+            self._complete_one(parent, total, FinishReason.STOP, len(self._starts))
         if totals and totals[-1] == -math.inf:
             num_possible = totals.index(-math.inf)
             totals, tokens, parents = totals[:num_possible], tokens[:num_possible], parents[:num_possible]
@@ -129,7 +172,7 @@ class BeamSearch:
         """End every live hypothesis without another token, but those that have ended with one."""
         for parent, total in enumerate(self.totals):
             if parent not in but:
-                self._complete_one(parent, total, reason)
+                self._complete_one(parent, total, reason, len(self._starts))
         self.is_done = True
 
     def _is_enough(self, best_live: float) -> bool:
@@ -144,8 +187,7 @@ class BeamSearch:
     def _best_complete(self) -> list[Complete]:
         return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
-    def _complete_one(self, parent: int, total: float, reason: FinishReason) -> None:
-        length = len(self._starts)
+    def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
         if self.notes is not None:

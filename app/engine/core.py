@@ -18,14 +18,16 @@ import numpy as np
 
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
 from app.decoding.search import Search, advance, advance_ahead
+from app.engine.beams import follow_beams, hand_over
 from app.engine.limits import EngineLimits
+from app.engine.next_step import next_step
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
 from app.engine.token_news import TokenLog, TokenNews
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
-from app.runtime.interface import Floats, Runner, StepInput, StepOutput
+from app.runtime.interface import Floats, Runner, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +119,7 @@ class EngineCore:
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
         self._tokens = TokenLog()
+        self._led: list[Sequence] = []  # whose beams the forward under way was given
 
     def run(self) -> None:
         """Step until a Stop arrives. Raises EngineFailure after too many useless forwards in a row."""
@@ -205,7 +208,9 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
-        step = self._next_step()
+        self._led = [sequence for sequence in running if sequence.beam is not None]
+        vocab_size = self._runner.limits.vocab_size
+        step = next_step(running, slots.end, vocab_size=vocab_size, max_steps=self._max_steps())
         stats.num_rows = slots.end
         stats.num_steps = step.num_steps
         stats.num_idle_rows = slots.num_reserved - slots.end
@@ -222,41 +227,6 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _next_step(self) -> StepInput:
-        """What all live hypotheses ask of the runner."""
-        num_rows = self.scheduler.slots.end
-        ids = [0] * num_rows
-        positions = [0] * num_rows
-        num_candidates = 1
-        num_steps = self._max_steps()
-        wants_distributions = wants_alignment = False
-        for sequence in self.scheduler.running:
-            search = sequence.search
-            rows = sequence.rows
-            if search.num_candidates > num_candidates:
-                num_candidates = search.num_candidates
-            if num_steps > 1:
-                num_steps = min(num_steps, search.num_steps_ahead)
-            if search.wants_distributions:
-                wants_distributions = True
-            if search.wants_alignment:
-                wants_alignment = True
-            if len(rows) == 1:  # the usual one, and a loop costs more than what is in it
-                ids[rows[0]] = search.last_ids[0]
-                positions[rows[0]] = sequence.length
-            else:
-                for row, token in zip(rows, search.last_ids, strict=True):
-                    ids[row] = token
-                    positions[row] = sequence.length
-        return StepInput(
-            np.array(ids, dtype=np.int32),
-            np.array(positions, dtype=np.int32),
-            min(num_candidates, self._runner.limits.vocab_size),
-            num_steps,
-            wants_distributions=wants_distributions,
-            wants_alignment=wants_alignment,
-        )
-
     def _max_steps(self) -> int:
         """How many steps the next forward may take: one where a sentence could be admitted after it."""
         limits, scheduler = self._runner.limits, self.scheduler
@@ -271,7 +241,7 @@ class EngineCore:
         """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
         running = list(self.scheduler.running)
         stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
-        is_single = stats.num_steps == 1
+        is_single = stats.num_steps == 1 or bool(self._led)  # with beams the last of several
         find_broken = rows_without_scores if is_single else rows_without_best_scores
         broken = find_broken(output.log_probabilities)
         if output.distributions is not None:
@@ -280,6 +250,8 @@ class EngineCore:
             running = self._fail_broken(running, broken, stats)
         if running:
             self._num_failures = 0
+        if self._led:
+            running = self._follow_beams(output, stats)
         searches, rows = [sequence.search for sequence in running], [sequence.rows for sequence in running]
         scores, ids = output.log_probabilities, output.ids
         if is_single:
@@ -303,6 +275,13 @@ class EngineCore:
         if branching:
             self._move_rows(branching)
 
+    def _follow_beams(self, output: StepOutput, stats: StepStats) -> list[Sequence]:
+        """End whose beams are done. Returns those that run and have the forward's last step before them."""
+        stats.num_steps = output.num_steps
+        for sequence in follow_beams(self._led, output.num_steps, output.outcomes):
+            self._finish(sequence, stats)
+        return [sequence for sequence in self.scheduler.running if sequence.beam is None]
+
     def _finish_or_begin_again(self, sequence: Sequence, stats: StepStats) -> Search:
         """What follows from a search that is done. Returns the sentence's search, a new one where it begins again."""
         if sequence.search.has_looped:
@@ -321,6 +300,9 @@ class EngineCore:
             self._runner.reorder(*reorders.columns())
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
+        if self._runner.limits.advances_beams:
+            for sequence in branching:
+                hand_over(sequence)
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
         """Of the rows whose search reads them, those with a NaN."""

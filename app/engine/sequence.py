@@ -8,6 +8,7 @@ from enum import Enum, auto
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, guarded_search
 from app.errors import ServiceError
+from app.runtime.beams import Beam
 from app.runtime.interface import Int32s
 
 
@@ -46,6 +47,8 @@ class Sequence:
     request_id, caller: in whose turn it is served; more_places: other requests' turns in which it is, caller first.
     deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
+    beam: the search's, while the runner advances it (`app.engine.beams`): until it is taken back the search stands where
+        it was, and `rows` are in no order.
     length: columns that each of its rows' self-attention cache holds.
     ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
@@ -65,6 +68,7 @@ class Sequence:
     more_places: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
+    beam: Beam | None = None
     length: int = 0
     ancestry: list[tuple[int, ...]] = field(default_factory=list)
     num_steps: int = 0
@@ -86,6 +90,12 @@ class Sequence:
         self.rows = []
         self.length = 0
         self.ancestry = []
+
+    def move_row(self, source: int, target: int) -> None:
+        """The columns of one of its rows stand in another now."""
+        self.rows[self.rows.index(source)] = target
+        if self.beam is not None:
+            self.beam.move_row(source, target)
 
     def num_shared_columns(self, one: int, other: int) -> int:
         """The first columns that the rows of two hypotheses hold alike: those they had when they were one.

@@ -116,7 +116,7 @@ class Slots:
         self.num_reserved -= sequence.num_reserved_rows
         for row in sequence.rows:
             self._vacate(row)
-        sequence.rows = []
+        sequence.rows, sequence.beam = [], None
 
     def follow_parents(self, sequence: Sequence, *, reorders: RowCopies, spreads: RowCopies) -> None:
         """Give each live hypothesis of its search a row that holds, after the copies, its parent's cache.
@@ -149,7 +149,7 @@ class Slots:
         for source, target in zip(sources, targets, strict=True):
             owner = self._owners[source]
             assert owner is not None
-            owner.rows[owner.rows.index(source)] = target
+            owner.move_row(source, target)
             self._owners[target], self._owners[source] = owner, None
             moves.add(source, target, owner.length)
         self.end = end

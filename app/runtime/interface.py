@@ -15,6 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.beams import Beam
+
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -28,7 +30,8 @@ class Limits:
     max_source_length: subwords of a source, its end token counted.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention that its tokens pay to the source.
-    max_steps: decoder steps that one call may take, each row going on with its best candidate.
+    max_steps: decoder steps that one call may take, each row going on with its best candidate or its beam.
+    advances_beams: whether a step may be given beams.
     """
 
     num_rows: int
@@ -39,6 +42,7 @@ class Limits:
     eos_id: int
     has_alignment: bool = False
     max_steps: int = 1
+    advances_beams: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ class StepInput:
     positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
     num_candidates: k of the top-k, the same for all rows.
     num_steps: steps in which each row goes on with its best candidate, at most the runner's max_steps; every row's
-        cache must have room for them. More than one only with one candidate and nothing else wanted.
+        cache must have room for them. More than one only with one candidate and nothing else wanted. With beams: the most;
+        the last one is that in which not all beams go on. More than one only where every row is a beam's.
+    beams: those that the runner advances; what ids and positions say of their rows is not read.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
         them pays for none.
     """
@@ -60,6 +66,7 @@ class StepInput:
     num_steps: int = 1
     wants_distributions: bool = False
     wants_alignment: bool = False
+    beams: Sequence[Beam] = ()
 
 
 @dataclass(frozen=True)
@@ -67,18 +74,23 @@ class StepOutput:
     """The best candidates for each row's next subword.
 
     log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
-        smaller id first. Of several steps (num_steps, num_rows), the best one's; 0 behind a row's end token.
+        smaller id first. Of several steps (num_steps, num_rows), the best one's; 0 behind a row's end token. With beams
+        the last step's candidates.
     ids: of the same shape, their subwords; the end token behind a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
     alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
         where the step did not want it. Only a model whose limits say has_alignment is asked.
-    All may be views that the next step overwrites.
+    num_steps, outcomes: with beams, the steps taken, and what has become of each beam in the last of them
+        (`app.runtime.beams.Outcome`).
+    All arrays may be views that the next step overwrites.
     """
 
     log_probabilities: Floats
     ids: Int64s
     distributions: Floats | None = None
     alignment: Floats | None = None
+    num_steps: int = 1
+    outcomes: Sequence[int] = ()
 
 
 class Runner(Protocol):

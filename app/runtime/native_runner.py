@@ -59,7 +59,8 @@ class NativeRunner:
         """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
-        self._limits = limits = replace(limits, max_steps=min(MAX_STEPS, limits.max_target_length))
+        max_steps = min(MAX_STEPS, limits.max_target_length)
+        self._limits = limits = replace(limits, max_steps=max_steps, advances_beams=True)
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -85,6 +86,7 @@ class NativeRunner:
         self._top_ids = np.zeros(num_candidates, np.int64)
         self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         self._steps: OrderedDict[_Shape, _Step] = OrderedDict()
+        self._given_beams = native.GivenBeams(num_rows)
 
     @property
     def limits(self) -> Limits:
@@ -125,15 +127,24 @@ class NativeRunner:
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
         self._positions[:num_rows] = step.positions
-        found = self._step(_Shape(num_rows, step.num_candidates, step.num_steps, step.wants_distributions))
+        num_steps = 1 if step.beams else step.num_steps  # of which the results are kept apart
+        found = self._step(_Shape(num_rows, step.num_candidates, num_steps, step.wants_distributions))
         if found is not self._bound:
             for name, value in found.inputs.items():
                 self._binding.bind_ortvalue_input(name, value)
             for name, value in found.outputs.items():
                 self._binding.bind_ortvalue_output(name, value)
             self._bound = found
-        self._decoder.run(self._binding)
-        return found.output
+        if not step.beams:
+            self._decoder.run(self._binding)
+            return found.output
+        self._given_beams.give([beam.address for beam in step.beams], step.num_steps)
+        try:
+            self._decoder.run(self._binding)
+        finally:
+            self._given_beams.forget()
+        num_steps, outcomes = self._given_beams.taken(len(step.beams))
+        return replace(found.output, num_steps=num_steps, outcomes=outcomes)
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""

@@ -22,6 +22,8 @@ NEEDED_FLAGS = frozenset(
 CPU_INFO = Path("/proc/cpuinfo")
 # What copies.cpp returns for moves that it refuses.
 NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
+# Rows that a step of the widest beam copies at most, and one.
+MAX_COPIES = 16
 # In the order of native/block_times.h.
 STACKS = ("encoder", "decoder")
 BLOCK_KINDS = (
@@ -107,6 +109,50 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
 
 
+class GivenBeams:
+    """Beams that a decoder step advances beside what its graph says (native/beams.h). One thread's own.
+
+    max_beams: that a step may be given. Raises RuntimeError where the library cannot be used.
+    """
+
+    def __init__(self, max_beams: int) -> None:
+        self._give = _library().transduce_give_beams
+        self._addresses = np.zeros(max_beams, np.int64)
+        self._outcomes = np.zeros(max_beams + 1, np.int64)
+        self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
+
+    def give(self, addresses: list[int], num_steps: int) -> None:
+        """Give these to the next step on this thread; num_steps: that it may take at most."""
+        count = len(addresses)
+        self._addresses[:count] = addresses
+        self._give(self._pointers[0], count, num_steps, self._pointers[1])
+
+    def forget(self) -> None:
+        """Give nothing: a step that failed may not have begun."""
+        self._give(None, 0, 1, None)
+
+    def taken(self, count: int) -> tuple[int, list[int]]:
+        """After the step: how many it took, and of each beam the outcome of the last."""
+        num_steps, *outcomes = self._outcomes[: count + 1].tolist()
+        return num_steps, outcomes
+
+
+def advance_beam(
+    address: int, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]
+) -> tuple[int, list[list[int]]]:
+    """One step of one beam, given all rows' candidates (rows, k).
+
+    Returns its outcome and the copies that its rows need: source row, target row, first column, end. Raises RuntimeError
+    where the library cannot be used.
+    """
+    copies = np.zeros((MAX_COPIES, 4), np.int64)
+    count = ctypes.c_int64()
+    scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
+    given = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1]
+    outcome: int = _library().transduce_advance_beam(*given, copies.ctypes.data, ctypes.byref(count))
+    return outcome, copies[: count.value].tolist()
+
+
 @cache
 def _library() -> ctypes.CDLL:
     path = library_path()
@@ -118,4 +164,8 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
+    library.transduce_give_beams.argtypes = (pointer, size, size, pointer)
+    library.transduce_give_beams.restype = None
+    library.transduce_advance_beam.argtypes = (pointer, pointer, pointer, size, pointer, pointer)
+    library.transduce_advance_beam.restype = size
     return library

@@ -1,8 +1,7 @@
-// Copies of cache rows between steps, outside of any graph: a beam's hypotheses take their parents' columns.
+#include "copies.h"
+
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "team.h"
 
@@ -19,29 +18,19 @@ struct Move {
 };
 
 }  // namespace
-}  // namespace transduce
 
-// Copy parts of rows to rows as if all at once, in every plane. values: (num_planes, rows, row_bytes). moves: (4,
-// count) source rows, target rows (each once), first bytes and ends of what is copied. Returns 0; or 1 for a row that
-// there is not, 2 for bytes that a row has not, and then nothing is copied.
-extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(char* values, int64_t num_planes,
-                                                                              int64_t plane_bytes, int64_t row_bytes,
-                                                                              const int64_t* moves, int64_t count) {
-    using namespace transduce;
-    const int64_t *sources = moves, *targets = moves + count, *firsts = targets + count, *ends = firsts + count;
-    int64_t num_rows = plane_bytes / row_bytes;
-    for (int64_t i = 0; i < count; ++i) {
-        if (std::min(sources[i], targets[i]) < 0 || std::max(sources[i], targets[i]) >= num_rows) return 1;
-        if (firsts[i] < 0 || ends[i] < firsts[i] || ends[i] > row_bytes) return 2;
-    }
-    std::vector<bool> is_target(num_rows);
-    for (int64_t i = 0; i < count; ++i) is_target[targets[i]] = true;
+void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t row_bytes,
+               const std::vector<RowCopy>& copies) {
+    if (copies.empty()) return;
+    std::vector<bool> is_target(plane_bytes / row_bytes);
+    for (const RowCopy& copy : copies) is_target[copy.target] = true;
     std::vector<Move> all;
+    all.reserve(copies.size());
     int64_t staged = 0, total = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        bool waits = is_target[sources[i]];
-        int64_t bytes = ends[i] - firsts[i];
-        all.push_back({sources[i] * row_bytes + firsts[i], targets[i] * row_bytes + firsts[i], bytes,
+    for (const RowCopy& copy : copies) {
+        bool waits = is_target[copy.source];
+        int64_t bytes = copy.end - copy.first;
+        all.push_back({copy.source * row_bytes + copy.first, copy.target * row_bytes + copy.first, bytes,
                        waits ? staged : -1});
         if (waits) staged += bytes;
         total += bytes;
@@ -57,5 +46,24 @@ extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(ch
             std::memcpy(plane + move.to, move.staged >= 0 ? memory.data() + move.staged : plane + move.from, move.bytes);
         }
     });
+}
+
+}  // namespace transduce
+
+// As copy_rows. moves: (4, count) source rows, target rows (each once), first bytes and ends of what is copied. Returns
+// 0; or 1 for a row that there is not, 2 for bytes that a row has not, and then nothing is copied.
+extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(char* values, int64_t num_planes,
+                                                                              int64_t plane_bytes, int64_t row_bytes,
+                                                                              const int64_t* moves, int64_t count) {
+    const int64_t *sources = moves, *targets = moves + count, *firsts = targets + count, *ends = firsts + count;
+    int64_t num_rows = plane_bytes / row_bytes;
+    std::vector<transduce::RowCopy> copies;
+    copies.reserve(count);
+    for (int64_t i = 0; i < count; ++i) {
+        if (std::min(sources[i], targets[i]) < 0 || std::max(sources[i], targets[i]) >= num_rows) return 1;
+        if (firsts[i] < 0 || ends[i] < firsts[i] || ends[i] > row_bytes) return 2;
+        copies.push_back({sources[i], targets[i], firsts[i], ends[i]});
+    }
+    transduce::copy_rows(values, num_planes, plane_bytes, row_bytes, copies);
     return 0;
 }

@@ -1,8 +1,10 @@
 // A whole decoder step as one operator, and several steps of rows that follow their best candidate: "Attention Is All
-// You Need", section 3.1, with greedy search. Nothing between two blocks, and nothing between two steps, leaves it.
+// You Need", section 3.1, with greedy search or with the beams it was given. Nothing between two blocks, and nothing between
+// two steps, leaves it.
 #include <algorithm>
 #include <numeric>
 
+#include "beams.h"
 #include "block_times.h"
 #include "step_blocks.h"
 
@@ -36,6 +38,15 @@ public:
         int64_t bytes = rows() * capacity() * d_ * (is_half ? 2 : 4);
         char* keys = all_.as<char>() + 2 * index * bytes;
         return {keys, keys + bytes, is_half, rows(), capacity()};
+    }
+    // copies: in columns; they become bytes.
+    void copy(std::vector<RowCopy>& copies) const {
+        int64_t column = d_ * (all_.type == ElementType::float16 ? 2 : 4), row = capacity() * column;
+        for (RowCopy& copy : copies) {
+            copy.first *= column;
+            copy.end *= column;
+        }
+        copy_rows(all_.as<char>(), all_.shape[0], rows() * row, row, copies);
     }
 
 private:
@@ -89,7 +100,44 @@ public:
     }
 
     void compute(const Call& call) const {
+        GivenBeams given = GivenBeams::take();
         Steps steps(*this, call);
+        if (given.count) {
+            follow_beams(steps, given);
+        } else {
+            follow_all(steps);
+        }
+    }
+
+private:
+    // What one call is about, checked.
+    struct Steps;
+
+    // One step after another, with the beams' own doing between them.
+    void follow_beams(Steps& steps, const GivenBeams& given) const {
+        if (steps.num_steps != 1) throw Refused("num_steps is %lld, with beams", static_cast<long long>(steps.num_steps));
+        std::vector<Beam> beams;
+        for (int64_t i = 0; i < given.count; ++i) {
+            beams.emplace_back(given.blocks[i]);
+            beams.back().check(steps.n, embedding_.vocab_size(), steps.num_positions);
+        }
+        std::vector<int32_t> ids(steps.ids, steps.ids + steps.n), positions(steps.positions, steps.positions + steps.n);
+        steps.ids = ids.data();
+        steps.positions = positions.data();
+        Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k};
+        std::vector<RowCopy> copies;
+        int64_t step = 0;
+        for (bool all_go_on = true; all_go_on && step < given.num_steps; ++step) {
+            for (const Beam& beam : beams) beam.write_inputs(ids.data(), positions.data());
+            follow_all(steps);
+            copies.clear();
+            all_go_on = advance_beams(beams, offered, given.outcomes + 1, copies);
+            steps.self.copy(copies);
+        }
+        given.outcomes[0] = step;
+    }
+
+    void follow_all(const Steps& steps) const {
         int64_t d = embedding_.d();
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
@@ -101,10 +149,9 @@ public:
         });
     }
 
-private:
     // What one call is about, checked.
     struct Steps {
-        int64_t n, num_steps;
+        int64_t n, num_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
         Planes self, cross;
         Chosen chosen;
@@ -129,8 +176,8 @@ private:
                 throw Refused("self_cache has %lld rows, fewer than the %lld of ids",
                               static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
-            int64_t most = std::min(self.capacity(), own.embedding_.num_positions());
-            positions = indices_of(call, 1, n, 0, most - num_steps + 1);
+            num_positions = std::min(self.capacity(), own.embedding_.num_positions());
+            positions = indices_of(call, 1, n, 0, num_positions - num_steps + 1);
             slots = indices_of(call, 2, n, 0, cross.rows());
             lengths = indices_of(call, 3, n, 1, cross.capacity() + 1);
             chosen = {k, call.output<float>(0, {num_steps, n, k}), call.output<int64_t>(1, {num_steps, n, k}),

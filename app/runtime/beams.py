@@ -1,0 +1,101 @@
+"""A beam that a runner advances by itself: what it stands at, in one block of memory that both sides read and write.
+
+No decision is made here: whose beam it is, when it is handed over and when it is taken back is the engine's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+# Widest beam, and numbers of eight bytes before its rows, as native/beams.h has them.
+MAX_BEAM_SIZE = 16
+NUM_HEADER = 7
+LENGTH, NUM_COMPLETE = 3, 6
+
+
+class Outcome(IntEnum):
+    """What has become of a beam in the last step taken.
+
+    GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows are
+    as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.
+    """
+
+    GOES_ON = 0
+    IS_DONE = 1
+    IS_OPEN = 2
+
+
+class Ended(NamedTuple):
+    """A hypothesis that has said the end token: its sum with it, the steps before, and its rank after those."""
+
+    total: float
+    length: int
+    rank: int
+
+
+class Beam:
+    """The beam of one sentence that has taken one step or more, each with beam_size live hypotheses.
+
+    rows: cache row of each live hypothesis. said, parents, sums: of every step one after another, beam_size each: subword,
+    which hypothesis before it each one continues, sum of log-probabilities.
+    last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those that are complete
+    already, that end the search.
+    """
+
+    def __init__(
+        self,
+        *,
+        eos_id: int,
+        rows: Sequence[int],
+        said: Sequence[int],
+        parents: Sequence[int],
+        sums: Sequence[float],
+        last_length: int,
+        num_to_complete: int,
+    ) -> None:
+        self.beam_size = b = len(rows)
+        num_said, most = len(said), last_length * b
+        self._said = NUM_HEADER + b
+        self._parents = self._said + most
+        self._sums = self._parents + most
+        self._complete = self._sums + most
+        self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
+        self._floats = numbers.view(np.float64)
+        self.address: int = numbers.__array_interface__["data"][0]
+        numbers[: self._said] = (b, eos_id, last_length, num_said // b, last_length, num_to_complete, 0, *rows)
+        numbers[self._said : self._said + num_said] = said
+        numbers[self._parents : self._parents + num_said] = parents
+        self._floats[self._sums : self._sums + num_said] = sums
+
+    @property
+    def length(self) -> int:
+        """Steps taken."""
+        return int(self._numbers[LENGTH])
+
+    @property
+    def rows(self) -> list[int]:
+        """Cache row of each live hypothesis, in order."""
+        found: list[int] = self._numbers[NUM_HEADER : self._said].tolist()
+        return found
+
+    def move_row(self, source: int, target: int) -> None:
+        """A hypothesis' columns stand in another row now."""
+        rows = self._numbers[NUM_HEADER : self._said]
+        rows[rows == source] = target
+
+    def history(self) -> tuple[list[int], list[int], list[float]]:
+        """What was said, parents and sums of all steps, as given at first."""
+        num_said = self.length * self.beam_size
+        said = self._numbers[self._said : self._said + num_said].tolist()
+        parents = self._numbers[self._parents : self._parents + num_said].tolist()
+        return said, parents, self._floats[self._sums : self._sums + num_said].tolist()
+
+    def ended(self) -> list[Ended]:
+        """Those that have become complete since it was handed over, in order of time."""
+        count = 3 * int(self._numbers[NUM_COMPLETE])
+        found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
+        return [Ended(total, int(length), int(rank)) for total, length, rank in found]

@@ -1,0 +1,82 @@
+// Beam search between decoder steps, by the rules of app/decoding/beam.py: what its Python does of a step in which
+// nothing is to be decided but which continuations live on.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "copies.h"
+
+namespace transduce {
+
+// What has become of a beam in a step. open: nothing, its candidates are somebody else's to judge.
+enum class Outcome : int64_t { goes_on = 0, is_done = 1, is_open = 2 };
+
+// A step's candidates: (rows, k), each row descending.
+struct Offered {
+    const float* log_probabilities;
+    const int64_t* ids;
+    int64_t k;
+};
+
+// One sentence's beam of b hypotheses over a block of numbers of eight bytes each, which app/runtime/beams.py lays out:
+// NUM_HEADER numbers; b rows; then of every step b subwords, of every step b parents, of every step b sums (doubles);
+// then of each complete hypothesis its sum (a double), the steps before its end, and its rank after them.
+class Beam {
+public:
+    explicit Beam(void* block)
+        : header_(static_cast<int64_t*>(block)),
+          b_(header_[0]),
+          capacity_(header_[2]),
+          rows_(header_ + NUM_HEADER),
+          said_(rows_ + b_),
+          parents_(said_ + capacity_ * b_),
+          sums_(static_cast<double*>(block) + (parents_ + capacity_ * b_ - header_)),
+          complete_(sums_ + capacity_ * b_) {}
+
+    int64_t length() const { return header_[3]; }
+    // Throws Refused for rows or subwords that there are not, and for a beam that has not begun or is full.
+    void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const;
+    // What the next step reads of each of its rows.
+    void write_inputs(int32_t* ids, int32_t* positions) const;
+    // One step. copies: those that its rows' columns need are added, in columns.
+    Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
+
+    static constexpr int64_t NUM_HEADER = 7, MAX_SIZE = 16;
+
+private:
+    struct Best;
+
+    bool has_scores(const Offered& offered) const;
+    void find_best(const Offered& offered, Best& best) const;
+    void note_complete(int64_t parent, double sum);
+    void move_rows(const int64_t* parents, std::vector<RowCopy>& copies);
+    int64_t num_shared(int64_t one, int64_t other) const;
+
+    int64_t end_id() const { return header_[1]; }
+    // Steps after which the next one is open.
+    int64_t last_length() const { return header_[4]; }
+    int64_t num_to_complete() const { return header_[5]; }
+    int64_t& num_complete() { return header_[6]; }
+
+    int64_t* header_;
+    int64_t b_, capacity_;
+    int64_t *rows_, *said_, *parents_;
+    double *sums_, *complete_;
+};
+
+// What a decoder step is given beside its inputs: beams that it advances itself, on the thread that calls it.
+struct GivenBeams {
+    void* const* blocks = nullptr;
+    int64_t count = 0;
+    int64_t num_steps = 1;         // at most; it stops after one in which not all go on
+    int64_t* outcomes = nullptr;   // the steps taken, then of each beam its Outcome in the last of them
+
+    // What this thread was given, which is so forgotten.
+    static GivenBeams take();
+};
+
+// One step of all. Returns whether all go on.
+bool advance_beams(std::vector<Beam>& beams, const Offered& offered, int64_t* outcomes, std::vector<RowCopy>& copies);
+
+}  // namespace transduce
