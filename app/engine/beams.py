@@ -1,8 +1,8 @@
 """Beams that the runner advances by itself: which, from when on, and until when.
 
-A beam is handed over once it has spread, where its search has nothing to decide for some steps but which continuations live
-on. It is taken back when it is done, and for a step that is the search's: the last one, one after which a loop is looked
-for, one with too few continuations, or without scores.
+A beam is handed over once it has spread, where for some steps its search has nothing to decide but which continuations
+live on. It is taken back when it is done, and for a step that is the search's: the last one, one after which a loop is
+looked for, one with too few continuations, or without scores.
 """
 
 from __future__ import annotations
@@ -22,13 +22,10 @@ def hand_over(sequence: Sequence) -> None:
     last_length = search.last_plain_length
     if sequence.length >= last_length:
         return
-    said, parents, sums = search.history()
     sequence.beam = Beam(
         eos_id=search.eos_id,
         rows=sequence.rows,
-        said=said,
-        parents=parents,
-        sums=sums,
+        history=search.history(),
         last_length=last_length,
         num_to_complete=search.num_left_to_complete,
     )
@@ -46,13 +43,11 @@ def take_back(sequence: Sequence, *, is_done: bool) -> None:
     sequence.ancestry = [tuple(parents[start : start + size]) for start in range(0, len(parents), size)]
 
 
-def follow_beams(
-    sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int]
-) -> list[Sequence]:
+def follow_beams(sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int]) -> list[Sequence]:
     """What follows from a forward for those whose beams it was given. Returns who are done.
 
-    sequences: who were given, those that have ended meanwhile among them. Whose last step is their search's to take stand
-    before it, with their beams taken back.
+    sequences: who were given, those that have ended meanwhile among them. Whose last step is their search's to take
+    stand before it, with their beams taken back.
     """
     done = []
     for sequence, outcome in zip(sequences, outcomes, strict=True):

@@ -47,8 +47,8 @@ class Sequence:
     request_id, caller: in whose turn it is served; more_places: other requests' turns in which it is, caller first.
     deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
-    beam: the search's, while the runner advances it (`app.engine.beams`): until it is taken back the search stands where
-        it was, and `rows` are in no order.
+    beam: the search's, while the runner advances it (`app.engine.beams`): until it is taken back the search stands
+        where it was, and `rows` are in no order.
     length: columns that each of its rows' self-attention cache holds.
     ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.

@@ -20,8 +20,8 @@ LENGTH, NUM_COMPLETE = 3, 6
 class Outcome(IntEnum):
     """What has become of a beam in the last step taken.
 
-    GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows are
-    as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.
+    GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows
+    are as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.
     """
 
     GOES_ON = 0
@@ -40,8 +40,8 @@ class Ended(NamedTuple):
 class Beam:
     """The beam of one sentence that has taken one step or more, each with beam_size live hypotheses.
 
-    rows: cache row of each live hypothesis. said, parents, sums: of every step one after another, beam_size each: subword,
-    which hypothesis before it each one continues, sum of log-probabilities.
+    rows: cache row of each live hypothesis. history: said, parents, sums of every step, one after another, beam_size
+    each: subword, which hypothesis before it each one continues, sum of log-probabilities.
     last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those that are complete
     already, that end the search.
     """
@@ -51,13 +51,12 @@ class Beam:
         *,
         eos_id: int,
         rows: Sequence[int],
-        said: Sequence[int],
-        parents: Sequence[int],
-        sums: Sequence[float],
+        history: tuple[Sequence[int], Sequence[int], Sequence[float]],
         last_length: int,
         num_to_complete: int,
     ) -> None:
         self.beam_size = b = len(rows)
+        said, parents, sums = history
         num_said, most = len(said), last_length * b
         self._said = NUM_HEADER + b
         self._parents = self._said + most
@@ -66,7 +65,16 @@ class Beam:
         self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.__array_interface__["data"][0]
-        numbers[: self._said] = (b, eos_id, last_length, num_said // b, last_length, num_to_complete, 0, *rows)
+        numbers[: self._said] = (
+            b,
+            eos_id,
+            last_length,
+            num_said // b,
+            last_length,
+            num_to_complete,
+            0,
+            *rows,
+        )
         numbers[self._said : self._said + num_said] = said
         numbers[self._parents : self._parents + num_said] = parents
         self._floats[self._sums : self._sums + num_said] = sums

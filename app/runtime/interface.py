@@ -53,8 +53,8 @@ class StepInput:
     positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
     num_candidates: k of the top-k, the same for all rows.
     num_steps: steps in which each row goes on with its best candidate, at most the runner's max_steps; every row's
-        cache must have room for them. More than one only with one candidate and nothing else wanted. With beams: the most;
-        the last one is that in which not all beams go on. More than one only where every row is a beam's.
+        cache must have room for them. More than one only with one candidate and nothing else wanted. With beams: the
+        most; the last one is that in which not all beams go on. More than one only where every row is a beam's.
     beams: those that the runner advances; what ids and positions say of their rows is not read.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
         them pays for none.

@@ -142,8 +142,8 @@ def advance_beam(
 ) -> tuple[int, list[list[int]]]:
     """One step of one beam, given all rows' candidates (rows, k).
 
-    Returns its outcome and the copies that its rows need: source row, target row, first column, end. Raises RuntimeError
-    where the library cannot be used.
+    Returns its outcome and the copies that its rows need: source row, target row, first column, end. Raises
+    RuntimeError where the library cannot be used.
     """
     copies = np.zeros((MAX_COPIES, 4), np.int64)
     count = ctypes.c_int64()

@@ -1,0 +1,51 @@
+"""The fake runner with the library's own beam search: it advances the beams that it is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from app.runtime import native
+from app.runtime.beams import Outcome
+from app.runtime.interface import Limits, StepInput, StepOutput
+from tests.engine.fake_runner import LIMITS, FakeRunner
+
+LEADING = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True)
+
+
+class LeadingRunner(FakeRunner):
+    """led: of each decode that was given beams, how many, and the steps taken."""
+
+    def __init__(self, limits: Limits = LEADING, *, eos_bonus: float = 1.0) -> None:
+        super().__init__(limits, eos_bonus=eos_bonus)
+        self.led: list[tuple[int, int]] = []
+        self.outcomes: list[Outcome] = []
+
+    def decode(self, step: StepInput) -> StepOutput:
+        if not step.beams:
+            return super().decode(step)
+        self.calls["decode"] += 1
+        self.batches.append(len(step.ids))
+        rows = [row for beam in step.beams for row in beam.rows]
+        assert len(rows) == len(set(rows))
+        assert step.num_steps == 1 or sorted(rows) == list(range(len(step.ids)))
+        ids, positions = step.ids.copy(), step.positions.copy()
+        outcomes = [int(Outcome.GOES_ON)]
+        num_steps = 0
+        while num_steps < step.num_steps and set(outcomes) == {Outcome.GOES_ON}:
+            for beam in step.beams:
+                ids[beam.rows], positions[beam.rows] = beam.history()[0][-beam.beam_size :], beam.length
+            output = self._decode_one(replace(step, ids=ids, positions=positions))
+            found = [
+                native.advance_beam(beam.address, output.log_probabilities, output.ids) for beam in step.beams
+            ]
+            outcomes = [outcome for outcome, _ in found]
+            moves = [move for _, copies in found for move in copies]
+            if moves:
+                sources, targets, firsts, ends = np.array(moves, np.int32).T
+                self.reorder(sources, targets, ends, firsts)
+            num_steps += 1
+        self.led.append((len(step.beams), num_steps))
+        self.outcomes += map(Outcome, outcomes)
+        return replace(output, num_steps=num_steps, outcomes=outcomes)

@@ -1,0 +1,192 @@
+"""Beams that the runner advances: never another answer than the search's own, which takes them back to decide."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.decoding.options import DecodingOptions, EarlyStop
+from app.engine.sequence import SequenceResult
+from app.errors import EngineFailure
+from app.runtime import native
+from app.runtime.beams import Outcome
+from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.fake_runner import EOS
+from tests.engine.leading_runner import LEADING, LeadingRunner
+from tests.engine.test_options import random_options, random_source
+
+BEAM = DecodingOptions(beam_size=4, max_target_length=12)
+
+pytestmark = pytest.mark.skipif(
+    native.library_path() is None or not native.is_supported(), reason="no native kernels here"
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+    """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
+    rng = random.Random(seed)
+    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    driver = CoreDriver(runner)
+    jobs = []
+    for _ in range(30):
+        size = rng.choice([2, 3, 4, 8])
+        options = replace(
+            BEAM, beam_size=size, num_hypotheses=rng.randint(1, size), patience=rng.choice([1, 1, 0.5, 2])
+        )
+        options = (
+            options
+            if options.num_hypotheses <= options.num_to_complete
+            else replace(options, num_hypotheses=1)
+        )
+        if rng.random() < 0.3:
+            options = random_options(rng)
+        source = random_source(rng)
+        jobs.append((source, options, driver.submit(source, options)))
+        for _ in range(rng.randrange(3)):
+            driver.step()
+    driver.run()
+    for source, options, sequence in jobs:
+        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+    assert driver.core.scheduler.slots.num_occupied == 0
+    assert set(runner.outcomes) >= {Outcome.GOES_ON, Outcome.IS_DONE}
+    assert max(num_beams for num_beams, _ in runner.led) > 1
+
+
+def test_steps_are_counted_as_one_after_another() -> None:
+    """Alone, so that several go in one call; and a runner that advances none takes as many."""
+    spent = []
+    for limits in (LEADING, replace(LEADING, advances_beams=False)):
+        runner = LeadingRunner(limits, eos_bonus=-1.0)
+        driver = CoreDriver(runner)
+        sequence = driver.submit([7, 8, EOS], BEAM)
+        driver.run()
+        assert isinstance(sequence.outcome, SequenceResult)
+        steps = [step for report in driver.reports for step in report.steps]
+        assert sum(step.num_steps for step in steps) == sequence.outcome.num_steps
+        assert sum(step.num_row_steps for step in steps) == 4 * sequence.outcome.num_steps - 3
+        spent.append((sequence.outcome.num_steps, len(steps)))
+    (num_steps, num_calls), (as_many, as_many_calls) = spent
+    assert num_steps == as_many == as_many_calls
+    assert num_calls < num_steps / 2
+
+
+def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
+    runner = LeadingRunner(eos_bonus=-30.0)
+    driver = CoreDriver(runner)
+    driver.submit([5, EOS], BEAM)
+    driver.step()
+    for word in range(6, 12):  # 24 rows are five beams more
+        driver.submit([word, EOS], BEAM)
+    driver.step()
+    assert runner.led == [(1, 1)]
+    driver.step()
+    assert runner.led[1] == (6, 4)
+
+
+class PoisonedRunner(LeadingRunner):
+    """From position 3 on, what follows a source that begins with 9 is not a number."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if source[0] == 9 and len(prefix) > 3:
+            scores[:] = np.nan
+        return scores
+
+
+def test_a_beam_without_scores_fails_alone() -> None:
+    runner = PoisonedRunner()
+    driver = CoreDriver(runner)
+    broken = driver.submit([9, 9, EOS], BEAM)
+    sources = [[word, EOS] for word in (5, 6, 7)]
+    sound = [driver.submit(source, BEAM) for source in sources]
+    driver.run()
+    assert isinstance(broken.outcome, EngineFailure)
+    assert Outcome.IS_OPEN in runner.outcomes
+    for source, sequence in zip(sources, sound, strict=True):
+        assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
+
+
+class FailingRunner(LeadingRunner):
+    """The forward of each number in `failing` breaks after the beams were advanced."""
+
+    failing: tuple[int, ...] = (3, 5)
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        if self.calls["decode"] in self.failing:
+            raise EngineFailure("the forward pass failed")
+        return output
+
+
+def test_what_a_broken_forward_did_is_forgotten() -> None:
+    runner = FailingRunner(eos_bonus=-1.0)
+    driver = CoreDriver(runner)
+    sources = [[word, EOS] for word in (5, 6, 7, 8, 9)]
+    sequences = [driver.submit(source, BEAM) for source in sources]
+    driver.run()
+    for source, sequence in zip(sources, sequences, strict=True):
+        assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
+    assert sum(step.num_retried for report in driver.reports for step in report.steps) >= 5
+
+
+def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
+    runner = LeadingRunner(eos_bonus=-30.0)
+    driver = CoreDriver(runner)
+    gone, stays = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
+    driver.step()
+    driver.step()
+    assert all(sequence.beam is not None for sequence in (gone, stays))
+    driver.cancel(gone)
+    driver.run()
+    assert gone.beam is None
+    assert gone.outcome is None
+    assert_same(hypotheses_of(stays), expected([6, EOS], BEAM, runner))
+    assert runner.led[-1][0] == 1
+
+
+def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
+    runner = LeadingRunner()
+    driver = CoreDriver(runner)
+    for rule in set(EarlyStop) - {EarlyStop.FIRST}:
+        driver.submit([5, EOS], replace(BEAM, early_stop=rule))
+    driver.run()
+    assert not runner.led
+
+
+class LoopingRunner(LeadingRunner):
+    """Says one phrase of five subwords again and again after a source that begins with 9."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if source[0] == 9:
+            scores -= 6.0
+            scores[20 + (len(prefix) - 1) % 5] = -0.01
+        return scores
+
+
+def test_a_loop_is_found_at_the_same_step() -> None:
+    options = replace(BEAM, loop_guard=True, max_target_length=50)
+    found = []
+    for advances in (True, False):
+        limits = replace(LEADING, max_target_length=60, advances_beams=advances)
+        runner = LoopingRunner(limits, eos_bonus=-1.0)
+        driver = CoreDriver(runner)
+        sequences = [driver.submit(source, options) for source in ([9, 9, EOS], [5, EOS])]
+        driver.run()
+        outcomes = [sequence.outcome for sequence in sequences]
+        assert all(isinstance(outcome, SequenceResult) for outcome in outcomes)
+        found.append(
+            [
+                (one.hypotheses, one.num_steps, one.has_looped)
+                for one in outcomes
+                if isinstance(one, SequenceResult)
+            ]
+        )
+        assert bool(runner.led) == advances
+    assert found[0] == found[1]
+    assert [has_looped for *_, has_looped in found[0]] == [True, False]

@@ -1,0 +1,175 @@
+"""A step of a beam by the library against the search's own: the same numbers, ends, rows and copies, bit for bit."""
+
+from __future__ import annotations
+
+import math
+import random
+from copy import deepcopy
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.bundle import Precision
+from app.decoding.beam import BeamSearch
+from app.decoding.options import DecodingOptions
+from app.decoding.search import advance
+from app.engine.beams import hand_over, take_back
+from app.engine.sequence import Sequence
+from app.engine.slots import RowCopies, Slots
+from app.errors import EngineFailure
+from app.runtime import native
+from app.runtime.beams import Beam, Outcome
+from app.runtime.interface import StepInput
+from model.config import EOS_ID
+from tests.engine.core_driver import CoreDriver, hypotheses_of
+from tests.export.tiny import VOCAB_SIZE
+from tests.runtime.native.test_whole import load, sources
+
+BOS, EOS = 0, 1
+NUM_TABLE_ROWS = 20
+Candidates = tuple[NDArray[np.float32], NDArray[np.int64]]
+
+
+def random_candidates(rng: random.Random, k: int) -> Candidates:
+    """Of every row: of few different scores, so that many sums are equal; some subwords are impossible."""
+    num_rows = NUM_TABLE_ROWS
+    steps = [-0.5 * rng.randint(0, 6) for _ in range(num_rows * k)]
+    steps = [-math.inf if rng.random() < 0.02 else step for step in steps]
+    scores = -np.sort(-np.array(steps, np.float32).reshape(num_rows, k), axis=1)
+    scores[:, 0] = np.maximum(scores[:, 0], -9.0)
+    ids = np.array([rng.sample(range(EOS + 1, 60), k) for _ in range(num_rows)], np.int64)
+    for row in range(num_rows):
+        if rng.random() < 0.4:
+            ids[row, rng.randrange(k)] = EOS
+    return scores, ids
+
+
+class World:
+    """One sentence's search and its rows."""
+
+    def __init__(self, options: DecodingOptions) -> None:
+        self.search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
+        source = np.array([EOS], np.int32)
+        self.sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, self.search)
+        self.slots = Slots(NUM_TABLE_ROWS)
+        self.slots.admit(self.sequence)
+
+    def step(self, candidates: Candidates) -> list[tuple[int, ...]]:
+        """The engine's own way. Returns copies: source row, target row, first column, end."""
+        advance([self.search], [self.sequence.rows], log_probabilities=candidates[0], ids=candidates[1])
+        self.sequence.length += 1
+        reorders, spreads = RowCopies(), RowCopies()
+        if not self.search.is_done:
+            self.slots.follow_parents(self.sequence, reorders=reorders, spreads=spreads)
+        return [(source, target, first, end) for source, target, end, first in reorders.columns().T.tolist()]
+
+
+def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
+    patience = rng.choice([0.2, 1.0, 1.0, 2.0])
+    return DecodingOptions(
+        beam_size=beam_size,
+        num_hypotheses=1 if patience < 1 else beam_size,
+        max_target_length=rng.randint(2, 20),
+        patience=patience,
+        loop_guard=rng.random() < 0.3,
+    )
+
+
+@pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
+def test_a_step_is_the_searchs_own(beam_size: int) -> None:
+    seen: set[Outcome] = set()
+    for seed in range(100):
+        rng = random.Random(1000 * beam_size + seed)
+        own = World(random_options(rng, beam_size))
+        width = beam_size + 1 + rng.randint(0, 3)
+        own.step(random_candidates(rng, width))
+        if own.search.is_done:
+            continue
+        led = deepcopy(own)
+        hand_over(led.sequence)
+        while led.sequence.beam is not None:
+            candidates = random_candidates(rng, width)
+            outcome, copies = native.advance_beam(led.sequence.beam.address, *candidates)
+            seen.add(Outcome(outcome))
+            if outcome == Outcome.IS_OPEN:
+                take_back(led.sequence, is_done=False)
+                assert led.step(candidates) == own.step(candidates)
+                break
+            assert list(map(tuple, copies)) == own.step(candidates)
+            led.sequence.length += 1
+            assert own.search.is_done == (outcome == Outcome.IS_DONE)
+            if own.search.is_done:
+                take_back(led.sequence, is_done=True)
+            else:
+                assert led.sequence.beam.rows == own.sequence.rows
+        assert led.search.hypotheses() == own.search.hypotheses()
+        assert led.search.is_done == own.search.is_done
+        if not own.search.is_done:
+            assert led.search.prefixes() == own.search.prefixes()
+            assert (led.search.totals, led.sequence.rows) == (own.search.totals, own.sequence.rows)
+            assert led.sequence.ancestry == own.sequence.ancestry
+    assert seen == set(Outcome)
+
+
+def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
+    for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
+        beam = Beam(eos_id=EOS, rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
+                    last_length=9, num_to_complete=3)  # fmt: skip
+        before = beam.history()
+        scores, ids = random_candidates(random.Random(1), 4)
+        scores[place] = value
+        assert native.advance_beam(beam.address, scores, ids) == (Outcome.IS_OPEN, [])
+        assert (beam.history(), beam.rows, beam.ended()) == (before, [0, 2, 1], [])
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_path: Path) -> None:
+    """By real decoders, that advance beams or do not: every number, whatever is left of rows and steps."""
+    runner = load(tmp_path, precision, norm="pre")
+    options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
+    found = []
+    for advances in (True, False):
+        runner._limits = replace(runner.limits, advances_beams=advances)
+        driver = CoreDriver(runner)
+        sequences = [
+            driver.submit(source.tolist(), replace(options, beam_size=size))
+            for source, size in zip(sources(60), cycle([4, 4, 5, 7]), strict=False)
+        ]
+        driver.run()
+        found.append([hypotheses_of(sequence) for sequence in sequences])
+        steps = [step.num_steps for report in driver.reports for step in report.steps]
+        assert (max(steps) > 1) == advances
+    assert found[0] == found[1]
+    assert len({len(one.ids) for several in found[0] for one in several}) > 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"rows": [0, 4]}, "row 4"),
+        ({"rows": [-1, 0]}, "row -1"),
+        ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
+        ({"last_length": 400}, "steps of 400"),
+    ],
+)
+def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
+    changes: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    runner = load(tmp_path, "int8", norm="pre")
+    runner.encode(sources(4), [0, 1, 2, 3])
+    zeros = np.zeros(4, np.int32)
+    plain = StepInput(np.full(4, 5, np.int32), zeros, 3)
+    expected = runner.decode(plain).ids.copy()
+    given: dict[str, Any] = {"rows": [0, 1], "said": [5, 5], "last_length": 9, **changes}
+    history = given.pop("said"), [0, 0], [-1.0, -1.0]
+    beam = Beam(eos_id=EOS_ID, history=history, num_to_complete=2, **given)
+    with pytest.raises(EngineFailure) as caught:
+        runner.decode(replace(plain, beams=[beam]))
+    assert match in str(caught.value.__cause__)
+    assert beam.length == 1
+    np.testing.assert_array_equal(runner.decode(plain).ids, expected)
