@@ -39,7 +39,8 @@ def random_candidates(rng: random.Random, k: int) -> Candidates:
     """Of every row: of few different scores, so that many sums are equal; some subwords are impossible."""
     num_rows = NUM_TABLE_ROWS
     steps = [-0.5 * rng.randint(0, 6) for _ in range(num_rows * k)]
-    steps = [-math.inf if rng.random() < 0.02 else step for step in steps]
+    impossible = rng.choice([0.02, 0.02, 0.8])
+    steps = [-math.inf if rng.random() < impossible else step for step in steps]
     scores = -np.sort(-np.array(steps, np.float32).reshape(num_rows, k), axis=1)
     scores[:, 0] = np.maximum(scores[:, 0], -9.0)
     ids = np.array([rng.sample(range(EOS + 1, 60), k) for _ in range(num_rows)], np.int64)
