@@ -35,6 +35,7 @@ from app.api.page import PageFacts, add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
+from app.api.route import PlainRoute
 from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
@@ -87,6 +88,7 @@ class Application:
             lifespan=lambda _app: self.lifespan(),
         )
         app.router.redirect_slashes = False
+        app.router.route_class = PlainRoute
         limits = _request_limits(settings)
         add_native_routes(app.router, self.service, limits)
         stream_limits = StreamLimits(settings.stream_keep_alive_s)

@@ -18,19 +18,24 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     The request's body must have been read: what comes after it is only the news that the caller has left.
     """
-    task = asyncio.ensure_future(work)
-    watcher = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise RequestCancelled("the caller left before the answer")
-    finally:
+    task = asyncio.current_task()
+    assert task is not None
+    has_left = False
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
         task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        # Somebody else may have cancelled the request as well: then that is what it is.
+        if has_left and task.uncancel() == 0:
+            raise RequestCancelled("the caller left before the answer") from error
+        raise
+    finally:
         watcher.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from fastapi import APIRouter
@@ -95,6 +96,7 @@ async def made(
     return await translator.off_loop(answer) if request.tells_tokens else answer()
 
 
+@functools.lru_cache(maxsize=1)
 def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
     """Of bodies for the model that is served."""
     bounds = option_bounds(translator.engine.limits)

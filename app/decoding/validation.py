@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -47,6 +48,7 @@ class Bounds:
     has_alignment: bool = False
 
 
+@functools.lru_cache(maxsize=64)
 def check_options(options: DecodingOptions, bounds: Bounds) -> None:
     """Raise InvalidRequest: a value outside its range, or two that contradict each other, both named.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ def check_limits(settings: EngineLimits, limits: Limits) -> None:
         raise SettingsError(problems)
 
 
+@functools.lru_cache(maxsize=8)
 def option_bounds(limits: Limits) -> Bounds:
     """What options may ask for, on a model of these limits."""
     return Bounds(

@@ -58,7 +58,8 @@ def log_event(
     fields: dict[str, Field] | None = None,
 ) -> None:
     """Write an event. `event` is a constant of the code; no field may hold a user's text."""
-    logger.log(level, "%s", event, extra={"fields": fields or {}}, exc_info=error)
+    if logger.isEnabledFor(level):
+        logger.log(level, event, extra={"fields": fields or {}}, exc_info=error)
 
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:
@@ -67,6 +68,9 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     A line that cannot be written is dropped: a full disk does not fail a request.
     """
     logging.raiseExceptions = False
+    # What no line holds is not looked for: of the caller's frame, thread and process.
+    logging._srcfile = None  # type: ignore[attr-defined]  # https://docs.python.org/3/howto/logging.html#optimization
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

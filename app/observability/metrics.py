@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from prometheus_client import (
@@ -16,7 +17,6 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
@@ -24,6 +24,8 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from app.observability.tally import Tallies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -138,7 +140,9 @@ class Metrics:
         self.requests = Counter(
             "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
         )
-        self.request_seconds = Histogram(
+        # By route, method and code: to look one up in the library costs more than to count.
+        self._requests: dict[tuple[str, str, int], Counter] = {}
+        self.request_seconds = Tallies(
             "transduce_http_request_duration_seconds",
             "From the request's headers to the end of its answer",
             labels,
@@ -166,7 +170,7 @@ class Metrics:
         )
 
     def _define_translation(self) -> None:
-        self.phase_seconds = Histogram(
+        self.phase_seconds = Tallies(
             "transduce_phase_duration_seconds",
             "Time of a translated request by phase: tokenise, queue, encode, decode, detokenise",
             ("phase",),
@@ -185,12 +189,12 @@ class Metrics:
         self.stream_events = Counter(
             "transduce_stream_events", "Events sent on streams", ("event",), registry=self.registry
         )
-        self.stream_first_seconds = Histogram(
+        self.stream_first_seconds = Tallies(
             "transduce_stream_first_event_seconds",
             "From a stream's request to its first events",
             buckets=REQUEST_SECONDS,
             registry=self.registry,
-        )
+        ).labels()
         self.stalled_readers = Counter(
             "transduce_http_stalled_readers",
             "Connections cut off because nothing was taken of an answer",
@@ -210,13 +214,15 @@ class Metrics:
         )
         self.ready = Gauge("transduce_ready", "1 while requests are taken", registry=registry)
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
-        self.step_seconds = Histogram(
+        self.step_seconds = Tallies(
             "transduce_decode_step_seconds", "Decoder step", buckets=STEP_SECONDS, registry=registry
-        )
-        self.encode_seconds = Histogram(
+        ).labels()
+        self.encode_seconds = Tallies(
             "transduce_encode_seconds", "Encoder pass of newcomers", buckets=STEP_SECONDS, registry=registry
-        )
-        self.batch_rows = Histogram("transduce_batch_size", "Rows in a step", buckets=ROWS, registry=registry)
+        ).labels()
+        self.batch_rows = Tallies(
+            "transduce_batch_size", "Rows in a step", buckets=ROWS, registry=registry
+        ).labels()
         self.rows = Counter(
             "transduce_rows",
             "Cache rows by use: decoded, idle (kept for a beam), wasted",
@@ -237,22 +243,27 @@ class Metrics:
         uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
         outcomes = ("finished", "failed", "expired", "retried", "looped")
         self._counted = [
-            *((self.rows.labels(use), fact) for use, fact in uses.items()),
-            *((self.ended.labels(outcome), f"num_{outcome}") for outcome in outcomes),
+            self.encoded_tokens,
+            *(self.rows.labels(use) for use in uses),
+            *(self.ended.labels(outcome) for outcome in outcomes),
         ]
+        self._facts = attrgetter(
+            "num_encode_tokens", *uses.values(), *(f"num_{outcome}" for outcome in outcomes)
+        )
 
     def record_steps(self, steps: Sequence[StepFacts]) -> None:
         """Count what the engine did. Sentences' answers wait for it: what can be summed is summed first."""
+        num_steps = 0
         for step in steps:
             if step.num_rows:
+                num_steps += step.num_steps
                 self.step_seconds.observe(step.decode_time_s / step.num_steps)
                 self.batch_rows.observe(step.num_rows)
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
-        self.steps.inc(sum(step.num_steps for step in steps if step.num_rows))
-        self.encoded_tokens.inc(sum(step.num_encode_tokens for step in steps))
-        for counter, fact in self._counted:
-            if count := sum(getattr(step, fact) for step in steps):
+        self.steps.inc(num_steps)
+        for counter, count in zip(self._counted, map(sum, zip(*map(self._facts, steps), strict=True))):
+            if count:
                 counter.inc(count)
         if steps:
             self.waiting.set(steps[-1].num_waiting)
@@ -280,7 +291,11 @@ class Metrics:
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the caller left before the answer."""
         method = method if method in METHODS else "other"
-        self.requests.labels(route, method, str(code)).inc()
+        key = (route, method, code)
+        requests = self._requests.get(key)
+        if requests is None:
+            requests = self._requests[key] = self.requests.labels(route, method, str(code))
+        requests.inc()
         self.request_seconds.labels(route, method).observe(max(seconds, 0.0))
 
     def render(self) -> bytes:

@@ -126,9 +126,10 @@ class Writer:
         """Character -> what the document has for it: references, and what stand-ins stand for."""
         if segment.block not in self._found:
             found = references_of(block) if self._is_markup else {}
-            for character, raw in zip(block.text, block.raws, strict=True):
-                if character in block.stand_ins:
-                    found[character] = raw
+            if block.stand_ins:
+                for character, raw in zip(block.text, block.raws, strict=True):
+                    if character in block.stand_ins:
+                        found[character] = raw
             self._found[segment.block] = found
         return self._found[segment.block]
 

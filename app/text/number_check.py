@@ -19,6 +19,7 @@ from app.text.segmentation import Span
 _SPACES = "\u00a0\u2009\u202f "
 # Digits with single marks between them; a space only where groups of three follow.
 _NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*+", re.UNICODE)
+_DIGIT = re.compile(r"\d")
 _NUMBER_WORD = re.compile(r"[^\W_]*?" + _NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
@@ -70,7 +71,7 @@ class _Number:
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
     """Compare the numbers of a text and of its translation; codes are ISO 639-1."""
-    if not any(map(str.isdigit, source)) and not any(map(str.isdigit, target)):
+    if not _DIGIT.search(source) and not _DIGIT.search(target):
         return ChangedNumbers((), ())
     sources = list(_numbers(source, source_language))
     targets = list(_numbers(target, target_language))

@@ -181,7 +181,7 @@ def carrying_numbers(segment: Segment, used: str) -> Segment:
 def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
-    mended = _without_repeated(segment, replace(translation, text=text))
+    mended = _without_repeated(segment, translation if not lost else replace(translation, text=text))
     fallbacks = [*mended.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and mended.alignment is not None and mended.text.strip():
@@ -198,7 +198,7 @@ def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
             places=[(max(0, first - start), max(0, last - start)) for first, last in mended.places],
         )
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
-    return replace(mended, fallbacks=tuple(fallbacks))
+    return replace(mended, fallbacks=tuple(fallbacks)) if fallbacks else mended
 
 
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
@@ -248,6 +248,8 @@ def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mend
 
 def _clipped(mended: Mended) -> Mended:
     """With nothing that lies behind the end of its text."""
+    if mended.alignment is None and not mended.places:
+        return mended
     last = len(mended.text)
     return _placed(mended, lambda start, end: (min(start, last), min(end, last)))
 

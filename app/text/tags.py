@@ -233,6 +233,8 @@ def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignme
     Where there is no alignment, no word in the target, more than MAX_TAGS tags, or elements are more than MAX_DEPTH
     deep, all of them stand at the end, in their order, and the placement is not sure.
     """
+    if not tags:
+        return Placement((), is_sure=True)
     if alignment is not None and target.strip() and len(tags) <= MAX_TAGS:
         placer = _Placer(source, target, alignment)
         try:
@@ -242,7 +244,7 @@ def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignme
         else:
             return Placement(tuple(placer.placed), placer.is_sure)
     at_end = tuple(Tag(len(target), tag.markup, tag.kind, tag.name) for tag in tags)
-    return Placement(at_end, is_sure=not tags)
+    return Placement(at_end, is_sure=False)
 
 
 def with_tags(text: str, tags: Sequence[Tag]) -> str:

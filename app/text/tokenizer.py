@@ -129,6 +129,8 @@ class Tokenizer:
         a run whose placeholder is missing is put at the end: what was carried is never lost.
         """
         text = str(self._processor.decode(list(ids)))
+        if not carried and (not text or max(text) < PLACEHOLDERS[0]):
+            return Decoded(text=text, num_mended=0)
         missing = dict(enumerate(carried))
         parts: list[str] = []
         for character in text:

@@ -7,11 +7,11 @@ engine's place is reserved before that work begins and given back however the re
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 from app.bundle import LanguagePair, Manifest
@@ -100,7 +100,7 @@ class Translator:
         self._detokeniser = Detokeniser(target_tokenizer, self._cutter)
         self._reviewer = Reviewer(self._planner, self._detokeniser)
 
-    @property
+    @functools.cached_property
     def default_options(self) -> DecodingOptions:
         """The model's own; max_target_length is the longest that it can be asked for."""
         defaults = self.manifest.decoding
@@ -308,7 +308,7 @@ class Translator:
                     request_id=request.request_id,
                     caller=request.caller,
                     deadline=request.deadline,
-                    on_tokens=None if live is None else partial(live.take, carried=part.encoded.carried),
+                    on_tokens=None if live is None else functools.partial(live.take, carried=part.encoded.carried),
                 )
                 futures.append(future)
             if comes_back:
