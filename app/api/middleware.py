@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-import uuid
 from collections.abc import Mapping
+from random import getrandbits
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -114,19 +113,19 @@ class _Answer:
 
     def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
         self._send = send
-        self._request_id = request_id
-        self._trace_header = trace_header
+        told = request_id.encode("latin-1")
+        self._headers = [(b"x-request-id", told), (b"x-content-type-options", b"nosniff")]
+        if trace_header is not None:
+            self._headers.append((trace_header.lower().encode("latin-1"), told))
         self.status = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self._request_id
-            if self._trace_header is not None:
-                headers[self._trace_header] = self._request_id
-            headers["x-content-type-options"] = "nosniff"
-            headers.setdefault("cache-control", "no-store")
+            own = self._headers
+            if not any(name == b"cache-control" for name, _ in message["headers"]):
+                own = [*own, (b"cache-control", b"no-store")]
+            message["headers"] = [*message["headers"], *own]
         await self._send(message)
 
 
@@ -145,8 +144,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises PayloadTooLarge, Unauthorized."""
         if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            declared = headers.get("content-length", "0")
+            declared = header_of(scope, b"content-length") or "0"
             max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
             if not declared.isdecimal() or int(declared[:20]) > max_bytes:
                 raise too_large(max_bytes)
@@ -159,8 +157,13 @@ class Gate:
 
 def request_id_of(scope: Scope) -> str:
     """The caller's X-Request-Id where it is a plain word, else a new one."""
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    given = header_of(scope, b"x-request-id")
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+
+
+def header_of(scope: Scope, name: bytes) -> str | None:
+    """The first header of this name, in lower case; None where there is none."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
 def requester_of(request: Request) -> tuple[str, str, float]:

@@ -6,6 +6,7 @@ Left to JSON are only the forms: `length_penalty` holds formula and exponent, `s
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ class SearchBounds:
     max_beam_size: int
     max_num_hypotheses: int
 
-    @property
+    @functools.cached_property
     def whole_numbers(self) -> dict[str, tuple[int, int]]:
         """Lowest and highest value by field."""
         longest = self.model.max_target_length

@@ -23,6 +23,11 @@ MAX_ID_CHARACTERS = 64
 _TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
 
 
+FORMATS = {each.value: each for each in TextFormat}
+SPLITTINGS = {each.value: each for each in Splitting}
+NO_RULES = XmlRules()
+
+
 class TextFields(TypedDict):
     """Those of `TranslationRequest` that say what its texts are."""
 
@@ -38,10 +43,8 @@ class TextFields(TypedDict):
 def parse_text_fields(body: Body) -> TextFields:
     """Raises InvalidRequest, PayloadTooLarge."""
     source = None if body.get("source") == AUTO else language(body, "source")
-    text_format = TextFormat(
-        choice(body.get("format", "text"), "format", [each.value for each in TextFormat])
-    )
-    splitting = choice(body.get("splitting", "sentences"), "splitting", [each.value for each in Splitting])
+    text_format = FORMATS[choice(body.get("format", "text"), "format", FORMATS)]
+    splitting = SPLITTINGS[choice(body.get("splitting", "sentences"), "splitting", SPLITTINGS)]
     glossary_id, terms = _glossary(body["glossary"]) if "glossary" in body else (None, ())
     if glossary_id is not None and source is None:
         raise InvalidRequest("glossary.id needs a source that is named, not auto", field="source")
@@ -49,7 +52,7 @@ def parse_text_fields(body: Body) -> TextFields:
         "source": source,
         "target": language(body, "target"),
         "text_format": text_format,
-        "splitting": Splitting(splitting),
+        "splitting": splitting,
         "xml": _xml_rules(body, text_format),
         "terms": terms,
         "glossary_id": glossary_id,
@@ -57,6 +60,8 @@ def parse_text_fields(body: Body) -> TextFields:
 
 
 def _xml_rules(body: Body, text_format: TextFormat) -> XmlRules:
+    if body.keys().isdisjoint(TAG_FIELDS):
+        return NO_RULES
     names = {name: _tags(body[name], name) if name in body else frozenset() for name in TAG_FIELDS}
     for name in TAG_FIELDS:
         allowed = ("html", "xml") if name == "ignore_tags" else ("xml",)

@@ -139,8 +139,8 @@ class Engine:
         """
         self._check_accepting()
         assert self._loop is not None
+        options = checked_options(source_ids, options, self._limits)
         ids = np.asarray(source_ids, dtype=np.int32)
-        options = checked_options(ids, options, self._limits)
         future: asyncio.Future[SequenceResult] = self._loop.create_future()
         now = time.monotonic()
         if deadline <= now:

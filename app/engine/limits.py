@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.decoding.options import DecodingOptions
 from app.decoding.validation import Bounds, bounded_by_source, check_options, check_range
 from app.errors import SettingsError
-from app.runtime.interface import Int32s, Limits
+from app.runtime.interface import Limits
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ def option_bounds(limits: Limits) -> Bounds:
     )
 
 
-def checked_options(source_ids: Int32s, options: DecodingOptions, limits: Limits) -> DecodingOptions:
+def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits: Limits) -> DecodingOptions:
     """The options of one sentence, its ratios turned into lengths.
 
     Raises InvalidRequest, with the field, its limit and its value, where it could not run to its end.
     """
-    check_range("source", source_ids.size, (1, limits.max_source_length), unit=" subwords")
-    check_range("source", int(source_ids.min()), (0, limits.vocab_size - 1), unit=" as an id")
-    check_range("source", int(source_ids.max()), (0, limits.vocab_size - 1), unit=" as an id")
+    check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
+    check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
+    check_range("source", max(source_ids), (0, limits.vocab_size - 1), unit=" as an id")
     check_options(options, option_bounds(limits))
-    return bounded_by_source(options, source_ids.size - 1)
+    return bounded_by_source(options, len(source_ids) - 1)

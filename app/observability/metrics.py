@@ -31,6 +31,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Steps that are noted before they are counted.
+MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
@@ -121,12 +123,25 @@ class DecoderCollector(Collector):
         )
 
 
+class _Before(Collector):
+    """Does something whenever the metrics are read, and has none."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def collect(self) -> Iterable[Metric]:
+        self._act()
+        return ()
+
+
 class Metrics:
     """The metrics of one server, on a registry of their own."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
+        self._uncounted: list[StepFacts] = []
+        self.registry.register(_Before(self.count_steps))  # the first, so that the others know them
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -252,7 +267,16 @@ class Metrics:
         )
 
     def record_steps(self, steps: Sequence[StepFacts]) -> None:
-        """Count what the engine did. Sentences' answers wait for it: what can be summed is summed first."""
+        """Take note of what the engine did. Sentences' answers wait for this: it is counted when the metrics are read."""
+        self._uncounted += steps
+        if steps:
+            self.last_step.set_to_current_time()
+        if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
+            self.count_steps()
+
+    def count_steps(self) -> None:
+        """Count what was noted."""
+        steps, self._uncounted = self._uncounted, []
         num_steps = 0
         for step in steps:
             if step.num_rows:
@@ -267,7 +291,6 @@ class Metrics:
                 counter.inc(count)
         if steps:
             self.waiting.set(steps[-1].num_waiting)
-            self.last_step.set_to_current_time()
 
     def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
         """Read the queue's depth whenever the metrics are read. Call once."""

@@ -308,7 +308,9 @@ class Translator:
                     request_id=request.request_id,
                     caller=request.caller,
                     deadline=request.deadline,
-                    on_tokens=None if live is None else functools.partial(live.take, carried=part.encoded.carried),
+                    on_tokens=None
+                    if live is None
+                    else functools.partial(live.take, carried=part.encoded.carried),
                 )
                 futures.append(future)
             if comes_back:
