@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
 
@@ -16,10 +16,9 @@ T = TypeVar("T")
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The work's result. Where the caller leaves first, cancels the work and raises RequestCancelled.
 
-    The request's body must have been read: what comes after it is only the news that the caller has left.
+    The work runs in the request's own task. The request's body must have been read: what comes after it is only the news that the caller has left.
     """
-    task = asyncio.current_task()
-    assert task is not None
+    task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
     has_left = False
 
     async def watch() -> None:

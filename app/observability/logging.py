@@ -69,7 +69,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     """
     logging.raiseExceptions = False
     # What no line holds is not looked for: of the caller's frame, thread and process.
-    logging._srcfile = None  # type: ignore[attr-defined]  # https://docs.python.org/3/howto/logging.html#optimization
+    logging._srcfile = None  # https://docs.python.org/3/howto/logging.html#optimization
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(JsonFormatter())

@@ -267,7 +267,7 @@ class Metrics:
         )
 
     def record_steps(self, steps: Sequence[StepFacts]) -> None:
-        """Take note of what the engine did. Sentences' answers wait for this: it is counted when the metrics are read."""
+        """Take note of what the engine did, to be counted when the metrics are read: answers wait for this."""
         self._uncounted += steps
         if steps:
             self.last_step.set_to_current_time()
@@ -277,6 +277,8 @@ class Metrics:
     def count_steps(self) -> None:
         """Count what was noted."""
         steps, self._uncounted = self._uncounted, []
+        if not steps:
+            return
         num_steps = 0
         for step in steps:
             if step.num_rows:
@@ -286,11 +288,11 @@ class Metrics:
             if step.num_encode_tokens:
                 self.encode_seconds.observe(step.encode_time_s)
         self.steps.inc(num_steps)
-        for counter, count in zip(self._counted, map(sum, zip(*map(self._facts, steps), strict=True))):
+        sums = map(sum, zip(*map(self._facts, steps), strict=True))
+        for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
-        if steps:
-            self.waiting.set(steps[-1].num_waiting)
+        self.waiting.set(steps[-1].num_waiting)
 
     def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
         """Read the queue's depth whenever the metrics are read. Call once."""

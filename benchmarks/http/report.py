@@ -242,7 +242,9 @@ def overhead_table(parts: Parts) -> str:
         )
         for row in part["models"]
     ]
-    return f"{table(header, lines)}\n\nThe echo answers such a request in {part['echo']:.2f} ms."
+    left_out = max(row.get("num_sentences_left_out", 0) for row in part["models"])
+    words = f" Left out: {left_out} of the sentences, which are decoded twice." if left_out else ""
+    return f"{table(header, lines)}\n\nThe echo answers such a request in {part['echo']:.2f} ms.{words}"
 
 
 def scaling_tables(parts: Parts) -> str:
