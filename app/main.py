@@ -35,7 +35,7 @@ from app.api.page import PageFacts, add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
-from app.api.route import PlainRoute
+from app.api.route import PlainRoute, ShortWay
 from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
@@ -110,6 +110,7 @@ class Application:
         if settings.page_enabled:
             add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
+        app.add_middleware(ShortWay, routes=app.routes)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
         return app

@@ -16,7 +16,8 @@ T = TypeVar("T")
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The work's result. Where the caller leaves first, cancels the work and raises RequestCancelled.
 
-    The work runs in the request's own task. The request's body must have been read: what comes after it is only the news that the caller has left.
+    The work runs in the request's own task. The request's body must have been read: what comes after it is only the
+    news that the caller has left.
     """
     task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
     has_left = False

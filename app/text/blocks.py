@@ -7,7 +7,7 @@ boundaries, with its inline tags taken out and its character references read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from html.entities import html5
@@ -120,12 +120,14 @@ class Replacement:
     restored: str | None = None
 
 
-def protect(block: Block, replacements: Iterable[Replacement]) -> Block:
+def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     """The block with a stand-in for each replacement.
 
     replacements: in order and apart. Without `restored` it is what stands there, with the tags inside; a part whose
     tags cannot be taken with it, because their partners stand elsewhere, is left as it is.
     """
+    if not replacements:
+        return block
     text: list[str] = []
     raws: list[str] = []
     offsets: list[int] = []

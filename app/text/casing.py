@@ -51,8 +51,10 @@ def _is_in_capitals(words: list[str]) -> bool:
 
 def _is_title(text: str, words: list[str]) -> bool:
     """A full stop, and a word in lower case that is not a small one, make a sentence of it."""
+    if text.rstrip().endswith("."):
+        return False
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
-    if len(chunks) < MIN_TITLE_WORDS or text.rstrip().endswith("."):
+    if len(chunks) < MIN_TITLE_WORDS:
         return False
     if not all(_starts_high(chunk) or chunk.strip(",:;!?()").lower() in _SMALL_WORDS for chunk in chunks):
         return False

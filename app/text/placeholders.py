@@ -33,6 +33,8 @@ _URL = re.compile(
 _EMAIL = re.compile(
     r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
 )
+# What every placeholder has one of: most texts are looked through once.
+_HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
 _OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
 _ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
@@ -42,6 +44,8 @@ _SIGILS = frozenset("$%#@")
 
 def placeholder_spans(text: str) -> list[Span]:
     """Every placeholder, in order and apart; those that overlap or hold one another are one."""
+    if not _HINT.search(text):
+        return []
     found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
     found += _brace_spans(text)
     found += (_without_the_end_of_a_sentence(text, *match.span()) for match in _URL.finditer(text))

@@ -35,7 +35,7 @@ from transduce.loadtest.workload import Workload, from_texts
 # Random weights never end a sentence; a trained model makes about so many subwords of ten words.
 BASE_TARGET_LENGTH = 16
 NUM_ROWS = 64
-NUM_ROUNDS = 5
+NUM_ROUNDS = 15
 SETTINGS = {"golden_min_share": "0"}
 DECODED = re.compile(r'^transduce_engine_sentences_total\{outcome="finished"\} (\S+)$', re.MULTILINE)
 STEPS = re.compile(r"^transduce_decode_steps_total (\S+)$", re.MULTILINE)

@@ -1,0 +1,47 @@
+"""Requests that go past the router are answered as those that go through it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.server_process import ServerProcess
+
+BODY = {"text": "Anna sees the river.", "source": "en", "target": "de"}
+
+
+@pytest.mark.parametrize("path", ["/v1/translate", "/v1/translate?x=1", "/v1/%74ranslate"])
+def test_a_path_is_known_however_it_is_written(server: ServerProcess, path: str) -> None:
+    with server.client() as client:
+        answer = client.post(path, json=BODY)
+        assert answer.status_code == 200
+        assert len(answer.json()["translations"]) == 1
+        assert 'transduce_http_requests_total{code="200",method="POST",route="/v1/translate"}' in (
+            client.get("/metrics").text
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/translate", 405),
+        ("PUT", "/v1/translate", 405),
+        ("POST", "/v1/translate/", 404),
+        ("POST", "/v1/models", 405),
+        ("DELETE", "/livez", 405),
+    ],
+)
+def test_what_no_route_takes_is_refused_by_the_router(
+    server: ServerProcess, method: str, path: str, status: int
+) -> None:
+    with server.client() as client:
+        answer = client.request(method, path)
+        assert answer.status_code == status
+        assert ("allow" in answer.headers) == (status == 405)
+        assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
+
+
+def test_the_document_describes_the_routes_all_the_same(server: ServerProcess) -> None:
+    with server.client() as client:
+        described = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/translate", "/v1/score", "/v1/detect", "/v1/models", "/livez"} <= described.keys()
+    assert "requestBody" in described["/v1/translate"]["post"]
