@@ -65,7 +65,11 @@ class Dialects:
 
     def __init__(self, dialects: Sequence[Dialect] = ()) -> None:
         self._dialects = tuple(dialects)
+        self._paths = frozenset(path for dialect in dialects for path in dialect.paths)
+        self._above = tuple(path for path in self._paths if path.endswith("/"))
 
     def of(self, path: str) -> Dialect | None:
         """The dialect of a path; None where it is the server's own."""
+        if path not in self._paths and not path.startswith(self._above):
+            return None
         return next((dialect for dialect in self._dialects if dialect.has(path)), None)

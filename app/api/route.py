@@ -41,7 +41,7 @@ class ShortWay:
             (method, route.path): route
             for route in routes
             if isinstance(route, PlainRoute) and route.is_plain and "{" not in route.path
-            for method in route.methods
+            for method in route.methods or ()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

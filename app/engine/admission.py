@@ -139,9 +139,14 @@ class Admission:
             return None
         num_sentences, caller = asking.num_sentences, asking.caller
         own_sentences, ahead = num_sentences, float(asking.num_tokens)
-        for other in self._held.get(caller, ()):
-            if other is not asking:
-                own_sentences += min(other.num_sentences, num_sentences)
+        for other in self._held.get(caller, ()):  # as many as there are requests, for each that comes
+            if other is asking:
+                continue
+            if other.num_sentences <= num_sentences:
+                own_sentences += other.num_sentences
+                ahead += other.num_tokens
+            else:
+                own_sentences += num_sentences
                 ahead += _tokens_of(other.num_sentences, other.num_tokens, until=num_sentences)
         for name, held in self._held.items():
             if name != caller:
