@@ -1,0 +1,156 @@
+"""What a server with a bundle takes: seconds until it is ready, memory, and what the memory is for.
+
+Starts are of `transduce serve` on one core. Memory is resident (RSS) and shared in parts (PSS), in 10^6 bytes: when
+ready, after the first answers, under load, and after a language was detected. The steps are those of loading, one after
+another in a process of its own. Linux only.
+
+    python -m benchmarks.footprint --output benchmarks/results/footprint.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.server_process import Served, ServerProcess
+
+RESULT = Path(__file__).with_name("results") / "footprint.json"
+SENTENCE = (
+    "the house is old and my friend who lives near the river said that we will see him tomorrow after work"
+)
+WORDS = SENTENCE.split()
+NUM_CLIENTS, LONGEST = 32, 40
+MARK = "step: "
+STEPS = (
+    ("numpy", "import numpy"),
+    ("FastAPI, Pydantic", "import fastapi, pydantic_settings"),
+    ("the server's own modules, uvicorn, sentence splitter", "import app.main"),
+    ("ONNX Runtime", "import app.runtime.ort_runner"),
+    ("routes", "application = app.main.Application(app.settings.load_settings({}))"),
+    ("bundle, tokeniser, graphs, weights", "model = app.startup.load_model(application.settings)"),
+    ("detector of languages, where asked for", "model.detector.loaded().result()"),
+)
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def memory_of(pid: int | str) -> dict[str, float]:
+    """rss, pss and anonymous of a process, in 10^6 bytes."""
+    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines())
+    found = {fields[0][:-1].lower(): int(fields[1]) * 1024 / 1e6 for fields in lines if len(fields) == 3}
+    return {name: found[name] for name in ("rss", "pss", "anonymous")}
+
+
+def translate(server: ServerProcess, text: str, source: str = "en") -> float:
+    """Seconds until a text is answered."""
+    body = json.dumps({"text": text, "source": source, "target": "de"}).encode()
+    request = urllib.request.Request(f"{server.url}/v1/translate", body, {"content-type": "application/json"})
+    started = time.perf_counter()
+    OPENER.open(request, timeout=60).read()
+    return time.perf_counter() - started
+
+
+def load(server: ServerProcess, seconds: float) -> int:
+    """How many texts of 2 to LONGEST words clients that wait had answered."""
+    until = time.perf_counter() + seconds
+
+    def ask(client: int) -> int:
+        count = 0
+        while time.perf_counter() < until:
+            length = 2 + (client * 7 + count * 11) % (LONGEST - 1)
+            translate(
+                server, " ".join(WORDS[(client + count + place) % len(WORDS)] for place in range(length))
+            )
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(NUM_CLIENTS) as clients:
+        return sum(clients.map(ask, range(NUM_CLIENTS)))
+
+
+def measure_start(served: Served) -> dict[str, float]:
+    """Seconds until ready and of the first four answers; memory after them."""
+    with ServerProcess(served) as server:
+        ready = memory_of(server.pid)
+        answers = [
+            translate(server, f"The {word} is on the table.") for word in ("book", "key", "letter", "bread")
+        ]
+        return {
+            "ready_s": server.ready_s,
+            **{f"answer_{place}_ms": 1000 * seconds for place, seconds in enumerate(answers, 1)},
+            **{f"ready_{name}_mb": size for name, size in ready.items()},
+        }
+
+
+def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
+    """Memory as a server goes on."""
+    with ServerProcess(served) as server:
+        found = {"ready": memory_of(server.pid)}
+        num_answers = load(server, seconds / 2)
+        found["under load"] = memory_of(server.pid)
+        num_answers += load(server, seconds / 2)
+        found["under load, twice as long"] = memory_of(server.pid)
+        first_s = translate(server, "Where is the station?", "auto")
+        found["after detection"] = memory_of(server.pid)
+        return {"memory": found, "num_answers": num_answers, "first_detection_s": first_s}
+
+
+def measure_steps() -> list[dict[str, Any]]:
+    """What each step of loading adds: milliseconds, and resident 10^6 bytes."""
+    script = ["import gc, time", "gc.disable()", "from benchmarks.footprint import MARK, memory_of"]
+    script += ["last, size = time.perf_counter(), memory_of('self')['rss']", "print(MARK, 'Python', 0, size)"]
+    for name, code in STEPS:
+        script += [code, "now, new = time.perf_counter(), memory_of('self')['rss']"]
+        script += [f"print(MARK, {name!r}, 1000 * (now - last), new - size, sep='|')"]
+        script += ["last, size = time.perf_counter(), memory_of('self')['rss']"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    rows = [line.split("|")[1:] for line in done.stdout.splitlines() if line.startswith(f"{MARK}|")]
+    return [{"step": name, "ms": float(ms), "rss_mb": float(size)} for name, ms, size in rows]
+
+
+def main() -> int:
+    """Measure, write JSON, print it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--python", default=sys.executable, help="the server's Python (default: this one)")
+    parser.add_argument("--bundle", type=Path, help="default: the bundled model")
+    parser.add_argument("--num-starts", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of load")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    args = parser.parse_args()
+    subprocess.run([args.python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
+    one_core = Served(args.python, args.bundle, cores=frozenset({0}))
+    starts = [measure_start(one_core) for _ in range(args.num_starts)]
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.footprint", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(args.python),
+        "starts": starts,
+        "medians": {name: statistics.median(start[name] for start in starts) for name in starts[0]},
+        **measure_memory(Served(args.python, args.bundle), args.seconds),
+        "steps": measure_steps(),
+    }
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    print(
+        json.dumps(
+            {name: result[name] for name in ("medians", "memory", "first_detection_s", "steps")}, indent=1
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
