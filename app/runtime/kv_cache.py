@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -65,16 +66,23 @@ class Pool(Protocol):
         """Copy the first `lengths` columns of rows to rows, as if all at once."""
 
 
-def paged_zeros(shape: Sequence[int], dtype: str) -> NDArray[Any]:
-    """Zeros of which each page is taken when it is first written, and no larger pages than the system's smallest.
+def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize) -> NDArray[Any]:
+    """Zeros (planes, rows, ...) of which each page is taken when it is first written.
 
     numpy asks for pages of 2 MB; short sentences in few rows write a little at the beginning of each row of every
-    plane, which then takes all of the cache.
+    plane, which then takes all of the cache. So the first `num_sparse` rows, or all, take the system's smallest
+    pages. Rows behind them are written where many are at work: reading those from pages of 2 MB is quicker.
     """
-    num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    item = np.dtype(dtype).itemsize
+    num_bytes = math.prod(shape) * item
     pages = mmap.mmap(-1, max(1, num_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
+        row, plane = math.prod(shape[2:]) * item, math.prod(shape[1:]) * item
+        for begin in range(0, num_bytes, max(1, plane)):
+            start = math.ceil((begin + num_sparse * row) / mmap.PAGESIZE) * mmap.PAGESIZE
+            if start < begin + plane:
+                pages.madvise(mmap.MADV_HUGEPAGE, start, begin + plane - start)
     return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
 
 

@@ -22,6 +22,8 @@ from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
+# Rows that a server of few requests uses, whose memory matters more than their speed.
+NUM_SPARSE_ROWS = 16
 # Shapes of steps whose tensors are kept, 16 kB each. Making them anew costs a tenth of a millisecond.
 MAX_SHAPES = 64
 NO_SLOT = -1
@@ -65,7 +67,8 @@ class NativeRunner:
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
         shape = (num_planes, limits.num_rows, capacity, width)
-        self._self_cache, self._cross_cache = paged_zeros(shape, spec.dtype), paged_zeros(shape, spec.dtype)
+        self._self_cache = paged_zeros(shape, spec.dtype, NUM_SPARSE_ROWS)
+        self._cross_cache = paged_zeros(shape, spec.dtype, NUM_SPARSE_ROWS)
         # Caches stay bound; the rest is bound again where a step has another shape than the one before.
         self._binding = decoder.binding()
         self._bound: _Step | None = None

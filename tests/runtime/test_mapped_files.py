@@ -86,3 +86,19 @@ def test_a_cache_takes_the_pages_that_are_written() -> None:
     cache[::2, 3, 7] = 1
     assert resident_around(address) - before == 2 * mmap.PAGESIZE
     assert cache.sum() == 2
+
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text("ascii"), reason="there are no larger pages"
+)
+def test_rows_that_many_requests_use_take_large_pages() -> None:
+    cache = paged_zeros((2, 8, 4 << 20), "float16", 4)
+    for row, pages in ((3, 1), (4, 512)):
+        address = cache[1, row, 3 << 20 :].__array_interface__["data"][0]
+        before = resident_around(address)
+        cache[1, row, 3 << 20] = 1
+        assert resident_around(address) - before == pages * mmap.PAGESIZE
+    assert cache.sum() == 2
