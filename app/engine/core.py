@@ -140,7 +140,7 @@ class EngineCore:
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-        self._close_holes()
+        self._close_holes(admitted)
         output = self._decode(stats) if self.scheduler.running else None
         self._drain_inbox()
         if output is not None:
@@ -200,8 +200,9 @@ class EngineCore:
                 self._fail(sequence, own_error, stats)
                 self._count_useless_forward()
 
-    def _close_holes(self) -> None:
-        moves = self.scheduler.slots.compact()
+    def _close_holes(self, admitted: list[Sequence]) -> None:
+        num_soon_taken = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
+        moves = self.scheduler.slots.compact(num_soon_taken)
         if moves:
             self._runner.copy_rows(*moves.arrays())
 

@@ -2,7 +2,7 @@
 
 A sentence reserves the rows of its whole beam when it is admitted, and occupies one until its first
 step has spread the beam. Occupied rows are 0..end-1 but for holes, which ended sentences leave; newcomers and
-spreading beams take the lowest holes first, and `compact` moves the last rows into those that remain.
+spreading beams take the lowest holes first, and `compact` moves the last rows into those that nobody is about to take.
 """
 
 from __future__ import annotations
@@ -138,10 +138,14 @@ class Slots:
         sequence.rows = rows
         sequence.ancestry.append(plan.parents)
 
-    def compact(self) -> RowCopies:
-        """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make."""
+    def compact(self, num_soon_taken: int = 0) -> RowCopies:
+        """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make.
+
+        num_soon_taken: rows that beams spread into after the next step. No more holes than that are left as they are:
+        to decode them once costs less than to copy rows there and to take others at the end.
+        """
         moves = RowCopies()
-        if not self._holes:
+        if len(self._holes) <= num_soon_taken:
             return moves
         end = self.num_occupied
         targets = sorted(hole for hole in self._holes if hole < end)

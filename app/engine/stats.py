@@ -12,7 +12,7 @@ class StepStats:
     num_rows: rows decoded; 0 where nothing ran. num_steps: decoder steps that they were taken through in one call, each
         to its end at most. num_spared_row_steps: of those rows times steps, the ones behind a row's end.
     num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
-    num_wasted_rows: rows decoded whose sentence was cancelled while the forward ran.
+    num_wasted_rows: rows decoded that a newcomer's beam is to take, or whose sentence was cancelled meanwhile.
     num_waiting: sentences still waiting after the step.
     num_admitted: sentences that were encoded, of num_encode_tokens subwords; no padding is computed.
     num_finished, num_failed, num_expired: sentences that ended so in this step.

@@ -110,7 +110,8 @@ class Runner(Protocol):
     def decode(self, step: StepInput) -> StepOutput:
         """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure.
 
-        Rows behind those of the step hold nothing that is needed: a runner may write to them.
+        Rows behind those of the step hold nothing that is needed: a runner may write to them. A row of the step that
+        no hypothesis holds is given as id 0 at position 0; it was another's before, and nobody reads what it gives.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:

@@ -38,8 +38,9 @@ class TorchRunner:
     def decode(self, step: StepInput) -> StepOutput:
         scores = []
         for row, token in enumerate(step.ids.tolist()):
-            assert len(self.prefixes[row]) == step.positions[row]
-            self.prefixes[row].append(token)
+            position = step.positions[row]
+            assert position in (0, len(self.prefixes[row]))  # 0: begun, or held by nobody
+            self.prefixes[row] = [*self.prefixes[row][:position], token]
             scores.append(next_log_probabilities(self.model, self.sources[row], [self.prefixes[row]])[0])
         best = torch.stack(scores).topk(step.num_candidates)
         return StepOutput(best.values.numpy(), best.indices.numpy())
