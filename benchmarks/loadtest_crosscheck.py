@@ -2,8 +2,9 @@
 
 wrk2 (constant rate, latency from when a request was due; built from its source) and autocannon (npm; each connection
 sends its share at the begin of every second, latency from when it sent) against `transduce loadtest`, on a server
-whose answers take known times, on one that stalls, and on the translation server. Also what a request costs the
-tester, with httpx for comparison. Each part is merged into the result file, so that they can be run one by one.
+whose answers take known times, on one that stalls, and, wrk2 in turns with ours, on the translation server. Also what a
+request costs the tester, with httpx for comparison. Each part is merged into the result file, so that they can be run
+one by one.
 Linux; two cores: the server has one and the tool the other.
 
     python -m benchmarks.loadtest_crosscheck --wrk2 wrk2/wrk --autocannon node_modules/autocannon/autocannon.js
@@ -32,6 +33,7 @@ from typing import Any
 import httpx
 import uvloop
 
+from benchmarks.loadtest_alternation import agrees, beside, control, median_of
 from benchmarks.loadtest_server import percentile_s
 from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.server_process import Served, ServerProcess
@@ -48,9 +50,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RATES = {"spread": 200.0, "stalls": 200.0, "translation": 12.0}
 PARTS = (*RATES, "cost")
 PERCENTILES = ("p50", "p75", "p90", "p99")
-# Or a millisecond, which is what the others' timers and figures are rounded to.
-WITHIN = 0.10
-WITHIN_MS = 1.0
+# Of our passes between which wrk2 stands, at most so many may have had a tester that was late.
+MOST_LATE = 0.25
 # wrk2 opens a connection every 5 ms and gives each an equal share of the rate: with these numbers, at these rates, its
 # requests are spread evenly, as ours are.
 NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
@@ -65,11 +66,12 @@ COST_OPEN = (1, 16, 200)
 
 @dataclass(frozen=True)
 class Tools:
-    """Where the others are; None: not there. duration_s: of each measurement."""
+    """Where the others are; None: not there. duration_s: of each measurement. num_rounds: in turns, on our server."""
 
     wrk2: Path | None
     autocannon: Path | None
     duration_s: int
+    num_rounds: int
 
 
 def workload() -> Workload:
@@ -180,10 +182,7 @@ def autocannon(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
 
 def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
-    """All tools, one after another. ratios: theirs over ours, where there are two passes over the mean of both.
-
-    is_steady: our passes were valid, and where there are two they agree: otherwise the machine was not quiet.
-    """
+    """All tools, one after another. ratios: theirs over ours. is_steady: our pass was valid."""
     found: dict[str, Any] = {
         "rate": RATES[part],
         "num_texts": NUM_TEXTS,
@@ -193,17 +192,10 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
         found["known_ms"] = {name: percentile_s(float(name[1:]) / 100) * 1e3 for name in PERCENTILES}
     if tools.wrk2 is not None:
         found["wrk2"] = wrk2(part, target, tools)
-    if tools.autocannon is not None and part != "translation":
+    if tools.autocannon is not None:
         found["autocannon"] = autocannon(part, target, tools)
     own = found["transduce"]["latency_ms"]
     found["is_steady"] = found["transduce"]["is_valid"]
-    if part == "translation":
-        # The server's own times change with the minute: other testers stand between two passes of ours.
-        found["transduce_again"] = ours(part, target, tools)
-        again = found["transduce_again"]["latency_ms"]
-        found["drift"] = {name: again[name] / own[name] for name in PERCENTILES}
-        found["is_steady"] &= found["transduce_again"]["is_valid"] and _within(again, own)
-        own = {name: (own[name] + again[name]) / 2 for name in PERCENTILES}
     found["ratios"] = {
         tool: {name: found[tool]["latency_ms"][name] / own[name] for name in PERCENTILES}
         for tool in ("wrk2", "autocannon")
@@ -213,13 +205,35 @@ def compare(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     return found
 
 
+def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
+    """wrk2 in turns with ours, which begins and ends: latencies are medians of the passes, ratios those of neighbours.
+
+    is_steady: our own passes agree by the rule that wrk2's are held to, and hardly one of them was late.
+    """
+    own, others = [ours(part, target, tools)], []
+    while len(others) < tools.num_rounds:
+        others.append(wrk2(part, target, tools))
+        own.append(ours(part, target, tools))
+        print(json.dumps([others[-1], own[-1]]), file=sys.stderr, flush=True)
+    own_ms, others_ms = [each["latency_ms"] for each in own], [each["latency_ms"] for each in others]
+    compared, ruled = beside(others_ms, own_ms), control(own_ms)
+    num_late = sum(not each["is_valid"] for each in own)
+    return {
+        "rate": RATES[part],
+        "num_texts": NUM_TEXTS,
+        "num_rounds": tools.num_rounds,
+        "transduce": {"latency_ms": median_of(own_ms), "passes": own},
+        "wrk2": {"latency_ms": median_of(others_ms), "passes": others},
+        "ratios": {"wrk2": compared.ratios, "control": ruled.ratios},
+        "ranges": {"wrk2": compared.ranges, "control": ruled.ranges},
+        "num_late": num_late,
+        "is_steady": ruled.agrees and num_late <= MOST_LATE * len(own),
+        "agrees": {"wrk2": compared.agrees},
+    }
+
+
 def _within(other_ms: Mapping[str, float], own_ms: Mapping[str, float]) -> bool:
     return all(agrees(other_ms[name], own_ms[name]) for name in PERCENTILES)
-
-
-def agrees(other_ms: float, own_ms: float) -> bool:
-    """Within 10 %, or a millisecond."""
-    return abs(other_ms - own_ms) <= max(WITHIN * own_ms, WITHIN_MS)
 
 
 @contextlib.contextmanager
@@ -310,6 +324,7 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
             os.sched_setaffinity(0, {own_core})
             if part == "translation":  # every text once, so that no tool is the first to ask
                 run(Plan(Target(url), workload(), ClosedLoop(1, 30.0, NUM_TEXTS), warm_up_s=0.0))
+                return alternate(part, Target(url), tools)
             return compare(part, Target(url), tools)
     finally:
         os.sched_setaffinity(0, all_cores)
@@ -328,13 +343,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--autocannon", type=Path, help="its autocannon.js")
     add("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
     add("--duration", type=int, default=15, metavar="S", help="of each measurement (default: 15)")
+    add("--rounds", type=int, default=5, metavar="N", help="of both testers on our server (default: 5)")
     add("--output", type=Path, default=RESULT)
     args = parser.parse_args(arguments)
+    if "translation" in (args.part or PARTS) and (args.wrk2 is None or args.rounds < 2):
+        parser.error("the part translation needs --wrk2 and at least 2 rounds")
     # So that the servers end with this process, whoever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    tools = Tools(args.wrk2, args.autocannon, args.duration)
+    tools = Tools(args.wrk2, args.autocannon, args.duration, args.rounds)
     document: dict[str, Any] = json.loads(args.output.read_text("utf-8")) if args.output.exists() else {}
-    given = ["--duration", str(args.duration)]
+    given = ["--duration", str(args.duration), "--rounds", str(args.rounds)]
     given += ["--wrk2", "wrk2/wrk"] if args.wrk2 else []
     given += ["--autocannon", "node_modules/autocannon/autocannon.js"] if args.autocannon else []
     agree = steady = True

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.loadtest_crosscheck import CHARACTERS, NUM_TEXTS, PERCENTILES, RESULT, agrees, workload
+from benchmarks.loadtest_alternation import agrees
+from benchmarks.loadtest_crosscheck import CHARACTERS, NUM_TEXTS, PERCENTILES, RESULT, workload
 from benchmarks.loadtest_crosscheck_page import BLOCKS, PAGE, filled, table_of_testers
 from transduce.loadtest.figures import rank_of
 
