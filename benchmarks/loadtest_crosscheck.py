@@ -210,7 +210,8 @@ def alternate(part: str, target: Target, tools: Tools) -> dict[str, Any]:
 
     is_steady: our own passes agree by the rule that wrk2's are held to, and hardly one of them was late.
     """
-    own, others = [ours(part, target, tools)], []
+    own: list[dict[str, Any]] = [ours(part, target, tools)]
+    others: list[dict[str, Any]] = []
     while len(others) < tools.num_rounds:
         others.append(wrk2(part, target, tools))
         own.append(ours(part, target, tools))
