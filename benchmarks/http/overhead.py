@@ -1,9 +1,13 @@
 """What a request of ten words costs beside the network: HTTP, JSON, text, waiting, and the engine's own Python.
 
-A request's time is the client's, from before it writes to after it has read the answer's last byte: the wire and the
-client's own work are in it, and what these are at most is shown by a server that answers the text itself. The network's
-time is that inside ONNX Runtime's own call, encoder and decoder, for the same sentences with the same beam, on the same
-core, in a process without a server (`benchmarks.engine.ours`). Everything else counts as overhead.
+A request's time is the client's, from before it writes to after it has read the answer's last byte (`wire`): both ways
+over the loopback are in it, and what these are at most is shown by a server that answers the text itself.
+
+Around the engine is what of a request's time is not between its admission by the engine thread and the end of its
+search, as the server tells of that very request: HTTP, JSON, text, waiting, and both crossings between threads. The
+network's time is that inside ONNX Runtime's own call, encoder and decoder, for the same sentences with the same beam,
+on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling, search,
+and what the engine takes longer beside a server than alone (`engine_ms` is alone).
 
 A sentence in whose translation a number changed is decoded once more (`app.translator.second_rounds`). That is work of
 the network, which the process without a server does not have, so such sentences are left out, and counted.
@@ -15,6 +19,7 @@ import os
 import re
 import statistics
 from dataclasses import asdict, dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +32,9 @@ from benchmarks.http.models import base_bundle
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.http.subjects import echo, ours
 from benchmarks.http.traffic import PATIENCE_S, plan_of, samples_of, ten_words
+from benchmarks.http.wire import exchange
 from transduce.loadtest.arrivals import ClosedLoop
-from transduce.loadtest.dialects import DIALECTS
+from transduce.loadtest.dialects import DIALECTS, Dialect, Told
 from transduce.loadtest.sample import read_server_timing
 from transduce.loadtest.workload import Workload, from_texts
 
@@ -70,11 +76,21 @@ def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest:
     return kept
 
 
+def bodies_of(dialect: Dialect, workload: Workload) -> list[bytes]:
+    """Of its requests in order."""
+    return [dialect.body(asked, "en", "de", None) for asked in workload.requests]
+
+
 @dataclass(frozen=True)
 class Split:
-    """Of one round, mean milliseconds a request or sentence: through HTTP, in the engine, inside ONNX Runtime."""
+    """Of one round, mean milliseconds a request or sentence.
+
+    total_ms: through HTTP; of that in_engine_ms between admission and the end of the search. engine_ms: in the engine
+    alone, without a server; of that network_ms inside ONNX Runtime.
+    """
 
     total_ms: float
+    in_engine_ms: float
     engine_ms: float
     network_ms: float
 
@@ -102,44 +118,52 @@ def _model(
     tokenizer = Tokenizer(bundle.file("source.spm"))
     longest = (target_length or bundle.manifest.max_target_length - 1) + 1
     subject = ours(path, context.python, SETTINGS)
-    splits, samples = [], []
+    splits: list[Split] = []
+    phases: list[dict[str, float]] = []
+    answers: list[Told] = []
     with running([subject], cores) as servers, _engine(path, cores) as engine:
         ((_, server),) = servers
         once = decoded_once(server, texts, beam_size, target_length)
         num_left_out, texts = len(texts) - len(once), once
         job = Job([[list(tokenizer.encode(text).ids)] for text in texts], beam_size, longest, is_forced=False)
-        load = ClosedLoop(1, PATIENCE_S, num_requests=len(texts))
-        plan = plan_of(server, DIALECTS["native"], requests(texts, beam_size, target_length), load)
-        samples_of(plan)  # the first requests of a server find nothing warm
+        dialect, workload = DIALECTS["native"], requests(texts, beam_size, target_length)
+        bodies = bodies_of(dialect, workload)
+        exchange(server.port, dialect.path, bodies)  # the first requests of a server find nothing warm
         steps_before = counted(STEPS, server)
         for _ in range(NUM_ROUNDS):
-            latest = samples_of(plan)
-            if not all(each.is_ok for each in latest):
+            latest = exchange(server.port, dialect.path, bodies)
+            if not all(each.status == HTTPStatus.OK for each in latest):
                 raise ValueError("a request of ten words was not answered")
             done = engine.translate(job)
             inside_s = done.spent.encoder_s + done.spent.decoder_s
-            total_s = statistics.mean(each.latency_s for each in latest)
+            told = [read_server_timing(each.headers["server-timing"]) for each in latest]
             splits.append(
-                Split(total_s * 1e3, done.times_s[0] * 1e3 / len(texts), inside_s * 1e3 / len(texts))
+                Split(
+                    total_ms=statistics.mean(each.seconds for each in latest) * 1e3,
+                    in_engine_ms=statistics.mean(each["encode"] + each["decode"] for each in told),
+                    engine_ms=done.times_s[0] * 1e3 / len(texts),
+                    network_ms=inside_s * 1e3 / len(texts),
+                )
             )
-            samples += latest
+            phases += told
+            answers += [dialect.read(each.body) for each in latest]
         server_steps = counted(STEPS, server) - steps_before
         kept = kept_share(server)
-    phases = [read_server_timing(each.server_timing) for each in samples]
     total_ms = statistics.median(split.total_ms for split in splits)
     overhead_ms = statistics.median(split.total_ms - split.network_ms for split in splits)
-    around_ms = statistics.median(split.total_ms - split.engine_ms for split in splits)
+    around_ms = statistics.median(split.total_ms - split.in_engine_ms for split in splits)
     say(f"ten words, {name}: {[asdict(split) for split in splits]}")
     return {
         "model": name,
         "beam_size": beam_size,
-        "num_requests": len(samples),
+        "num_requests": len(answers),
         "num_sentences_left_out": num_left_out,
-        "target_tokens_mean": statistics.mean(each.told.num_target_tokens for each in samples if each.told),
+        "target_tokens_mean": statistics.mean(each.num_target_tokens for each in answers),
         "steps_mean": done.spent.num_steps / len(texts),
-        "server_steps_mean": server_steps / len(samples),
+        "server_steps_mean": server_steps / len(answers),
         "total_ms": total_ms,
         "network_ms": statistics.median(split.network_ms for split in splits),
+        "in_engine_ms": statistics.median(split.in_engine_ms for split in splits),
         "engine_ms": statistics.median(split.engine_ms for split in splits),
         "phases_ms": {
             phase: statistics.median(each.get(phase, 0.0) for each in phases) for phase in phases[0]
@@ -172,12 +196,13 @@ def _engine(bundle: Path, cores: Cores) -> Worker:
 
 
 def _echo_ms(context: Context, cores: Cores) -> float:
-    """Mean latency of the same requests, answered with their own text."""
-    texts = ten_words()
+    """Mean time of the same requests, answered with their own text."""
     subject = echo()
-    load = ClosedLoop(1, PATIENCE_S, num_requests=max(50, context.effort.num_ten_words))
+    bodies = bodies_of(subject.dialect, from_texts(ten_words()[: context.effort.num_ten_words]))
     with running([subject], cores) as servers:
         ((_, server),) = servers
-        plan = plan_of(server, subject.dialect, from_texts(texts), load)
-        samples_of(plan)
-        return statistics.mean(each.latency_s for each in samples_of(plan)) * 1e3
+        exchange(server.port, subject.dialect.path, bodies)
+        found = [
+            each for _ in range(NUM_ROUNDS) for each in exchange(server.port, subject.dialect.path, bodies)
+        ]
+        return statistics.mean(each.seconds for each in found) * 1e3
