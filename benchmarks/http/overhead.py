@@ -6,8 +6,8 @@ over the loopback are in it, and what these are at most is shown by a server tha
 Around the engine is what of a request's time is not between its admission by the engine thread and the end of its
 search, as the server tells of that very request: HTTP, JSON, text, waiting, and both crossings between threads. The
 network's time is that inside ONNX Runtime's own call, encoder and decoder, for the same sentences with the same beam,
-on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling, search,
-and what the engine takes longer beside a server than alone (`engine_ms` is alone).
+on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling,
+search, and what the engine takes longer beside a server than alone (`engine_ms` is alone).
 
 A sentence in whose translation a number changed is decoded once more (`app.translator.second_rounds`). That is work of
 the network, which the process without a server does not have, so such sentences are left out, and counted.
