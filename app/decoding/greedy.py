@@ -38,6 +38,7 @@ class GreedySearch:
         self._scores: list[float] = []
         self._reason = FinishReason.STOP
         self._next_check = next_check(0, options)
+        self._max_length = options.max_target_length
 
     def fresh(self) -> GreedySearch:
         """The same search, not begun."""
@@ -62,14 +63,16 @@ class GreedySearch:
         if token == self.eos_id:
             self._scores.append(log_probability)
             self.is_done = True
-        elif len(self._ids) == self.options.max_target_length:
+            return
+        ids = self._ids
+        if len(ids) == self._max_length:
             self.end_as_it_stands(FinishReason.LENGTH)
-        else:
-            self._ids.append(token)
-            self._scores.append(log_probability)
-            self.last_ids[0] = token
-            if len(self._ids) == self._next_check:
-                self._look_for_loop()
+            return
+        ids.append(token)
+        self._scores.append(log_probability)
+        self.last_ids[0] = token
+        if len(ids) == self._next_check:
+            self._look_for_loop()
 
     @property
     def num_steps_ahead(self) -> int:

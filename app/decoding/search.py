@@ -19,6 +19,7 @@ fresh(): a search with the same options that has not begun.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,10 @@ def advance(
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
     distributions: (num_rows, vocab_size), alignment: (num_rows, capacity); there where a search wants them.
     """
+    if set(map(type, searches)) == {GreedySearch}:  # the usual company, told without looking at each
+        plain = cast(Sequence[GreedySearch], searches)
+        advance_greedy(plain, rows, log_probabilities=log_probabilities, ids=ids)
+        return
     greedy: tuple[list[GreedySearch], list[list[int]]] = ([], [])
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}

@@ -29,8 +29,8 @@ MAX_SHAPES = 64
 NO_SLOT = -1
 # The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
 MAX_CANDIDATES = 64
-# Steps that a call may take where rows follow their best candidate.
-MAX_STEPS = 8
+# Steps that a call may take where rows follow their best candidate, or beams their best continuations.
+MAX_STEPS = 16
 
 
 class _Shape(NamedTuple):
