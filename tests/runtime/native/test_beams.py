@@ -104,7 +104,7 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
             assert list(map(tuple, copies)) == own.step(candidates)
             led.sequence.length += 1
             assert own.search.is_done == (outcome == Outcome.IS_DONE)
-            if own.search.is_done:
+            if outcome == Outcome.IS_DONE:
                 take_back(led.sequence, is_done=True)
             else:
                 assert led.sequence.beam.rows == own.sequence.rows
