@@ -87,7 +87,9 @@ void choose(float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float*
     // At least k ids reach the k-th largest of the blocks' maxima. Ranked are log-probabilities, which may be equal
     // where logits are not.
     float threshold = LOWEST;
-    if (k <= num_blocks) {
+    if (k == 1) {
+        threshold = (largest - largest) - log_sum;
+    } else if (k <= num_blocks) {
         std::copy(blocks, blocks + num_blocks, sorted);
         std::nth_element(sorted, sorted + (k - 1), sorted + num_blocks, std::greater<float>());
         threshold = (sorted[k - 1] - largest) - log_sum;
