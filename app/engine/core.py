@@ -115,6 +115,7 @@ class EngineCore:
         self._clock = clock
         self._is_stopped = False
         self._last_step_s = math.inf  # of one decoder step, in the last forward
+        self._has_failed = False  # a forward or a sentence, since holes were closed
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
@@ -201,8 +202,10 @@ class EngineCore:
                 self._count_useless_forward()
 
     def _close_holes(self, admitted: list[Sequence]) -> None:
+        """Close the holes between rows; after a failure all, lest what is left of its cause be decoded again."""
         num_soon_taken = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
-        moves = self.scheduler.slots.compact(num_soon_taken)
+        moves = self.scheduler.slots.compact(0 if self._has_failed else num_soon_taken)
+        self._has_failed = False
         if moves:
             self._runner.copy_rows(*moves.arrays())
 
@@ -220,6 +223,7 @@ class EngineCore:
         try:
             output = self._runner.decode(step)
         except EngineFailure as error:
+            self._has_failed = True
             if len(running) > 1:
                 stats.num_retried += len(self.scheduler.halve_running())
             else:
@@ -340,6 +344,7 @@ class EngineCore:
     def _fail(self, sequence: Sequence, error: EngineFailure, stats: StepStats) -> None:
         logger.error("a sentence failed: %s", error.message, extra={"request_id": sequence.request_id})
         self._end(sequence, error)
+        self._has_failed = True
         stats.num_failed += 1
 
     def _end(self, sequence: Sequence, outcome: SequenceResult | ServiceError) -> None:
