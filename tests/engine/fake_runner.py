@@ -161,3 +161,14 @@ class FakeRunner:
         for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):
             self.cache[target, first:] = STALE
             self.cache[target, first:length] = before[source, first:length]
+
+
+class LoopingRunner(FakeRunner):
+    """Says one phrase of five subwords again and again after a source that begins with 9."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if source[0] == 9:
+            scores -= 6.0
+            scores[20 + (len(prefix) - 1) % 5] = -0.01
+        return scores

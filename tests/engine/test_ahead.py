@@ -15,8 +15,8 @@ from app.engine.sequence import Sequence, SequenceResult
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from tests.engine.core_driver import SETTINGS, CoreDriver, assert_same, expected, hypotheses_of
-from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
-from tests.engine.test_options import LoopingRunner, random_options, random_source
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner, LoopingRunner
+from tests.engine.test_options import random_options, random_source
 
 AHEAD = replace(LIMITS, has_alignment=True, max_steps=4)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=12)

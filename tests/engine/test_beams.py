@@ -15,7 +15,7 @@ from app.runtime import native
 from app.runtime.beams import Outcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
-from tests.engine.fake_runner import EOS
+from tests.engine.fake_runner import EOS, LoopingRunner
 from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
 
@@ -158,15 +158,8 @@ def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
     assert not runner.led
 
 
-class LoopingRunner(LeadingRunner):
-    """Says one phrase of five subwords again and again after a source that begins with 9."""
-
-    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
-        scores = super().next_scores(source, prefix)
-        if source[0] == 9:
-            scores -= 6.0
-            scores[20 + (len(prefix) - 1) % 5] = -0.01
-        return scores
+class LoopingLeadingRunner(LoopingRunner, LeadingRunner):
+    """As both."""
 
 
 def test_a_loop_is_found_at_the_same_step() -> None:
@@ -174,7 +167,7 @@ def test_a_loop_is_found_at_the_same_step() -> None:
     found = []
     for advances in (True, False):
         limits = replace(LEADING, max_target_length=60, advances_beams=advances)
-        runner = LoopingRunner(limits, eos_bonus=-1.0)
+        runner = LoopingLeadingRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
         sequences = [driver.submit(source, options) for source in ([9, 9, EOS], [5, EOS])]
         driver.run()

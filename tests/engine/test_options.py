@@ -13,9 +13,9 @@ from app.decoding.options import DecodingOptions, EarlyStop, Sampling
 from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence, SequenceResult, Status
 from app.errors import EngineFailure
-from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from app.runtime.interface import StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
-from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner, LoopingRunner
 
 ALIGNED = replace(LIMITS, has_alignment=True)
 PLAIN = DecodingOptions(beam_size=1, max_target_length=12)
@@ -109,17 +109,6 @@ def test_a_forced_targets_scores_are_those_of_the_model() -> None:
         (again,) = hypotheses_of(scored)
         if len(again.token_log_probabilities) == len(one.token_log_probabilities):
             assert again.log_probability == pytest.approx(one.log_probability, abs=1e-9)
-
-
-class LoopingRunner(FakeRunner):
-    """Says one phrase of five subwords again and again after a source that begins with 9, and nothing else."""
-
-    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
-        scores = super().next_scores(source, prefix)
-        if source[0] == 9:
-            scores -= 6.0
-            scores[20 + (len(prefix) - 1) % 5] = -0.01
-        return scores
 
 
 def looping_driver() -> CoreDriver:
