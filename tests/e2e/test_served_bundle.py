@@ -135,7 +135,7 @@ def test_every_problem_of_a_bundle_is_told_on_a_line_of_its_own(tiny_bundle: Pat
     graph.write_bytes(content)
     (bundle / "MODEL_CARD.md").unlink()
     (bundle / "extra").write_text("x", "utf-8")
-    lines = refusal(bundle)
+    lines = refusal(bundle, precision="fp32")
     assert len(lines) == 3
     assert all(line.startswith("transduce serve: bundle broken: ") for line in lines)
     assert [name for name in ("decoder.onnx", "MODEL_CARD.md", "extra") if name in "".join(lines)] == [
