@@ -23,7 +23,7 @@ from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
 # Rows that a server of few requests uses, whose memory matters more than their speed; and the bytes of a column from
-# which on large pages for the other rows pay: 6 % of a translation of the base size, nothing to see of a smaller model's.
+# which on large pages for the other rows pay: 6 % of the time of the base size, nothing to see of a smaller model.
 NUM_SPARSE_ROWS, LEAST_DENSE_BYTES = 16, 1024
 # Shapes of steps whose tensors are kept, 16 kB each. Making them anew costs a tenth of a millisecond.
 MAX_SHAPES = 64
