@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import ROOT, commit, describe_machine, versions
-from benchmarks.server_process import Served, ServerProcess
+from benchmarks.server_process import Served, ServerProcess, compile_sources
 
 RESULT = Path(__file__).with_name("results") / "footprint.json"
 SENTENCE = (
@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of load")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
-    subprocess.run([args.python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
+    compile_sources(args.python)
     one_core = Served(args.python, args.bundle, cores=frozenset({0}))
     starts = [measure_start(one_core) for _ in range(args.num_starts)]
     result = {

@@ -50,6 +50,11 @@ class Command:
     ready_path: str = "/readyz"
 
 
+def compile_sources(python: str) -> None:
+    """Of our server, which runs from the checkout, as pip compiles what it installs: the peers' libraries."""
+    subprocess.run([python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
+
+
 def serve_command(python: str, bundle: Path | None, settings: Mapping[str, str]) -> Command:
     """`transduce serve`. python: of an environment with Transduce. bundle: None is the server's own choice.
 

@@ -42,10 +42,6 @@ class Dialect:
     headers: tuple[tuple[str, str], ...] = ()
     trace_header: str | None = None
 
-    def has(self, path: str) -> bool:
-        """Whether a path is one of its own."""
-        return any(path == own or (own.endswith("/") and path.startswith(own)) for own in self.paths)
-
     def tell(self, error: ServiceError) -> Response:
         """The answer to an error that was raised on purpose."""
         status, message = self.retell(error) or (answer_to(error).status, error.message)
@@ -64,12 +60,13 @@ class Dialects:
     """All of them."""
 
     def __init__(self, dialects: Sequence[Dialect] = ()) -> None:
-        self._dialects = tuple(dialects)
-        self._paths = frozenset(path for dialect in dialects for path in dialect.paths)
-        self._above = tuple(path for path in self._paths if path.endswith("/"))
+        paths = [(path, dialect) for dialect in reversed(dialects) for path in dialect.paths]
+        self._by_path = dict(paths)
+        self._above = [(path, dialect) for path, dialect in reversed(paths) if path.endswith("/")]
 
     def of(self, path: str) -> Dialect | None:
-        """The dialect of a path; None where it is the server's own."""
-        if path not in self._paths and not path.startswith(self._above):
-            return None
-        return next((dialect for dialect in self._dialects if dialect.has(path)), None)
+        """The dialect of a path, the first of those that have it; None where it is the server's own."""
+        found = self._by_path.get(path)
+        if found is None:
+            found = next((dialect for above, dialect in self._above if path.startswith(above)), None)
+        return found

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Widest beam, and numbers of eight bytes before its rows, as native/beams.h has them.
-MAX_BEAM_SIZE = 16
-NUM_HEADER = 7
-LENGTH, NUM_COMPLETE = 3, 6
+# Numbers of eight bytes before a beam's rows, and which of them change, as native/beams.h has them.
+NUM_HEADER = 6
+LENGTH, NUM_COMPLETE = 3, 5
 
 
 class Outcome(IntEnum):
@@ -65,16 +64,7 @@ class Beam:
         self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.__array_interface__["data"][0]
-        numbers[: self._said] = (
-            b,
-            eos_id,
-            last_length,
-            num_said // b,
-            last_length,
-            num_to_complete,
-            0,
-            *rows,
-        )
+        numbers[: self._said] = (b, eos_id, last_length, num_said // b, num_to_complete, 0, *rows)
         numbers[self._said : self._said + num_said] = said
         numbers[self._parents : self._parents + num_said] = parents
         self._floats[self._sums : self._sums + num_said] = sums

@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from app.errors import EngineFailure
 from app.runtime import native
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
@@ -147,8 +148,9 @@ class NativeRunner:
         self._given_beams.give([beam.address for beam in step.beams], step.num_steps)
         try:
             self._decoder.run(self._binding)
-        finally:
+        except EngineFailure:
             self._given_beams.forget()
+            raise
         num_steps, outcomes = self._given_beams.taken(len(step.beams))
         return replace(found.output, num_steps=num_steps, outcomes=outcomes)
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,8 @@ from benchmarks.http.libretranslate_setup import REQUIREMENT
 from benchmarks.http.models import choices_as_json, read_choices
 from benchmarks.http.parts import PARTS
 from benchmarks.http.report import render
-from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import compile_sources
 from benchmarks.serving import rounded
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "http.json"
@@ -100,11 +100,6 @@ def is_measured(part: dict[str, Any] | None, args: argparse.Namespace) -> bool:
         return False
     # The result file itself may be what differs from the commit since.
     return str(part["commit"]).rstrip("+") == commit().rstrip("+")
-
-
-def compile_sources(python: str) -> None:
-    """Of our server, which runs from the checkout, as pip compiles what it installs: the peers' libraries."""
-    subprocess.run([python, "-m", "compileall", "-q", "app", "transduce"], cwd=ROOT, check=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

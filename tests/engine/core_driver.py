@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from collections.abc import Sequence as Ids
 
 import numpy as np
@@ -93,6 +95,21 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
         return shares
 
     return plain_search(next_scores, options, eos_id=EOS, attention=paid)
+
+
+def run_in_company(
+    driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
+) -> list[Sequence]:
+    """Sentences that arrive while others run, at random; each answer is that of a plain search."""
+    jobs = []
+    for source, options in wanted:
+        jobs.append((source, options, driver.submit(source, options)))
+        for _ in range(rng.randrange(3)):
+            driver.step()
+    driver.run()
+    for source, options, sequence in jobs:
+        assert_same(hypotheses_of(sequence), expected(source, options, driver.runner))
+    return [sequence for *_, sequence in jobs]
 
 
 def assert_same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:

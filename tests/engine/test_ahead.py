@@ -14,7 +14,14 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
-from tests.engine.core_driver import SETTINGS, CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.core_driver import (
+    SETTINGS,
+    CoreDriver,
+    assert_same,
+    expected,
+    hypotheses_of,
+    run_in_company,
+)
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner, LoopingRunner
 from tests.engine.test_options import random_options, random_source
 
@@ -49,22 +56,14 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
     rng = random.Random(seed)
     runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
-    jobs = []
-    for _ in range(30):
-        options = GREEDY if rng.random() < 0.8 else random_options(rng)
-        source = random_source(rng)
-        jobs.append((source, options, driver.submit(source, options)))
-        for _ in range(rng.randrange(3)):
-            driver.step()
-    driver.run()
-    for source, options, sequence in jobs:
-        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+    wanted = [(random_source(rng), GREEDY if rng.random() < 0.8 else random_options(rng)) for _ in range(30)]
+    sequences = run_in_company(driver, rng, wanted)
     assert max(runner.steps) == AHEAD.max_steps
     steps = [step for report in driver.reports for step in report.steps]
     spent = [
-        sequence.outcome.num_steps for *_, sequence in jobs if isinstance(sequence.outcome, SequenceResult)
+        sequence.outcome.num_steps for sequence in sequences if isinstance(sequence.outcome, SequenceResult)
     ]
-    wide = sum(len(sequence.search.prefixes()) > 1 or options.beam_size > 1 for _, options, sequence in jobs)
+    wide = any(len(one.search.prefixes()) > 1 or one.options.beam_size > 1 for one in sequences)
     assert wide or sum(step.num_row_steps for step in steps) == sum(spent)
 
 

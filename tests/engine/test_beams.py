@@ -14,7 +14,7 @@ from app.errors import EngineFailure
 from app.runtime import native
 from app.runtime.beams import Outcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
-from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of, run_in_company
 from tests.engine.fake_runner import EOS, LoopingRunner
 from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
@@ -26,32 +26,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
+    """A sentence, and mostly a plain beam."""
+    if rng.random() < 0.3:
+        return random_source(rng), random_options(rng)
+    size = rng.choice([2, 3, 4, 8])
+    options = replace(BEAM, beam_size=size, patience=rng.choice([1, 1, 0.5, 2]))
+    return random_source(rng), replace(
+        options, num_hypotheses=rng.randint(1, min(size, options.num_to_complete))
+    )
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
     """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
     rng = random.Random(seed)
     runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
-    jobs = []
-    for _ in range(30):
-        size = rng.choice([2, 3, 4, 8])
-        options = replace(
-            BEAM, beam_size=size, num_hypotheses=rng.randint(1, size), patience=rng.choice([1, 1, 0.5, 2])
-        )
-        options = (
-            options
-            if options.num_hypotheses <= options.num_to_complete
-            else replace(options, num_hypotheses=1)
-        )
-        if rng.random() < 0.3:
-            options = random_options(rng)
-        source = random_source(rng)
-        jobs.append((source, options, driver.submit(source, options)))
-        for _ in range(rng.randrange(3)):
-            driver.step()
-    driver.run()
-    for source, options, sequence in jobs:
-        assert_same(hypotheses_of(sequence), expected(source, options, runner))
+    run_in_company(driver, rng, [wanted(rng) for _ in range(30)])
     assert driver.core.scheduler.slots.num_occupied == 0
     assert set(runner.outcomes) >= {Outcome.GOES_ON, Outcome.IS_DONE}
     assert max(num_beams for num_beams, _ in runner.led) > 1

@@ -34,7 +34,7 @@ struct Beam::Best {
 
 void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const {
     if (b_ < 2 || b_ > MAX_SIZE) throw Refused("a beam has %lld hypotheses", static_cast<long long>(b_));
-    if (length() < 1 || length() > last_length() || last_length() > capacity_ || last_length() >= num_positions) {
+    if (length() < 1 || length() > last_length() || last_length() >= num_positions) {
         throw Refused("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
                       static_cast<long long>(last_length()));
     }

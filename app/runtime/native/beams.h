@@ -27,12 +27,11 @@ public:
     explicit Beam(void* block)
         : header_(static_cast<int64_t*>(block)),
           b_(header_[0]),
-          capacity_(header_[2]),
           rows_(header_ + NUM_HEADER),
           said_(rows_ + b_),
-          parents_(said_ + capacity_ * b_),
-          sums_(static_cast<double*>(block) + (parents_ + capacity_ * b_ - header_)),
-          complete_(sums_ + capacity_ * b_) {}
+          parents_(said_ + last_length() * b_),
+          sums_(static_cast<double*>(block) + (parents_ + last_length() * b_ - header_)),
+          complete_(sums_ + last_length() * b_) {}
 
     int64_t length() const { return header_[3]; }
     // Throws Refused for rows or subwords that there are not, and for a beam that has not begun or is full.
@@ -42,7 +41,7 @@ public:
     // One step. copies: those that its rows' columns need are added, in columns.
     Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
 
-    static constexpr int64_t NUM_HEADER = 7, MAX_SIZE = 16;
+    static constexpr int64_t NUM_HEADER = 6, MAX_SIZE = 16;
 
 private:
     struct Best;
@@ -54,13 +53,13 @@ private:
     int64_t num_shared(int64_t one, int64_t other) const;
 
     int64_t end_id() const { return header_[1]; }
-    // Steps after which the next one is open.
-    int64_t last_length() const { return header_[4]; }
-    int64_t num_to_complete() const { return header_[5]; }
-    int64_t& num_complete() { return header_[6]; }
+    // Steps after which the next one is open, and for which there is room.
+    int64_t last_length() const { return header_[2]; }
+    int64_t num_to_complete() const { return header_[4]; }
+    int64_t& num_complete() { return header_[5]; }
 
     int64_t* header_;
-    int64_t b_, capacity_;
+    int64_t b_;
     int64_t *rows_, *said_, *parents_;
     double *sums_, *complete_;
 };

@@ -111,45 +111,6 @@ public:
 
 private:
     // What one call is about, checked.
-    struct Steps;
-
-    // One step after another, with the beams' own doing between them.
-    void follow_beams(Steps& steps, const GivenBeams& given) const {
-        if (steps.num_steps != 1) throw Refused("num_steps is %lld, with beams", static_cast<long long>(steps.num_steps));
-        std::vector<Beam> beams;
-        for (int64_t i = 0; i < given.count; ++i) {
-            beams.emplace_back(given.blocks[i]);
-            beams.back().check(steps.n, embedding_.vocab_size(), steps.num_positions);
-        }
-        std::vector<int32_t> ids(steps.ids, steps.ids + steps.n), positions(steps.positions, steps.positions + steps.n);
-        steps.ids = ids.data();
-        steps.positions = positions.data();
-        Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k};
-        std::vector<RowCopy> copies;
-        int64_t step = 0;
-        for (bool all_go_on = true; all_go_on && step < given.num_steps; ++step) {
-            for (const Beam& beam : beams) beam.write_inputs(ids.data(), positions.data());
-            follow_all(steps);
-            copies.clear();
-            all_go_on = advance_beams(beams, offered, given.outcomes + 1, copies);
-            steps.self.copy(copies);
-        }
-        given.outcomes[0] = step;
-    }
-
-    void follow_all(const Steps& steps) const {
-        int64_t d = embedding_.d();
-        int64_t cost = candidates_.row_nanoseconds();
-        for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
-        // Where there are rows for every thread, each takes its own through all layers and all steps.
-        const Linear& widest = layers_.front().self_attention.parts().in;
-        each_block(widest, steps.n, cost * steps.num_steps, [&](int64_t begin, int64_t count) {
-            Scratch scratch(2 * Scratch::piece<float>(count * d) + 5 * Scratch::piece<int32_t>(count), Extent::step);
-            follow(steps, begin, count, scratch);
-        });
-    }
-
-    // What one call is about, checked.
     struct Steps {
         int64_t n, num_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
@@ -186,6 +147,42 @@ private:
             alignment = call.output<float>(3, {n, cross.capacity()});
         }
     };
+
+    // One step after another, with the beams' own doing between them.
+    void follow_beams(Steps& steps, const GivenBeams& given) const {
+        if (steps.num_steps != 1) throw Refused("num_steps is %lld, with beams", static_cast<long long>(steps.num_steps));
+        std::vector<Beam> beams;
+        for (int64_t i = 0; i < given.count; ++i) {
+            beams.emplace_back(given.blocks[i]);
+            beams.back().check(steps.n, embedding_.vocab_size(), steps.num_positions);
+        }
+        std::vector<int32_t> ids(steps.ids, steps.ids + steps.n), positions(steps.positions, steps.positions + steps.n);
+        steps.ids = ids.data();
+        steps.positions = positions.data();
+        Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k};
+        std::vector<RowCopy> copies;
+        int64_t step = 0;
+        for (bool all_go_on = true; all_go_on && step < given.num_steps; ++step) {
+            for (const Beam& beam : beams) beam.write_inputs(ids.data(), positions.data());
+            follow_all(steps);
+            copies.clear();
+            all_go_on = advance_beams(beams, offered, given.outcomes + 1, copies);
+            steps.self.copy(copies);
+        }
+        given.outcomes[0] = step;
+    }
+
+    void follow_all(const Steps& steps) const {
+        int64_t d = embedding_.d();
+        int64_t cost = candidates_.row_nanoseconds();
+        for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
+        // Where there are rows for every thread, each takes its own through all layers and all steps.
+        const Linear& widest = layers_.front().self_attention.parts().in;
+        each_block(widest, steps.n, cost * steps.num_steps, [&](int64_t begin, int64_t count) {
+            Scratch scratch(2 * Scratch::piece<float>(count * d) + 5 * Scratch::piece<int32_t>(count), Extent::step);
+            follow(steps, begin, count, scratch);
+        });
+    }
 
     static int64_t block_nanoseconds(const Layer& layer) {
         int64_t cost = layer.feed_forward.row_nanoseconds();
