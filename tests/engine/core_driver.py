@@ -101,6 +101,8 @@ def run_in_company(
     driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
     """Sentences that arrive while others run, at random; each answer is that of a plain search."""
+    runner = driver.runner
+    assert isinstance(runner, FakeRunner)
     jobs = []
     for source, options in wanted:
         jobs.append((source, options, driver.submit(source, options)))
@@ -108,7 +110,7 @@ def run_in_company(
             driver.step()
     driver.run()
     for source, options, sequence in jobs:
-        assert_same(hypotheses_of(sequence), expected(source, options, driver.runner))
+        assert_same(hypotheses_of(sequence), expected(source, options, runner))
     return [sequence for *_, sequence in jobs]
 
 
