@@ -27,7 +27,7 @@ from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
 from app.engine.token_news import TokenLog, TokenNews
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
-from app.runtime.interface import Floats, Runner, StepOutput
+from app.runtime.interface import UNHELD, Floats, Runner, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -202,9 +202,18 @@ class EngineCore:
                 self._count_useless_forward()
 
     def _close_holes(self, admitted: list[Sequence]) -> None:
-        """Close the holes between rows; after a failure all, lest what is left of its cause be decoded again."""
-        num_soon_taken = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
-        moves = self.scheduler.slots.compact(0 if self._has_failed else num_soon_taken)
+        """Close the holes between rows; after a failure all, lest what is left of its cause be decoded again.
+
+        Those that newcomers' beams spread into after the next step are left: to decode them once costs less than to
+        copy rows there and to take others at the end. Where the runner passes over them, all are.
+        """
+        if self._runner.limits.skips_unheld:
+            num_left = self._runner.limits.num_rows
+        elif self._has_failed:
+            num_left = 0
+        else:
+            num_left = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
+        moves = self.scheduler.slots.compact(num_left)
         self._has_failed = False
         if moves:
             self._runner.copy_rows(*moves.arrays())
@@ -213,11 +222,17 @@ class EngineCore:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
         self._led = [sequence for sequence in running if sequence.beam is not None]
-        vocab_size = self._runner.limits.vocab_size
-        step = next_step(running, slots.end, vocab_size=vocab_size, max_steps=self._max_steps())
-        stats.num_rows = slots.end
+        limits = self._runner.limits
+        step = next_step(
+            running,
+            slots.end,
+            vocab_size=limits.vocab_size,
+            max_steps=self._max_steps(),
+            unheld_id=UNHELD if limits.skips_unheld else 0,
+        )
+        stats.num_rows = slots.num_occupied if limits.skips_unheld else slots.end
         stats.num_steps = step.num_steps
-        stats.num_idle_rows = slots.num_reserved - slots.end
+        stats.num_idle_rows = slots.num_reserved - stats.num_rows
         started_at = self._clock()
         output = None
         try:

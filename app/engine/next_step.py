@@ -11,12 +11,15 @@ from app.runtime.beams import Beam
 from app.runtime.interface import StepInput
 
 
-def next_step(running: Iterable[Sequence], num_rows: int, *, vocab_size: int, max_steps: int) -> StepInput:
+def next_step(
+    running: Iterable[Sequence], num_rows: int, *, vocab_size: int, max_steps: int, unheld_id: int = 0
+) -> StepInput:
     """One step, or several where all sentences can go on without being looked at.
 
     num_rows: rows from the first on that are decoded. max_steps: that the forward may take.
+    unheld_id: of rows that nobody holds.
     """
-    ids, positions = [0] * num_rows, [0] * num_rows
+    ids, positions = [unheld_id] * num_rows, [0] * num_rows
     num_candidates, num_steps, num_others = 1, max_steps, 0
     wants_distributions = wants_alignment = False
     beams: list[Beam] = []

@@ -2,7 +2,8 @@
 
 A sentence reserves the rows of its whole beam when it is admitted, and occupies one until its first
 step has spread the beam. Occupied rows are 0..end-1 but for holes, which ended sentences leave; newcomers and
-spreading beams take the lowest holes first, and `compact` moves the last rows into those that nobody is about to take.
+spreading beams take the lowest holes first, and `compact` moves the last rows into those that would be decoded for
+nothing.
 """
 
 from __future__ import annotations
@@ -138,14 +139,14 @@ class Slots:
         sequence.rows = rows
         sequence.ancestry.append(plan.parents)
 
-    def compact(self, num_soon_taken: int = 0) -> RowCopies:
+    def compact(self, num_left: int = 0) -> RowCopies:
         """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make.
 
-        num_soon_taken: rows that beams spread into after the next step. No more holes than that are left as they are:
-        to decode them once costs less than to copy rows there and to take others at the end.
+        num_left: so many holes, or fewer, are left as they are.
         """
         moves = RowCopies()
-        if len(self._holes) <= num_soon_taken:
+        self._trim()
+        if len(self._holes) <= num_left:
             return moves
         end = self.num_occupied
         targets = sorted(hole for hole in self._holes if hole < end)
@@ -159,6 +160,14 @@ class Slots:
         self.end = end
         self._holes = []
         return moves
+
+    def _trim(self) -> None:
+        """Holes behind the last row that is occupied are none."""
+        end = self.end
+        while self.end and self._owners[self.end - 1] is None:
+            self.end -= 1
+        if self.end < end:
+            self._holes = sorted(hole for hole in self._holes if hole < self.end)
 
     def _occupy(self, sequence: Sequence) -> int:
         if self._holes:

@@ -1,7 +1,7 @@
 """The seam between deciding and computing: what the engine asks of a model.
 
 A runner holds a fixed number of cache rows. Rows 0..n-1 are decoded together in one step; the
-engine keeps them dense and decides which row belongs to whom. A row's cache holds its
+engine keeps them dense, where that is of use, and decides which row belongs to whom. A row's cache holds its
 self-attention keys and values (one column a decoded position) and the cross-attention keys and
 values of its sentence.
 """
@@ -21,6 +21,9 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
+# The id of a row that no hypothesis holds, where the runner passes over such rows.
+UNHELD = -1
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -32,6 +35,7 @@ class Limits:
     has_alignment: whether a step can return the attention that its tokens pay to the source.
     max_steps: decoder steps that one call may take, each row going on with its best candidate or its beam.
     advances_beams: whether a step may be given beams.
+    skips_unheld: whether rows of a step that no hypothesis holds cost nothing: they need not be dense.
     """
 
     num_rows: int
@@ -43,6 +47,7 @@ class Limits:
     has_alignment: bool = False
     max_steps: int = 1
     advances_beams: bool = False
+    skips_unheld: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,8 @@ class Runner(Protocol):
         """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure.
 
         Rows behind those of the step hold nothing that is needed: a runner may write to them. A row of the step that
-        no hypothesis holds is given as id 0 at position 0; it was another's before, and nobody reads what it gives.
+        no hypothesis holds is given at position 0, as id 0, or as UNHELD where the limits say `skips_unheld`; it was
+        another's before, and nobody reads what it gives.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:

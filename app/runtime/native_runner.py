@@ -8,9 +8,8 @@ free for a sentence that comes.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +18,14 @@ from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
+from app.runtime.beams import Beam
+from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
 # Rows that a server of few requests uses, whose memory matters more than their speed; and the bytes of a column from
 # which on large pages for the other rows pay: 6 % of the time of the base size, nothing to see of a smaller model.
 NUM_SPARSE_ROWS, LEAST_DENSE_BYTES = 16, 1024
-# Shapes of steps whose tensors are kept, 16 kB each. Making them anew costs a tenth of a millisecond.
-MAX_SHAPES = 64
 NO_SLOT = -1
 # The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
 MAX_CANDIDATES = 64
@@ -36,21 +34,18 @@ MAX_STEPS = 16
 
 
 class _Shape(NamedTuple):
-    """What decides which memory a step reads and writes."""
+    """What decides how a step's candidates are laid out."""
 
-    num_rows: int
     num_candidates: int
     num_steps: int
-    wants_distributions: bool
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What a step of one shape reads and writes beside the caches. output: views of where its results stand."""
+class _Candidates(NamedTuple):
+    """Where steps of one shape leave their candidates: for the runtime, and as `StepOutput` has them, of all rows."""
 
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
-    output: StepOutput
+    values: dict[str, Any]
+    log_probabilities: Floats
+    ids: Int64s
 
 
 class NativeRunner:
@@ -64,7 +59,7 @@ class NativeRunner:
         self._encoder = encoder
         self._decoder = decoder
         max_steps = min(MAX_STEPS, limits.max_target_length)
-        self._limits = limits = replace(limits, max_steps=max_steps, advances_beams=True)
+        self._limits = limits = replace(limits, max_steps=max_steps, advances_beams=True, skips_unheld=True)
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -73,37 +68,32 @@ class NativeRunner:
         num_sparse = NUM_SPARSE_ROWS if is_dense else limits.num_rows
         self._self_cache = paged_zeros(shape, spec.dtype, num_sparse)
         self._cross_cache = paged_zeros(shape, spec.dtype, num_sparse)
-        # Caches stay bound; the rest is bound again where a step has another shape than the one before.
-        self._binding = decoder.binding()
-        self._bound: _Step | None = None
-        for name, cache in (("self_cache", self._self_cache), ("cross_cache", self._cross_cache)):
-            self._binding.bind_ortvalue_input(name, _value(cache))
         self._encoder_binding = encoder.binding()
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
-        self._ids, self._positions = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        self._ids, self._positions = np.full(num_rows, UNHELD, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._source_lengths = np.ones(num_rows, np.int32)
         self._written = np.zeros(num_rows, np.int32)
+        self._num_steps, self._num_candidates = np.ones(1, np.int64), np.ones(1, np.int64)
+        self._wants_distributions = np.zeros(1, np.int64)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
         self._alignment = np.zeros((num_rows, capacity), np.float32)
+        self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
         num_candidates = num_rows * max(min(MAX_CANDIDATES, limits.vocab_size), limits.max_steps)
         self._top_log_probabilities = np.zeros(num_candidates, np.float32)
         self._top_ids = np.zeros(num_candidates, np.int64)
-        self._source_positions = np.arange(limits.max_source_length, dtype=np.int32)
-        self._steps: OrderedDict[_Shape, _Step] = OrderedDict()
+        self._candidates: dict[_Shape, _Candidates] = {}
         self._given_beams = native.GivenBeams(num_rows)
+        self._binding = decoder.binding()
+        self._bound: _Candidates | None = None
+        self._bind_all_rows()
 
     @property
     def limits(self) -> Limits:
         """What this runner can hold."""
         return self._limits
-
-    @property
-    def num_shapes(self) -> int:
-        """Shapes of steps whose tensors are kept now, at most MAX_SHAPES."""
-        return len(self._steps)
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`: sentences one after another, each attending to itself."""
@@ -132,27 +122,37 @@ class NativeRunner:
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
         num_rows = len(step.ids)
-        self._ids[:num_rows] = step.ids
+        self._ids[:num_rows], self._ids[num_rows:] = step.ids, UNHELD
         self._positions[:num_rows] = step.positions
-        num_steps = 1 if step.beams else step.num_steps  # of which the results are kept apart
-        found = self._step(_Shape(num_rows, step.num_candidates, num_steps, step.wants_distributions))
-        if found is not self._bound:
-            for name, value in found.inputs.items():
-                self._binding.bind_ortvalue_input(name, value)
-            for name, value in found.outputs.items():
-                self._binding.bind_ortvalue_output(name, value)
-            self._bound = found
-        if not step.beams:
+        self._num_steps[0] = num_steps = (
+            1 if step.beams else step.num_steps
+        )  # of which the results are kept apart
+        self._num_candidates[0] = step.num_candidates
+        self._wants_distributions[0] = step.wants_distributions
+        found = self._bind_candidates(_Shape(step.num_candidates, num_steps))
+        taken, outcomes = self._run(step.beams, step.num_steps)
+        own = slice(num_rows) if num_steps == 1 else (slice(None), slice(num_rows))
+        return StepOutput(
+            found.log_probabilities[own],
+            found.ids[own],
+            self._distributions[:num_rows] if step.wants_distributions else None,
+            self._alignment[:num_rows],
+            taken,
+            outcomes,
+        )
+
+    def _run(self, beams: Sequence[Beam], num_steps: int) -> tuple[int, list[int]]:
+        """What is bound, with these beams. Returns the steps taken with them and their outcomes, as `StepOutput`."""
+        if not beams:
             self._decoder.run(self._binding)
-            return found.output
-        self._given_beams.give([beam.address for beam in step.beams], step.num_steps)
+            return 1, []
+        self._given_beams.give([beam.address for beam in beams], num_steps)
         try:
             self._decoder.run(self._binding)
         except EngineFailure:
             self._given_beams.forget()
             raise
-        num_steps, outcomes = self._given_beams.taken(len(step.beams))
-        return replace(found.output, num_steps=num_steps, outcomes=outcomes)
+        return self._given_beams.taken(len(beams))
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -166,52 +166,47 @@ class NativeRunner:
         moves[2:] *= self._self_cache.strides[2]
         native.copy_rows(self._self_cache, moves)
 
-    def _step(self, shape: _Shape) -> _Step:
-        """The tensors of a step's shape: kept, or new in place of those longest unused."""
-        found = self._steps.pop(shape, None)
+    def _bind_all_rows(self) -> None:
+        """What every step reads and writes, in memory that stays: all rows, those passed over that nobody holds."""
+        inputs = {
+            "ids": self._ids,
+            "positions": self._positions,
+            "slots": self._slots,
+            "source_lengths": self._source_lengths,
+            "num_steps": self._num_steps,
+            "num_candidates": self._num_candidates,
+            "wants_log_probabilities": self._wants_distributions,
+            "self_cache": self._self_cache,
+            "cross_cache": self._cross_cache,
+        }
+        for name, values in inputs.items():
+            self._binding.bind_ortvalue_input(name, _value(values))
+        self._binding.bind_ortvalue_output("log_probabilities", _value(self._distributions))
+        self._binding.bind_ortvalue_output("alignment", _value(self._alignment))
+
+    def _bind_candidates(self, shape: _Shape) -> _Candidates:
+        """Have the next steps leave their candidates in this shape."""
+        found = self._candidates.get(shape)
         if found is None:
-            if len(self._steps) == MAX_SHAPES:
-                self._steps.popitem(last=False)
-            found = self._make_step(shape)
-        self._steps[shape] = found
+            found = self._candidates[shape] = self._make_candidates(shape)
+        if found is not self._bound:
+            for name, value in found.values.items():
+                self._binding.bind_ortvalue_output(name, value)
+            self._bound = found
         return found
 
-    def _make_step(self, shape: _Shape) -> _Step:
-        """Inputs and results of steps of one shape, in memory that stays."""
-        num_rows, num_candidates, num_steps, wants_distributions = shape
-        inputs: dict[str, NDArray[Any]] = {
-            "ids": self._ids[:num_rows],
-            "positions": self._positions[:num_rows],
-            "slots": self._slots[:num_rows],
-            "source_lengths": self._source_lengths[:num_rows],
-            "num_steps": np.array([num_steps], np.int64),
-            "num_candidates": np.array([num_candidates], np.int64),
-            "wants_log_probabilities": np.array([wants_distributions], np.int64),
-        }
-        outputs: dict[str, NDArray[Any]] = {
-            "top_log_probabilities": _first(self._top_log_probabilities, num_steps, num_rows, num_candidates),
-            "top_ids": _first(self._top_ids, num_steps, num_rows, num_candidates),
-            "log_probabilities": self._distributions[:num_rows],
-            "alignment": self._alignment[:num_rows],
-        }
-        top = outputs["top_log_probabilities"], outputs["top_ids"]
-        log_probabilities, ids = (values[0] if num_steps == 1 else values[:, :, 0] for values in top)
-        output = StepOutput(
-            log_probabilities,
-            ids,
-            outputs["log_probabilities"] if wants_distributions else None,
-            outputs["alignment"],
-        )
-        return _Step(_values(inputs), _values(outputs), output)
+    def _make_candidates(self, shape: _Shape) -> _Candidates:
+        axes = shape.num_steps, self._limits.num_rows, shape.num_candidates
+        log_probabilities, ids = _first(self._top_log_probabilities, *axes), _first(self._top_ids, *axes)
+        values = {"top_log_probabilities": _value(log_probabilities), "top_ids": _value(ids)}
+        if shape.num_steps == 1:
+            return _Candidates(values, log_probabilities[0], ids[0])
+        return _Candidates(values, log_probabilities[:, :, 0], ids[:, :, 0])
 
 
 def _first(values: NDArray[Any], *shape: int) -> NDArray[Any]:
     """The first of `values` (n,) in this shape."""
     return values[: math.prod(shape)].reshape(shape)
-
-
-def _values(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    return {name: _value(array) for name, array in arrays.items()}
 
 
 def _value(array: NDArray[Any]) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from app.runtime.interface import UNHELD, Floats, Int32s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
 STALE = -7  # what a column holds that was never written: no prefix contains it
@@ -104,7 +104,8 @@ class FakeRunner:
             said.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
             has_ended |= said[-1] == EOS
-            ids, positions = said[-1].astype(np.int32), positions + 1
+            ids = np.where(ids == UNHELD, UNHELD, said[-1]).astype(np.int32)
+            positions = positions + 1
         return StepOutput(np.stack(scores), np.stack(said))
 
     def _decode_one(self, step: StepInput) -> StepOutput:
@@ -115,6 +116,9 @@ class FakeRunner:
         scores = np.empty((num_rows, self._limits.vocab_size), np.float32)
         for row in range(num_rows):
             position = step.positions[row]
+            if self._limits.skips_unheld and step.ids[row] == UNHELD:
+                scores[row] = 0.0
+                continue
             self.cache[row, position] = step.ids[row]
             self.cache[row, position + 1 :] = STALE
             scores[row] = self.next_scores(self.source_of(row), self.cache[row, : position + 1])
@@ -142,7 +146,8 @@ class FakeRunner:
         """(num_rows, max_source_length): 0 behind each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
-        for row, position in enumerate(step.positions):
+        for row in np.flatnonzero(step.ids != UNHELD):
+            position = step.positions[row]
             weights = attention(self.source_of(row), self.cache[row, : position + 1])
             found[row, : len(weights)] = weights
         return found

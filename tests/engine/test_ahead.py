@@ -67,6 +67,22 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
     assert wide or sum(step.num_row_steps for step in steps) == sum(spent)
 
 
+def test_rows_that_cost_nothing_empty_are_left_where_they_are() -> None:
+    """Sentences of many lengths come and go: no row is copied, and only held ones are counted."""
+    rng = random.Random(1)
+    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_unheld=True), eos_bonus=1.0)
+    driver = CoreDriver(runner)
+    run_in_company(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
+    assert runner.calls["copy_rows"] == runner.calls["reorder"] == 0
+    steps = [step for report in driver.reports for step in report.steps]
+    assert sum(step.num_row_steps for step in steps) == sum(
+        sequence.outcome.num_steps
+        for sequence in driver.ended
+        if isinstance(sequence.outcome, SequenceResult)
+    )
+    assert driver.core.scheduler.slots.end <= 5
+
+
 def test_rows_are_counted_to_their_end_only() -> None:
     driver = CoreDriver(FakeRunner(AHEAD, eos_bonus=2.0))
     sequences = [driver.submit([word, EOS], GREEDY) for word in range(5, 17)]

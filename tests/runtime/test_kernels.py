@@ -12,7 +12,7 @@ from app.errors import SettingsError
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
 from app.runtime.kernels import choose_kernels, is_native_usable
-from app.runtime.native_runner import MAX_SHAPES, NativeRunner
+from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import OrtRunner, load_runner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import load_tiny_runner, random_model, write_tiny_bundle
@@ -108,12 +108,3 @@ class TestSlots:
             assert self.first_step(runner, 3) == [alone[n], alone[n + 1], alone[n + 1]]
             runner.encode([sources[n + 2]], [1])
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
-
-    def test_kept_shapes_are_bounded(self, runner: NativeRunner) -> None:
-        runner.encode([np.array([9, EOS_ID], np.int32)] * 3, [0, 1, 2])
-        for num_candidates in range(1, 65):
-            for num_rows in (1, 2, 3):
-                for wants in (False, True):
-                    ids, positions = np.full(num_rows, BOS_ID, np.int32), np.zeros(num_rows, np.int32)
-                    runner.decode(StepInput(ids, positions, num_candidates, wants_distributions=wants))
-        assert runner.num_shapes == MAX_SHAPES

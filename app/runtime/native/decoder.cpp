@@ -2,7 +2,7 @@
 // You Need", section 3.1, with greedy search or with the beams it was given. Nothing between two blocks, and nothing between
 // two steps, leaves it.
 #include <algorithm>
-#include <numeric>
+#include <vector>
 
 #include "beams.h"
 #include "block_times.h"
@@ -15,6 +15,8 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
+// The id of a row that no hypothesis holds: it is passed over.
+constexpr int32_t UNHELD = -1;
 
 int64_t one_number(const Call& call, int index) {
     Tensor value = call.input(index);
@@ -125,7 +127,6 @@ private:
             given.expect({-1});
             n = given.shape[0];
             ids = given.as<int32_t>();
-            expect_in_range(given.name, ids, n, 0, own.embedding_.vocab_size());
             num_steps = one_number(call, 4);
             int64_t k = one_number(call, 5), is_wanted = one_number(call, 6);
             own.candidates_.check(k);
@@ -138,15 +139,35 @@ private:
                               static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
             num_positions = std::min(self.capacity(), own.embedding_.num_positions());
-            positions = indices_of(call, 1, n, 0, num_positions - num_steps + 1);
-            slots = indices_of(call, 2, n, 0, cross.rows());
-            lengths = indices_of(call, 3, n, 1, cross.capacity() + 1);
+            positions = numbers(call, 1);
+            slots = numbers(call, 2);
+            lengths = numbers(call, 3);
             chosen = {k, call.output<float>(0, {num_steps, n, k}), call.output<int64_t>(1, {num_steps, n, k}),
                       call.output<float>(2, {n, own.candidates_.vocab_size()})};
             if (!is_wanted) chosen.distributions = nullptr;
             alignment = call.output<float>(3, {n, cross.capacity()});
         }
+
+        const int32_t* numbers(const Call& call, int index) const {
+            Tensor given = call.input(index);
+            given.expect({n});
+            return given.as<int32_t>();
+        }
     };
+
+    // The rows that a hypothesis holds. Throws Refused where one of them says what cannot be.
+    std::vector<int32_t> held_rows(const Steps& steps) const {
+        std::vector<int32_t> rows;
+        for (int32_t row = 0; row < steps.n; ++row) {
+            if (steps.ids[row] == UNHELD) continue;
+            expect_in_range("ids", steps.ids + row, 1, 0, embedding_.vocab_size());
+            expect_in_range("positions", steps.positions + row, 1, 0, steps.num_positions - steps.num_steps + 1);
+            expect_in_range("slots", steps.slots + row, 1, 0, steps.cross.rows());
+            expect_in_range("source_lengths", steps.lengths + row, 1, 1, steps.cross.capacity() + 1);
+            rows.push_back(row);
+        }
+        return rows;
+    }
 
     // One step after another, with the beams' own doing between them.
     void follow_beams(Steps& steps, const GivenBeams& given) const {
@@ -173,15 +194,26 @@ private:
     }
 
     void follow_all(const Steps& steps) const {
-        int64_t d = embedding_.d();
+        std::vector<int32_t> held = held_rows(steps);
+        int64_t d = embedding_.d(), n = int64_t(held.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
         // Where there are rows for every thread, each takes its own through all layers and all steps.
         const Linear& widest = layers_.front().self_attention.parts().in;
-        each_block(widest, steps.n, cost * steps.num_steps, [&](int64_t begin, int64_t count) {
+        each_block(widest, n, cost * steps.num_steps, [&](int64_t begin, int64_t count) {
             Scratch scratch(2 * Scratch::piece<float>(count * d) + 5 * Scratch::piece<int32_t>(count), Extent::step);
-            follow(steps, begin, count, scratch);
+            follow(steps, held, begin, count, scratch);
         });
+        if (steps.num_steps > 1) return;
+        if (aligned_layer_ >= 0) spread(held, steps.alignment, steps.cross.capacity());
+        if (steps.chosen.distributions) spread(held, steps.chosen.distributions, candidates_.vocab_size());
+    }
+
+    // What was written for each held row, one after another: to where the row is.
+    static void spread(const std::vector<int32_t>& held, float* values, int64_t width) {
+        for (int64_t i = int64_t(held.size()) - 1; i >= 0; --i) {
+            if (held[i] != i) std::copy_n(values + i * width, width, values + held[i] * width);
+        }
     }
 
     static int64_t block_nanoseconds(const Layer& layer) {
@@ -192,18 +224,18 @@ private:
         return cost;
     }
 
-    // All steps of rows [begin, begin + count). Who has said the end token goes no further.
-    void follow(const Steps& steps, int64_t begin, int64_t count, Scratch& scratch) const {
+    // All steps of held[begin, begin + count). Who has said the end token goes no further.
+    void follow(const Steps& steps, const std::vector<int32_t>& held, int64_t begin, int64_t count, Scratch& scratch) const {
         int64_t d = embedding_.d(), n = count;
         float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
         auto copy = [&](const int32_t* values) {
             auto own = scratch.take<int32_t>(n);
-            std::copy(values + begin, values + begin + n, own);
+            for (int64_t i = 0; i < n; ++i) own[i] = values[held[begin + i]];
             return own;
         };
         int32_t *ids = copy(steps.ids), *positions = copy(steps.positions);
         int32_t *slots = copy(steps.slots), *lengths = copy(steps.lengths), *rows = scratch.take<int32_t>(n);
-        std::iota(rows, rows + n, int32_t(begin));
+        std::copy_n(held.data() + begin, n, rows);
         for (int64_t step = 0; step < steps.num_steps && n > 0; ++step) {
             BlockTimes times(Stack::decoder);
             embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);

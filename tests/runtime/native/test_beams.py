@@ -28,7 +28,7 @@ from app.runtime.interface import StepInput
 from model.config import EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import VOCAB_SIZE
-from tests.runtime.native.test_whole import load, sources
+from tests.runtime.native.test_whole import NUM_ROWS, load, sources
 
 BOS, EOS = 0, 1
 NUM_TABLE_ROWS = 20
@@ -152,7 +152,7 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"rows": [0, 4]}, "row 4"),
+        ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
         ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from app.bundle import Precision
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.interface import StepInput
+from app.runtime.interface import UNHELD, StepInput
 from app.runtime.native_runner import NativeRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
@@ -177,6 +178,42 @@ def test_what_cannot_be_is_refused_and_the_next_step_is_right(step: StepInput, t
     with pytest.raises((EngineFailure, ValueError)):
         runner.decode(step)
     assert runner.decode(first_step(2)).log_probabilities.tolist() == expected
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_rows_that_nobody_holds_are_passed_over(
+    precision: Precision, num_threads: int, tmp_path: Path
+) -> None:
+    """They say nothing, what they hold stays, and the others' results stand in their own rows."""
+    runner = load(tmp_path, precision, num_threads=num_threads)
+    runner.encode(sources(40), range(40))
+    positions = np.zeros(40, np.int32)
+    for wants in (False, True):
+        everybody = StepInput(np.full(40, 9, np.int32), positions, 5, wants_distributions=wants)
+        output = runner.decode(everybody)
+        held = np.flatnonzero(np.random.default_rng(3).random(40) < 0.6)
+        assert output.alignment is not None
+        expected = [
+            output.ids[held].copy(),
+            output.log_probabilities[held].copy(),
+            output.alignment[held].copy(),
+        ]
+        if output.distributions is not None:
+            expected.append(output.distributions[held].copy())
+        before = runner._self_cache.copy()
+        ids = np.full(40, UNHELD, np.int32)
+        ids[held] = 9
+        output = runner.decode(replace(everybody, ids=ids))
+        found = [output.ids, output.log_probabilities, output.alignment, output.distributions]
+        for wanted, values in zip(expected, found, strict=False):
+            assert values is not None
+            np.testing.assert_array_equal(values[held], wanted)
+        np.testing.assert_array_equal(runner._self_cache, before)
+    ids[held] = 11
+    runner.decode(StepInput(ids, positions, 1))
+    others = np.setdiff1d(np.arange(40), held)
+    np.testing.assert_array_equal(runner._self_cache[:, others], before[:, others])
+    assert (runner._self_cache[:, held] != before[:, held]).any(axis=(0, 2, 3)).all()
 
 
 def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
