@@ -168,7 +168,7 @@ class NativeRunner:
 
     def _bind_all_rows(self) -> None:
         """What every step reads and writes, in memory that stays: all rows, those passed over that nobody holds."""
-        inputs = {
+        inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids,
             "positions": self._positions,
             "slots": self._slots,

@@ -146,7 +146,7 @@ class FakeRunner:
         """(num_rows, max_source_length): 0 behind each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
-        for row in np.flatnonzero(step.ids != UNHELD):
+        for row in np.flatnonzero(step.ids != UNHELD).tolist():
             position = step.positions[row]
             weights = attention(self.source_of(row), self.cache[row, : position + 1])
             found[row, : len(weights)] = weights

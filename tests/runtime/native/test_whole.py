@@ -204,7 +204,12 @@ def test_rows_that_nobody_holds_are_passed_over(
         ids = np.full(40, UNHELD, np.int32)
         ids[held] = 9
         output = runner.decode(replace(everybody, ids=ids))
-        found = [output.ids, output.log_probabilities, output.alignment, output.distributions]
+        found: list[NDArray[Any] | None] = [
+            output.ids,
+            output.log_probabilities,
+            output.alignment,
+            output.distributions,
+        ]
         for wanted, values in zip(expected, found, strict=False):
             assert values is not None
             np.testing.assert_array_equal(values[held], wanted)
