@@ -44,8 +44,9 @@ from app.engine.limits import EngineLimits
 from app.errors import BundleError, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
+from app.runtime.memory import settle_memory
 from app.settings import Settings, load_settings, read_api_keys
-from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, settle_memory, warm_up
+from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
@@ -152,7 +153,7 @@ class Application:
         started = time.monotonic()
         model = await in_daemon_thread(lambda: self._load(self.settings))
         self.engine = Engine(
-            model.runner,
+            model.lanes,
             settings=_engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=lambda: self.on_failure(RuntimeError("the engine has died; the log says of what")),

@@ -65,8 +65,20 @@ class Settings(BaseSettings):
         "auto",
         description="operators on a CPU; auto: the native ones where they can run, else ONNX Runtime's",
     )
-    num_threads: int = Field(0, ge=0, le=256, description="threads of an operator; 0: one a usable core")
-    num_rows: int = Field(64, ge=1, le=4096, description="hypotheses that run at once, over all requests")
+    num_threads: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="threads of the engine, shared by its lanes at work; 0: one a usable core",
+    )
+    num_lanes: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="processes that share the engine's sentences, each with the whole model; 1: none, a thread of the "
+        "server's process; 0: one a thread, at most 4, and 1 on a GPU",
+    )
+    num_rows: int = Field(64, ge=1, le=4096, description="hypotheses that run at once in each lane")
     golden_min_share: float = Field(
         0.8,
         ge=0,

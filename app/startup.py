@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
 from app.bundle import Bundle, Golden, Manifest, Precision, load_bundle
 from app.decoding.options import DecodingOptions
+from app.engine.busy import BusyPage
+from app.engine.lane import Lane, ThreadLane
+from app.engine.process_lane import ProcessLane
 from app.errors import BundleError
+from app.lane import Plan
 from app.observability.logging import log_event
-from app.runtime.interface import Runner
+from app.runtime.device import choose_precision, probable_device
+from app.runtime.interface import Limits
+from app.runtime.memory import return_memory
 from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
@@ -30,11 +34,16 @@ logger = logging.getLogger("app.startup")
 # For the golden sentences and the warm-up, on the slowest machine that makes sense.
 CHECK_TIMEOUT_S = 120.0
 NUM_WARM_UP = 3
+# More processes for one model's engine than this were not measured.
+MAX_LANES = 4
 
 
 @dataclass(frozen=True)
 class Model:
-    """A bundle's variant, loaded. `name`: of its folder. detector: None where no language is detected."""
+    """A bundle's variant, loaded, in as many lanes as will share the work.
+
+    name: of its folder. detector: None where no language is detected.
+    """
 
     name: str
     manifest: Manifest
@@ -42,30 +51,66 @@ class Model:
     precision: Precision
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-    runner: Runner
+    lanes: Sequence[Lane]
     detector: LazyDetector | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What it can hold, each lane by itself."""
+        return self.lanes[0].limits
 
 
 def load_model(settings: Settings) -> Model:
     """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError."""
-    # Imported here, off the event loop: ONNX Runtime takes a good part of a second.
-    from app.runtime.ort_runner import load_runner
-    from app.runtime.session import choose_device, choose_precision
-
     path = find_bundle(settings)
-    device = choose_device(settings.device)
+    device = probable_device(settings.device)
 
     def choose(manifest: Manifest) -> Precision:
         return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
 
     bundle = load_bundle(path, choose=choose)
+    precision = choose(bundle.manifest)
+    num_threads = settings.num_threads or num_usable_cores()
+    plan = Plan(
+        bundle=str(path.resolve()),
+        precision=precision,
+        device=settings.device,
+        kernels=settings.kernels,
+        num_rows=settings.num_rows,
+        num_threads=num_threads,
+        log_level=settings.log_level,
+    )
+    num_lanes = settings.num_lanes or (min(num_threads, MAX_LANES) if device == "cpu" else 1)
+    processes = start_processes(plan, num_lanes) if num_lanes > 1 else []
+    try:
+        source, target = load_tokenizers(bundle)
+        for process in processes:
+            process.load()
+        lanes: Sequence[Lane] = processes or [ThreadLane(plan.load())]
+    except BaseException:
+        for process in processes:
+            process.leave()
+        raise
+    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
+    detector = lazy_detector(languages)
+    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
+
+
+def start_processes(plan: Plan, num_lanes: int) -> list[ProcessLane]:
+    """Lanes in processes of their own, which begin to load."""
+    page = BusyPage.of(num_lanes)
+    return [ProcessLane(plan.command(), page, number) for number in range(num_lanes)]
+
+
+def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
+    """Of the source and the target language, one object where they are the same. Raises BundleError."""
     files = bundle.manifest.files
     try:
         source = Tokenizer(bundle.file("source.spm"))
         is_joint = files["source.spm"] == files["target.spm"]
         target = source if is_joint else Tokenizer(bundle.file("target.spm"))
     except TokenizerError as error:
-        raise BundleError(path.name, [str(error)]) from error
+        raise BundleError(bundle.path.name, [str(error)]) from error
     vocab_size = bundle.manifest.dimensions.vocab_size
     problems = [
         f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest says {vocab_size}"
@@ -73,19 +118,8 @@ def load_model(settings: Settings) -> Model:
         if tokenizer.vocab_size != vocab_size
     ]
     if problems:
-        raise BundleError(path.name, problems)
-    precision = choose(bundle.manifest)
-    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
-    detector = lazy_detector(languages)
-    runner = load_runner(
-        bundle,
-        precision=precision,
-        device=device,
-        kernels=settings.kernels,
-        num_rows=settings.num_rows,
-        num_threads=settings.num_threads or num_usable_cores(),
-    )
-    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, runner, detector)
+        raise BundleError(bundle.path.name, problems)
+    return source, target
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
@@ -116,22 +150,6 @@ def num_usable_cores() -> int:
             quota, period = file.read().split()
         cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
     return cores
-
-
-def settle_memory() -> None:
-    """What is loaded by now stays: give back what loading it took, and have no collection walk through it again.
-
-    The last only where the process was started with the collector off, as `transduce serve` is.
-    """
-    if not gc.isenabled():
-        gc.freeze()
-    return_memory()
-
-
-def return_memory() -> None:
-    """Give the system back what loading took and no longer uses, where the C library can (glibc)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:

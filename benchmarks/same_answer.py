@@ -26,6 +26,7 @@ from pathlib import Path
 from app.bundle import Bundle, Precision, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.runtime.interface import Runner
@@ -117,7 +118,7 @@ class Decoding:
         self.most_running = 0
         self.num_cancelled = 0
         self._engine = Engine(
-            runner,
+            [ThreadLane(runner)],
             settings=EngineLimits(),
             on_steps=lambda steps: self._note(max(step.num_rows for step in steps)),
         )

@@ -70,6 +70,9 @@ class IdleRunner:
         distributions = self.distributions[:num_rows] if step.wants_distributions else None
         return StepOutput(self.scores[turn, :num_rows], self.ids[turn, :num_rows], distributions)
 
+    def share_cores(self, num_sharing: int) -> None:
+        """Nothing to share."""
+
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """Nothing."""
 

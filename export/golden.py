@@ -11,6 +11,7 @@ from tqdm import tqdm
 from app.bundle import Bundle, Golden, Manifest, Precision
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.runtime.interface import Runner
@@ -96,7 +97,7 @@ def translate_ids(
 async def _translate(
     runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, progress: str
 ) -> list[SequenceResult]:
-    engine = Engine(runner, settings=EngineLimits())
+    engine = Engine([ThreadLane(runner)], settings=EngineLimits())
     engine.start()
     try:
         deadline = time.monotonic() + DEADLINE_S

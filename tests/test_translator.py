@@ -79,7 +79,7 @@ class Bench:
 
     def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10, max_token_lists: int = 100) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
-        self.engine = FutureEngine(model.runner.limits)
+        self.engine = FutureEngine(model.limits)
         self.executor = ThreadPoolExecutor(1)
         engine = cast("Engine", self.engine)
         self.translator = Translator(

@@ -43,9 +43,10 @@ DEADLINE_MARGIN = 1.5
 class Speed:
     """Source tokens a second of the engine with all rows busy."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """clock: seconds."""
+    def __init__(self, clock: Callable[[], float], *, num_lanes: int = 1) -> None:
+        """clock: seconds. num_lanes: that share the work; what is measured is one's, with the others at work too."""
         self._clock = clock
+        self._num_lanes = num_lanes
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sentences that ended, and their source tokens
         self._tokens = 0.0
@@ -84,7 +85,7 @@ class Speed:
         is_known = self._num_full_steps >= MIN_FULL_STEPS and self._row_steps and self._full_time_s
         if not is_known or not self._is_fresh:
             return None
-        return (self._full_rows / self._full_time_s) * (self._tokens / self._row_steps)
+        return self._num_lanes * (self._full_rows / self._full_time_s) * (self._tokens / self._row_steps)
 
     def decode_time_s(self, num_tokens: float) -> float:
         """Seconds from a sentence's first step to its last, all rows busy. Only while `tokens_per_s` is known."""
@@ -98,12 +99,14 @@ class Speed:
 class Admission:
     """Counts sentences and source tokens that were accepted and not yet answered."""
 
-    def __init__(self, settings: EngineLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: of the requests' deadlines, in seconds."""
+    def __init__(
+        self, settings: EngineLimits, *, num_lanes: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """clock: of the requests' deadlines, in seconds. num_lanes: of the engine."""
         self._settings = settings
         self._clock = clock
         self._held: dict[str, set[Reservation]] = {}
-        self.speed = Speed(clock)
+        self.speed = Speed(clock, num_lanes=num_lanes)
         self.num_sentences = 0
         self.num_tokens = 0
 

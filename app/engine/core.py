@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Protocol
 
 import numpy as np
 
@@ -91,10 +92,22 @@ class Report:
     news: list[TokenNews] = field(default_factory=list)
 
 
+class Inbox(Protocol):
+    """Where messages come from; what a SimpleQueue has of it."""
+
+    def empty(self) -> bool:
+        """Whether nothing has come."""
+
+    def get(self) -> Message:
+        """The next message, awaited."""
+
+
 class EngineCore:
     """The engine's loop. Everything but `inbox` and `step_started_at` belongs to the thread that calls run().
 
     report: called on that thread. clock: seconds, as time.monotonic.
+    incoming: where messages come from instead of `inbox`.
+    on_step: called on that thread with the time at which a step begins, and with None when there is nothing to do.
     step_started_at: when the step under way began; None when idle. Read by other threads.
     """
 
@@ -105,8 +118,12 @@ class EngineCore:
         *,
         report: Callable[[Report], None],
         clock: Callable[[], float] = time.monotonic,
+        incoming: Inbox | None = None,
+        on_step: Callable[[float | None], None] = lambda _started_at: None,
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self._incoming = incoming or self.inbox
+        self._on_step = on_step
         self.step_started_at: float | None = None
         self.scheduler = Scheduler(runner.limits.num_rows, settings.max_encode_tokens)
         self._runner = runner
@@ -129,11 +146,13 @@ class EngineCore:
                 self.step()
             else:
                 self.step_started_at = None
-                self._receive(self.inbox.get())
+                self._on_step(None)
+                self._receive(self._incoming.get())
 
     def step(self) -> None:
         """One iteration: who runs, one subword for every row, what follows from it. Raises as run()."""
         now = self.step_started_at = self._clock()
+        self._on_step(now)
         stats = StepStats()
         self._drain_inbox()
         self._expire(self.scheduler.expired(now), stats)
@@ -149,8 +168,8 @@ class EngineCore:
         self._close_step(stats)
 
     def _drain_inbox(self) -> None:
-        while not self.inbox.empty():
-            self._receive(self.inbox.get())
+        while not self._incoming.empty():
+            self._receive(self._incoming.get())
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Submit):

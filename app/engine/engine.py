@@ -1,35 +1,33 @@
 """The engine as the event loop sees it: submit a sentence, await its future.
 
-The event loop owns the futures, one engine thread owns everything else. Two crossings only:
-`inbox.put()` in, `call_soon_threadsafe()` out.
+The event loop owns the futures, each lane owns its model and its sentences. Two crossings only: `Lane.put()` in, the
+listener's callbacks, on the event loop, out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.core import Cancel, EngineCore, Hasten, Join, Report, Stop, Submit
+from app.engine.core import Cancel, Hasten, Join, Report, Stop, Submit
+from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
 from app.errors import DeadlineExceeded, NotReady
-from app.runtime.interface import Limits, Runner
+from app.runtime.interface import Limits
 
-logger = logging.getLogger(__name__)
-
-# A step that is under way when the engine closes gets this long to end before its thread is left behind.
+# A step that is under way when the engine closes gets this long to end before its lane is left behind.
 LAST_STEP_TIMEOUT_S = 1.0
 # Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenNews`.
 OnTokens = Callable[[int, tuple[int, ...]], None]
@@ -40,6 +38,7 @@ class _Pending:
     """What the event loop holds of a sentence that is not answered yet."""
 
     future: asyncio.Future[SequenceResult]
+    lane: Lane
     deadline: float  # seconds of time.monotonic
     timer: asyncio.TimerHandle
     on_tokens: OnTokens | None
@@ -48,33 +47,36 @@ class _Pending:
 class Engine:
     """One model's engine. Every method is called from the event loop's thread, after start().
 
+    lanes: at least one, all with the same model. A sentence goes to the lane whose sentences reserve the fewest rows.
     on_steps: is given the facts of each step, several at a time, on the event loop.
-    on_death: is called once, on the event loop, when the engine thread has died of an error.
+    on_death: is called once, on the event loop, when a lane has died of an error: then the engine takes no more work.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        lanes: Ids[Lane],
         *,
         settings: EngineLimits,
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises SettingsError where the settings contradict one another or the runner's limits."""
-        check_limits(settings, runner.limits)
+        """Raises SettingsError where the settings contradict one another or the lanes' limits."""
+        self._lanes = list(lanes)
+        self._limits = self._lanes[0].limits
+        check_limits(settings, self._limits)
         self._settings = settings
-        self._limits = runner.limits
         self._on_steps = on_steps
         self._on_death = on_death
-        self._admission = Admission(settings)
-        self._core = EngineCore(runner, settings, report=self._cross_back)
+        self._admission = Admission(settings, num_lanes=len(self._lanes))
+        self._num_rows = dict.fromkeys(self._lanes, 0)  # that a lane's sentences reserve or will
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._num_running = 0  # lanes
         self._exited = asyncio.Event()
         self._emptied = asyncio.Event()
         self._is_accepting = False
+        self._has_died = False
 
     @property
     def limits(self) -> Limits:
@@ -82,11 +84,12 @@ class Engine:
         return self._limits
 
     def start(self) -> None:
-        """Start the engine thread. Called once, inside the running event loop."""
+        """Start the lanes. Called once, inside the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._is_accepting = True
-        self._thread.start()
+        self._num_running = len(self._lanes)
+        for number, lane in enumerate(self._lanes):
+            lane.start(self._settings, Listener(partial(self._on_report, number), self._on_exit))
 
     async def close(self, drain_timeout_s: float) -> None:
         """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
@@ -100,11 +103,13 @@ class Engine:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), drain_timeout_s)
         self._fail_all("the server is shutting down")
-        if self._thread is not None and not self._exited.is_set():
-            self._core.inbox.put(Stop())
+        if self._num_running:
+            for lane in self._lanes:
+                lane.put(Stop())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
-                self._thread.join()  # its last act was to say so
+        for lane in self._lanes:
+            lane.leave()
 
     def reserve(
         self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float | None = None
@@ -150,10 +155,12 @@ class Engine:
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        self._pending[sequence] = _Pending(future, deadline, timer, on_tokens)
+        lane = min(self._lanes, key=self._num_rows.__getitem__)
+        self._num_rows[lane] += sequence.num_reserved_rows
+        self._pending[sequence] = _Pending(future, lane, deadline, timer, on_tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        self._core.inbox.put(Submit(sequence, listens=_listens(options, on_tokens)))
+        lane.put(Submit(sequence, listens=_listens(options, on_tokens)))
         return future
 
     def join(
@@ -182,7 +189,7 @@ class Engine:
         if on_tokens is not None:
             pending.on_tokens = on_tokens
         listens = _listens(sequence.options, on_tokens)
-        self._core.inbox.put(Join(sequence, caller, request_id, deadline, listens=listens))
+        pending.lane.put(Join(sequence, caller, request_id, deadline, listens=listens))
 
     def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
@@ -193,14 +200,15 @@ class Engine:
         for sequence in sequences:
             sequence.comes_back = True
         if sequences:
-            self._core.inbox.put(Hasten(sequences[0]))
+            self._pending[sequences[0]].lane.put(Hasten(sequences[0]))
 
     def health(self) -> Health:
-        """The truth about the engine thread, from another one: nothing waits for a step that hangs."""
-        started_at = self._core.step_started_at
-        step_age_s = 0.0 if started_at is None else max(0.0, time.monotonic() - started_at)
+        """The truth about the lanes, from outside of them: nothing waits for a step that hangs."""
+        began_at = [lane.step_started_at for lane in self._lanes]
+        now = time.monotonic()
+        step_age_s = max(0.0 if at is None else max(0.0, now - at) for at in began_at)
         return Health(
-            is_alive=self._thread is not None and self._thread.is_alive() and not self._exited.is_set(),
+            is_alive=all(lane.is_alive for lane in self._lanes),
             is_stalled=step_age_s > self._settings.stall_limit_s,
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,
@@ -221,18 +229,20 @@ class Engine:
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Tell the engine thread where a future ended for another reason than its report."""
+        """Tell the lane where a future ended for another reason than its report."""
         if not future.cancelled():
             future.exception()  # marks it as seen: a caller that left does not read it
-        self._pending.pop(sequence).timer.cancel()
+        pending = self._pending.pop(sequence)
+        pending.timer.cancel()
         del self._sequences[future]
+        self._num_rows[pending.lane] -= sequence.num_reserved_rows
         if sequence.outcome is None:
-            self._core.inbox.put(Cancel(sequence))
+            pending.lane.put(Cancel(sequence))
         if not self._pending:
             self._emptied.set()
 
-    def _on_report(self, report: Report) -> None:
-        """Hand out what the engine thread reports."""
+    def _on_report(self, number: int, report: Report) -> None:
+        """Hand out what a lane reports."""
         for news in report.news:
             pending = self._pending.get(news.sequence)
             if pending is not None and pending.on_tokens is not None and not pending.future.done():
@@ -246,6 +256,8 @@ class Engine:
             elif sequence.outcome is not None:
                 pending.future.set_exception(sequence.outcome)
         self._admission.speed.measure(report)
+        for step in report.steps:
+            step.lane = number
         self._on_steps(report.steps)
 
     def _fail_all(self, reason: str) -> None:
@@ -255,32 +267,14 @@ class Engine:
 
     def _on_exit(self, has_died: bool) -> None:
         self._is_accepting = False
-        self._exited.set()
-        self._fail_all("the engine has died" if has_died else "the server is shutting down")
-        if has_died:
+        self._num_running -= 1
+        if not self._num_running:
+            self._exited.set()
+        if has_died or not self._num_running:
+            self._fail_all("the engine has died" if has_died else "the server is shutting down")
+        if has_died and not self._has_died:
+            self._has_died = True
             self._on_death()
-
-    # ---- the engine thread's side
-
-    def _run(self) -> None:
-        """The engine thread: steps until it is told to stop. Whatever ends it, nobody is left waiting."""
-        has_died = True
-        try:
-            self._core.run()
-            has_died = False
-        except BaseException:
-            logger.exception("the engine thread has died")
-        finally:
-            self._call_loop(lambda: self._on_exit(has_died))
-
-    def _cross_back(self, report: Report) -> None:
-        self._call_loop(lambda: self._on_report(report))
-
-    def _call_loop(self, callback: Callable[[], None]) -> None:
-        """Run a callback on the event loop; a loop that has closed has nobody left to tell."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback)
 
 
 def _listens(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:

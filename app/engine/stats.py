@@ -19,6 +19,7 @@ class StepStats:
     num_retried: sentences that start again because a forward failed that they shared.
     num_looped: sentences that start again because their search went round in circles.
     encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
+    lane: number of the engine's lane that took it.
     """
 
     num_rows: int = 0
@@ -37,6 +38,7 @@ class StepStats:
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0
+    lane: int = 0
 
     @property
     def num_row_steps(self) -> int:
@@ -48,9 +50,9 @@ class StepStats:
 class Health:
     """Whether the engine can be trusted with work.
 
-    is_alive: the engine thread runs.
-    is_stalled: the step under way takes longer than the limit. An idle engine is never stalled.
-    step_age_s: for how long the step under way has run; 0 when idle.
+    is_alive: every lane of the engine runs.
+    is_stalled: a step under way takes longer than the limit. An idle engine is never stalled.
+    step_age_s: for how long the oldest step under way has run; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
     drain_time_s: until these would be done if no more came; None while the speed is not known.
     """

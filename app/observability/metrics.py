@@ -52,6 +52,8 @@ class StepFacts(Protocol):
     @property
     def num_waiting(self) -> int: ...  # noqa: D102
     @property
+    def lane(self) -> int: ...  # noqa: D102
+    @property
     def num_encode_tokens(self) -> int: ...  # noqa: D102
     @property
     def num_finished(self) -> int: ...  # noqa: D102
@@ -141,6 +143,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFacts] = []
+        self._num_waiting: dict[int, int] = {}  # by lane, after its last step
         self.registry.register(_Before(self.count_steps))  # the first, so that the others know them
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -236,7 +239,7 @@ class Metrics:
             "transduce_encode_seconds", "Encoder pass of newcomers", buckets=STEP_SECONDS, registry=registry
         ).labels()
         self.batch_rows = Tallies(
-            "transduce_batch_size", "Rows in a step", buckets=ROWS, registry=registry
+            "transduce_batch_size", "Rows in a step of a lane", buckets=ROWS, registry=registry
         ).labels()
         self.rows = Counter(
             "transduce_rows",
@@ -292,7 +295,8 @@ class Metrics:
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
-        self.waiting.set(steps[-1].num_waiting)
+        self._num_waiting |= {step.lane: step.num_waiting for step in steps}
+        self.waiting.set(sum(self._num_waiting.values()))
 
     def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
         """Read the queue's depth whenever the metrics are read. Call once."""

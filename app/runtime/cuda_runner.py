@@ -194,6 +194,9 @@ class CudaRunner:
         self._cross_pool.copy(sources, targets, self._last_source_positions[sources] + 1)
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
+    def share_cores(self, num_sharing: int) -> None:
+        """As `Runner.share_cores`; the graphs run on the GPU."""
+
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)

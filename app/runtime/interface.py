@@ -131,3 +131,6 @@ class Runner(Protocol):
 
         shared: (n,) columns from the first on that source and target hold alike already, and may be left alone.
         """
+
+    def share_cores(self, num_sharing: int) -> None:
+        """So many runners of the machine are at work now, this one among them: take a fair part of the threads."""

@@ -154,6 +154,10 @@ class NativeRunner:
             raise
         return self._given_beams.taken(len(beams))
 
+    def share_cores(self, num_sharing: int) -> None:
+        """As `Runner.share_cores`."""
+        native.share_threads(num_sharing)
+
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
         self.reorder(sources, targets, lengths, np.zeros_like(lengths))

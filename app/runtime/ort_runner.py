@@ -13,12 +13,13 @@ import onnxruntime
 
 from app.bundle import Bundle, GraphPair, Manifest, Precision
 from app.runtime import native
+from app.runtime.device import choose_precision
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
 from app.runtime.native_runner import NativeRunner
-from app.runtime.session import Session, SessionOptions, choose_device, choose_precision
+from app.runtime.session import Session, SessionOptions, choose_device
 
 if TYPE_CHECKING:
     from app.runtime.cuda_runner import CudaRunner
@@ -177,6 +178,9 @@ class OrtRunner:
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)
+
+    def share_cores(self, num_sharing: int) -> None:
+        """As `Runner.share_cores`; ONNX Runtime's threads are as many as it was loaded with."""
 
     def _run(self, step: StepInput, *extra: str) -> StepBinding:
         """Run a step and return the binding that holds its results. Raises EngineFailure."""

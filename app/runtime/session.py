@@ -16,14 +16,13 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from app.bundle import Bundle, GraphSpec, Precision, TensorSpec
+from app.bundle import Bundle, GraphSpec, TensorSpec
 from app.errors import BundleError, EngineFailure, SettingsError
+from app.runtime.device import Device
 
 logger = logging.getLogger(__name__)
 
-Device = Literal["cpu", "cuda"]
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
 # Read when a session is made. One matrix product a row and head was level with the fused kernel for the small
 # model and took 7 % less of a step for the base size at 32 and 64 rows (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
@@ -118,18 +117,6 @@ def _told_by_cuda(error: Exception) -> str:
 def _first_line(error: Exception) -> str:
     """The first line of an error's message; its type's name where it has none."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
-    """The variant to load. Raises BundleError, naming those there are, where none fits."""
-    there_are = bundle.manifest.variants
-    candidates = PREFERRED[device] if wanted == "auto" else (wanted,)
-    for precision in candidates:
-        if precision in there_are:
-            return precision
-    names = " or ".join(candidates)
-    problem = f"no {names} variant for device {device}: the bundle has {', '.join(sorted(there_are))}"
-    raise BundleError(bundle.path.name, [problem])
 
 
 class Session:

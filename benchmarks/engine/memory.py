@@ -23,6 +23,7 @@ import psutil
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.errors import BundleError, SettingsError
 from app.runtime.ort_runner import load_runner
 from app.settings import find_bundle, load_settings
@@ -118,7 +119,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         num_rows=args.num_rows,
         num_threads=num_usable_threads(),
     )
-    engine = Engine(runner, settings=LIMITS)
+    engine = Engine([ThreadLane(runner)], settings=LIMITS)
     engine.start()
     seconds, warm_up_s = args.minutes * 60, args.minutes * 60 * args.warm_up
     load = Load(engine, num_clients=args.num_clients, seconds=warm_up_s + seconds)

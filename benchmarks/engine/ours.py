@@ -14,6 +14,7 @@ import onnxruntime
 from app.bundle import MANIFEST, Bundle, Manifest, Precision
 from app.decoding.options import DecodingOptions, LengthPenalty
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
@@ -79,7 +80,7 @@ class Ours:
         self._is_native = isinstance(runner, NativeRunner)
         self._steps: list[StepStats] = []
         self._asyncio = asyncio.Runner()
-        self._engine = Engine(runner, settings=LIMITS, on_steps=self._steps.extend)
+        self._engine = Engine([ThreadLane(runner)], settings=LIMITS, on_steps=self._steps.extend)
         self._asyncio.run(self._start())
 
     async def _start(self) -> None:

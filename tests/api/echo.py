@@ -22,6 +22,7 @@ from app.bundle import (
     Variant,
 )
 from app.decoding.options import LengthPenalty
+from app.engine.lane import ThreadLane
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.startup import Model, lazy_detector
@@ -98,7 +99,8 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
     golden = Golden(
         source=GOLDEN, beam_size=4, ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]}
     )
-    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, runner, _detector())
+    lanes = [ThreadLane(runner)]
+    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, lanes, _detector())
 
 
 @functools.cache

@@ -131,6 +131,9 @@ class FakeRunner:
             alignment=self._alignment(step) if step.wants_alignment else None,
         )
 
+    def share_cores(self, num_sharing: int) -> None:
+        """Nothing to share."""
+
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         self.calls["copy_rows"] += 1
         self.sources[targets] = self.sources[sources]

@@ -15,6 +15,7 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
@@ -78,7 +79,9 @@ async def running(
     runner: FakeRunner, settings: EngineLimits = SETTINGS, *, steps: list[StepStats] | None = None
 ) -> AsyncIterator[Engine]:
     """A started engine; at the end its gate is open, nothing is pending and its thread has gone."""
-    engine = Engine(runner, settings=settings, on_steps=(steps if steps is not None else []).extend)
+    engine = Engine(
+        [ThreadLane(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
+    )
     engine.start()
     try:
         yield engine
@@ -174,7 +177,7 @@ def test_a_search_knows_its_source() -> None:
 def test_settings_that_contradict_the_model_are_refused_at_once() -> None:
     settings = EngineLimits(max_encode_tokens=8, max_pending_tokens=8, stall_limit_s=float("nan"))
     with pytest.raises(SettingsError) as caught:
-        Engine(FakeRunner(), settings=settings)
+        Engine([ThreadLane(FakeRunner())], settings=settings)
     assert len(caught.value.problems) == 3
 
 
@@ -319,7 +322,7 @@ def test_an_idle_engine_makes_no_step() -> None:
 def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine(runner, settings=SETTINGS)
+        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
         with pytest.raises(NotReady):
             engine.reserve(1, 1)
         engine.start()
@@ -342,7 +345,7 @@ def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
 def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine(runner, settings=SETTINGS)
+        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
         engine.start()
         futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
         await runner.arrival()
@@ -355,10 +358,10 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
 
 def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     async def scenario() -> None:
-        engine = Engine(FakeRunner(), settings=SETTINGS)
+        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
         await engine.close(PATIENCE_S)
-        engine = Engine(FakeRunner(), settings=SETTINGS)
+        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
         engine.start()
         await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
         assert not engine.health().is_alive
@@ -376,9 +379,13 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             await runner.arrival()
             answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
-            before = engine._core.inbox.qsize()
+            (lane,) = engine._lanes
+            assert isinstance(lane, ThreadLane)
+            assert lane._core is not None
+            inbox = lane._core.inbox
+            before = inbox.qsize()
             engine.come_back(again)
-            assert engine._core.inbox.qsize() == before + 1, "for one sentence"
+            assert inbox.qsize() == before + 1, "for one sentence"
             runner.gate.set()
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]

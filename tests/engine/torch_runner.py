@@ -45,6 +45,9 @@ class TorchRunner:
         best = torch.stack(scores).topk(step.num_candidates)
         return StepOutput(best.values.numpy(), best.indices.numpy())
 
+    def share_cores(self, num_sharing: int) -> None:
+        """Nothing to share."""
+
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         for row, sentence in zip(targets.tolist(), [self.sources[row] for row in sources], strict=True):
             self.sources[row] = sentence

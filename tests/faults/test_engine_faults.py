@@ -15,6 +15,7 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
+from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult, Status
 from app.errors import DeadlineExceeded, EngineFailure, NotReady
@@ -224,7 +225,9 @@ def test_when_the_engine_thread_dies_nobody_is_left_waiting(
     async def scenario() -> None:
         deaths: list[float] = []
         engine = Engine(
-            DoomedRunner(error), settings=SETTINGS, on_death=lambda: deaths.append(time.monotonic())
+            [ThreadLane(DoomedRunner(error))],
+            settings=SETTINGS,
+            on_death=lambda: deaths.append(time.monotonic()),
         )
         engine.start()
         deadline = time.monotonic() + PATIENCE_S
@@ -259,7 +262,7 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
                 assert gate.wait(PATIENCE_S)
                 return super().decode(step)
 
-        engine = Engine(Hanging(), settings=SETTINGS)
+        engine = Engine([ThreadLane(Hanging())], settings=SETTINGS)
         engine.start()
         await asyncio.sleep(2 * SETTINGS.stall_limit_s)
         assert engine.health().is_healthy
@@ -284,7 +287,7 @@ def test_a_request_that_gives_up_at_any_point_leaves_nothing_behind() -> None:
     """Cancelled before the first step, in flight and after the answer: no row, no place, no future is kept."""
 
     async def scenario() -> None:
-        engine = Engine(FakeRunner(eos_bonus=-30.0), settings=SETTINGS)
+        engine = Engine([ThreadLane(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
         engine.start()
 
         async def request(number: int) -> None:

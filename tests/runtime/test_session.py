@@ -12,9 +12,10 @@ import pytest
 
 from app.bundle import Bundle, Manifest
 from app.errors import BundleError, EngineFailure, SettingsError
+from app.runtime.device import choose_precision
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import MAX_BINDINGS, LoadedRunner, OrtRunner, load_runner
-from app.runtime.session import choose_device, choose_precision
+from app.runtime.session import choose_device
 from export.bundle_writer import make_manifest, write_variant
 from export.weights import weights_of
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model, request

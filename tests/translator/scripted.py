@@ -131,7 +131,7 @@ class Script:
         glossaries: GlossaryStore | None = None,
     ) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
-        limits = replace(model.runner.limits, has_alignment=has_alignment)
+        limits = replace(model.limits, has_alignment=has_alignment)
         self.engine = ScriptedEngine(tokenizer, limits, say)
         self.executor = CountingExecutor(1)
         self.translator = Translator(

@@ -71,6 +71,14 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
     return count
 
 
+def share_threads(num_sharing: int) -> None:
+    """Have one part in `num_sharing` of the threads work from the next operator on, at least one; 1: all of them.
+
+    The others sleep. Not while an operator runs. Raises RuntimeError where the library cannot be used.
+    """
+    _library().transduce_share_threads(num_sharing)
+
+
 def allow_matrix_tiles(is_allowed: bool) -> bool:
     """Whether int8 products may use the processor's tile registers (AMX-INT8); at first they may. Same integers.
 

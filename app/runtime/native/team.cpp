@@ -58,6 +58,8 @@ struct alignas(64) Team {
     alignas(64) std::atomic<int> num_sleeping{0};
     std::atomic<uint32_t> wakes{0};
     std::atomic<int> num_wanted{0};
+    // Threads that may work on a job now, the caller among them; the other helpers sleep.
+    std::atomic<int> share{INT_MAX};
     std::atomic<int> num_alive{0};
     std::atomic<int64_t> spin_ns{150000};
 };
@@ -93,6 +95,8 @@ int work_off(Direction direction) {
     return count;
 }
 
+bool may_help(int index) { return index < num_threads() - 1; }
+
 bool has_chunks() {
     Ticket ticket(team.ticket.load(std::memory_order_seq_cst));
     return ticket.front < ticket.back;
@@ -101,7 +105,8 @@ bool has_chunks() {
 void sleep_until_woken(int index) {
     team.num_sleeping.fetch_add(1, std::memory_order_seq_cst);
     uint32_t seen = team.wakes.load(std::memory_order_seq_cst);
-    if (!has_chunks() && index < team.num_wanted.load(std::memory_order_seq_cst)) {
+    bool has_work = has_chunks() && may_help(index);
+    if (!has_work && index < team.num_wanted.load(std::memory_order_seq_cst)) {
         syscall(SYS_futex, &team.wakes, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
     }
     team.num_sleeping.fetch_sub(1, std::memory_order_seq_cst);
@@ -117,10 +122,12 @@ void* help(void* argument) {
     int64_t last = now_ns();
     while (index < team.num_wanted.load(std::memory_order_relaxed)) {
         for (int i = 0; i < SPINS_A_LOOK && !has_chunks(); ++i) _mm_pause();
-        if (int count = work_off(Direction::down)) {
+        bool is_idle = !may_help(index);
+        int count = is_idle ? 0 : work_off(Direction::down);
+        if (count) {
             team.num_done.fetch_add(count, std::memory_order_release);
             last = now_ns();
-        } else if (now_ns() - last > team.spin_ns.load(std::memory_order_relaxed)) {
+        } else if (is_idle || now_ns() - last > team.spin_ns.load(std::memory_order_relaxed)) {
             release_matrix_tiles();
             sleep_until_woken(index);
             last = now_ns();
@@ -158,11 +165,13 @@ void wait_for(int count) {
 
 }  // namespace
 
-int num_threads() { return team.num_wanted.load(std::memory_order_relaxed) + 1; }
+int num_threads() {
+    return std::min(team.num_wanted.load(std::memory_order_relaxed) + 1, team.share.load(std::memory_order_relaxed));
+}
 
 void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
     bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= LEAST_SHARED_NS &&
-                     team.num_wanted.load(std::memory_order_relaxed) > 0;
+                     num_threads() > 1;
     if (!is_shared || team.is_taken.exchange(true, std::memory_order_acquire)) {
         return work_alone(work, context, num_chunks);
     }
@@ -173,7 +182,8 @@ void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
     team.num_done.store(0, std::memory_order_relaxed);
     Ticket last(team.ticket.load(std::memory_order_relaxed));
     team.ticket.store(Ticket(last.job + 1, 0, num_chunks).word(), std::memory_order_seq_cst);
-    if (nanoseconds >= LEAST_WAKING_NS && team.num_sleeping.load(std::memory_order_seq_cst) > 0) wake();
+    int num_awake = team.num_wanted.load(std::memory_order_relaxed) - team.num_sleeping.load(std::memory_order_seq_cst);
+    if (nanoseconds >= LEAST_WAKING_NS && num_awake < num_threads() - 1) wake();
     wait_for(num_chunks - work_off(Direction::up));
     team.is_taken.store(false, std::memory_order_release);
 }
@@ -201,4 +211,12 @@ extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(
 // How long a helper looks for the next job before it sleeps.
 extern "C" __attribute__((visibility("default"))) void transduce_set_spin_us(int microseconds) {
     transduce::team.spin_ns.store(int64_t(microseconds < 0 ? 0 : microseconds) * 1000);
+}
+
+// Have this part of the threads work on jobs from the next one on: 1/num_sharing of them, at least one. Not to be
+// called while a job is under way.
+extern "C" __attribute__((visibility("default"))) void transduce_share_threads(int num_sharing) {
+    using namespace transduce;
+    int all = team.num_wanted.load(std::memory_order_relaxed) + 1;
+    team.share.store(num_sharing <= 1 ? INT_MAX : std::max(1, all / num_sharing), std::memory_order_relaxed);
 }

@@ -1,0 +1,51 @@
+"""A page of memory that the processes of an engine share: since when each lane's step is under way."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+
+NUMBER_BYTES = 8
+
+
+class BusyPage:
+    """One number a lane: seconds of time.monotonic, NaN while it is idle. Each lane writes its own, all read all.
+
+    descriptor: of the memory, to be handed on to the lanes' processes.
+    """
+
+    def __init__(self, descriptor: int, num_lanes: int) -> None:
+        self.descriptor = descriptor
+        self.num_lanes = num_lanes
+        self._memory = mmap.mmap(descriptor, num_lanes * NUMBER_BYTES)
+        self._times = memoryview(self._memory).cast("d")
+
+    @classmethod
+    def of(cls, num_lanes: int) -> BusyPage:
+        """A new one, all idle. Linux only."""
+        descriptor = os.memfd_create("transduce-lanes")
+        os.ftruncate(descriptor, num_lanes * NUMBER_BYTES)
+        page = cls(descriptor, num_lanes)
+        for number in range(num_lanes):
+            page.set(number, None)
+        return page
+
+    def set(self, number: int, started_at: float | None) -> None:
+        """Say when a lane's step began, or that it is idle."""
+        self._times[number] = math.nan if started_at is None else started_at
+
+    def get(self, number: int) -> float | None:
+        """When a lane's step began; None where it is idle."""
+        started_at = self._times[number]
+        return None if math.isnan(started_at) else started_at
+
+    def num_busy(self) -> int:
+        """Lanes at work."""
+        return sum(started_at == started_at for started_at in self._times)
+
+    def close(self) -> None:
+        """Let go of the memory; the other processes keep it."""
+        self._times.release()
+        self._memory.close()
+        os.close(self.descriptor)

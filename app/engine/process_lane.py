@@ -1,0 +1,270 @@
+"""A lane in a process of its own: its steps share neither a core nor Python's lock with the event loop.
+
+The process is started with a command of its own and told through a pair of sockets; nothing is forked, so whoever
+starts it may have threads. It ends when the engine says so or is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Sequence as Arguments
+from pathlib import Path
+
+import msgspec
+
+import app
+from app import errors
+from app.engine import wire
+from app.engine.busy import BusyPage
+from app.engine.core import Cancel, Hasten, Join, Message, Report, Submit
+from app.engine.lane import Listener
+from app.engine.limits import EngineLimits
+from app.engine.sequence import Sequence, SequenceResult
+from app.engine.token_news import TokenNews
+from app.errors import BundleError, ServiceError, SettingsError
+from app.observability.logging import log_event
+from app.runtime.interface import Limits
+
+logger = logging.getLogger(__name__)
+# In which a process that said that it ends, or was killed, is gone.
+END_TIMEOUT_S = 2.0
+
+
+class ProcessLane:
+    """A lane over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
+
+    def __init__(self, command: Arguments[str], page: BusyPage, number: int) -> None:
+        """Start the process.
+
+        command: is given the connection's descriptor, the page's and its length, and the lane's number.
+        page: shared by the engine's lanes. number: of this one.
+        """
+        self._page = page
+        self._number = number
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            arguments = [theirs.fileno(), page.descriptor, page.num_lanes, number]
+            self._process = subprocess.Popen(
+                [*command, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), page.descriptor),
+                env={**os.environ, "PYTHONPATH": _path_with_this_package()},
+            )
+        self._decoder = msgspec.msgpack.Decoder(wire.FromLane)
+        self._frames = wire.Frames()
+        self._limits: Limits | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: Listener | None = None
+        self._unsent = bytearray()
+        self._num_keys = 0
+        self._by_key: dict[int, Sequence] = {}
+        self._keys: dict[Sequence, int] = {}
+
+    def load(self) -> None:
+        """Wait until its model is there.
+
+        Raises BundleError and SettingsError as its runner's loading, and RuntimeError where the process has ended.
+        """
+        frames: list[bytes] = []
+        while not frames:
+            data = self._connection.recv(wire.RECEIVE_BYTES)
+            if not data:
+                raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
+            frames = self._frames.take(data)
+        told = self._decoder.decode(frames[0])
+        if isinstance(told, wire.NotLoaded):
+            self.leave()
+            raise SettingsError(told.problems) if told.path is None else BundleError(told.path, told.problems)
+        assert isinstance(told, wire.Loaded)
+        self._limits = told.limits
+
+    @property
+    def limits(self) -> Limits:
+        """As `Lane.limits`, once it is loaded."""
+        assert self._limits is not None
+        return self._limits
+
+    @property
+    def process_id(self) -> int:
+        """Of the lane's process."""
+        return self._process.pid
+
+    @property
+    def step_started_at(self) -> float | None:
+        """As `Lane.step_started_at`."""
+        return self._page.get(self._number) if self.is_alive else None
+
+    @property
+    def is_alive(self) -> bool:
+        """As `Lane.is_alive`."""
+        return self._listener is not None
+
+    def start(self, settings: EngineLimits, listener: Listener) -> None:
+        """As `Lane.start`."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._connection.setblocking(False)
+        self._loop.add_reader(self._connection.fileno(), self._on_readable)
+        self._tell(wire.Started(settings.max_encode_tokens, settings.max_consecutive_failures))
+
+    def put(self, message: Message) -> None:
+        """As `Lane.put`."""
+        if isinstance(message, Submit):
+            self._tell(self._submitted(message))
+        elif not isinstance(message, Join | Hasten | Cancel):
+            self._tell(wire.Stopped())
+        elif (key := self._keys.get(message.sequence)) is not None:
+            if isinstance(message, Join):
+                told = message.caller, message.request_id, message.deadline, message.listens
+                self._tell(wire.Joined(key, *told))
+            elif isinstance(message, Hasten):
+                self._tell(wire.Hastened(key))
+            else:
+                self._forget(key)
+                self._tell(wire.Cancelled(key))
+
+    def leave(self) -> None:
+        """As `Lane.leave`: a process that does not end is killed."""
+        self._end_reading()
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._is_stuck():
+                self._process.kill()
+            self._process.wait(END_TIMEOUT_S)
+
+    def _is_stuck(self) -> bool:
+        """Whether it is in the midst of a step although it should end: the connection's end alone ends it too."""
+        return self._process.poll() is None and self._page.get(self._number) is not None
+
+    # ---- to the process
+
+    def _submitted(self, message: Submit) -> wire.Submitted:
+        sequence = message.sequence
+        self._num_keys += 1
+        key = self._keys[sequence] = self._num_keys
+        self._by_key[key] = sequence
+        return wire.Submitted(
+            key,
+            sequence.source_ids.tobytes(),
+            sequence.options,
+            sequence.request_id,
+            sequence.caller,
+            sequence.deadline,
+            sequence.submitted_at,
+            message.listens,
+        )
+
+    def _forget(self, key: int) -> Sequence:
+        sequence = self._by_key.pop(key)
+        del self._keys[sequence]
+        return sequence
+
+    def _tell(self, message: wire.ToLane) -> None:
+        """Write what can be written now, and keep the rest until more can."""
+        if not self.is_alive:
+            return
+        data = wire.frame(message)
+        if not self._unsent:
+            data = data[self._send(data) :]
+        if data and self.is_alive:
+            assert self._loop is not None
+            if not self._unsent:
+                self._loop.add_writer(self._connection.fileno(), self._on_writable)
+            self._unsent += data
+
+    def _send(self, data: bytes | bytearray) -> int:
+        """How many bytes were taken. What ended the process is told when reading finds it gone."""
+        try:
+            return self._connection.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def _on_writable(self) -> None:
+        del self._unsent[: self._send(self._unsent)]
+        if not self._unsent and self._loop is not None:
+            self._loop.remove_writer(self._connection.fileno())
+
+    # ---- from the process
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._connection.recv(wire.RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        for found in self._frames.take(data):
+            told = self._decoder.decode(found)
+            if isinstance(told, wire.Reported):
+                self._on_reported(told)
+            elif isinstance(told, wire.Exited):
+                return self._on_exit(has_died=told.has_died)
+        if not data:
+            self._on_exit(has_died=True)
+        return None
+
+    def _on_reported(self, told: wire.Reported) -> None:
+        """Hand on a report of this process's own sentences. Who has left meanwhile is left out."""
+        news = [
+            TokenNews(self._by_key[one.key], one.position, one.ids)
+            for one in told.news
+            if one.key in self._by_key
+        ]
+        ended = []
+        for key, outcome in told.ended:
+            if key in self._by_key:
+                sequence = self._forget(key)
+                sequence.outcome = _outcome(outcome)
+                ended.append(sequence)
+        if self._listener is not None:
+            self._listener.on_report(Report(ended, told.steps, news))
+
+    def _on_exit(self, *, has_died: bool) -> None:
+        listener = self._listener
+        self._end_reading()
+        if has_died:
+            exit_code = self._exit_code()
+            log_event(
+                logger,
+                logging.CRITICAL,
+                "engine_process_died",
+                fields={"lane": self._number, "exit": exit_code},
+            )
+        if listener is not None:
+            listener.on_exit(has_died)
+
+    def _end_reading(self) -> None:
+        if self._listener is not None and self._loop is not None:
+            self._listener = None
+            self._loop.remove_reader(self._connection.fileno())
+            self._loop.remove_writer(self._connection.fileno())
+
+    def _exit_code(self) -> str:
+        """Of the process that closed its side of the connection."""
+        try:
+            code = self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "no exit in time"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _outcome(told: wire.Answer | wire.Failure) -> SequenceResult | ServiceError:
+    if isinstance(told, wire.Answer):
+        return told.result
+    kind: type[ServiceError] = getattr(errors, told.kind)
+    return kind(told.message)
+
+
+def _path_with_this_package() -> str:
+    """PYTHONPATH by which the process finds the very code that runs here."""
+    package = str(Path(app.__file__).resolve().parents[1])
+    others = os.environ.get("PYTHONPATH")
+    return f"{package}{os.pathsep}{others}" if others else package

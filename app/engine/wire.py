@@ -1,0 +1,145 @@
+"""What an engine and a lane in another process write to each other: frames of MessagePack over a pair of sockets.
+
+Sentences are known by a number that the engine gives them. Times are of time.monotonic, which on Linux counts the same
+in all processes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.decoding.options import DecodingOptions
+from app.engine.sequence import SequenceResult
+from app.engine.stats import StepStats
+from app.runtime.interface import Limits
+
+# Before each frame its length in bytes.
+LENGTH_BYTES = 4
+RECEIVE_BYTES = 1 << 18
+
+
+class Submitted(msgspec.Struct, tag="submit", array_like=True):
+    """As `core.Submit`. source_ids: int32 in the machine's order."""
+
+    key: int
+    source_ids: bytes
+    options: DecodingOptions
+    request_id: str
+    caller: str
+    deadline: float
+    submitted_at: float
+    listens: bool
+
+
+class Joined(msgspec.Struct, tag="join", array_like=True):
+    """As `core.Join`."""
+
+    key: int
+    caller: str
+    request_id: str
+    deadline: float
+    listens: bool
+
+
+class Hastened(msgspec.Struct, tag="hasten", array_like=True):
+    """As `core.Hasten`."""
+
+    key: int
+
+
+class Cancelled(msgspec.Struct, tag="cancel", array_like=True):
+    """As `core.Cancel`."""
+
+    key: int
+
+
+class Started(msgspec.Struct, tag="start", array_like=True):
+    """The first frame to a lane that has loaded: the engine's limits on failures and on what is encoded at once."""
+
+    max_encode_tokens: int
+    max_consecutive_failures: int
+
+
+class Stopped(msgspec.Struct, tag="stop", array_like=True):
+    """As `core.Stop`."""
+
+
+class Loaded(msgspec.Struct, tag="loaded", array_like=True):
+    """The first frame from a lane: its model is there."""
+
+    limits: Limits
+
+
+class NotLoaded(msgspec.Struct, tag="not-loaded", array_like=True):
+    """Or: what is wrong with the bundle (its name in `path`) or, where `path` is None, with the settings."""
+
+    path: str | None
+    problems: tuple[str, ...]
+
+
+class Failure(msgspec.Struct, tag="failure", array_like=True):
+    """How a sentence ended without a result: `kind` is the name of an error in `app.errors`."""
+
+    kind: str
+    message: str
+
+
+class News(msgspec.Struct, array_like=True):
+    """As `TokenNews`."""
+
+    key: int
+    position: int
+    ids: tuple[int, ...]
+
+
+class Answer(msgspec.Struct, tag="answer", array_like=True):
+    """A sentence's result."""
+
+    result: SequenceResult
+
+
+class Reported(msgspec.Struct, tag="report", array_like=True):
+    """As `core.Report`; each sentence that ended with its outcome."""
+
+    ended: list[tuple[int, Answer | Failure]]
+    steps: list[StepStats]
+    news: list[News]
+
+
+class Exited(msgspec.Struct, tag="exit", array_like=True):
+    """The last frame from a lane."""
+
+    has_died: bool
+
+
+ToLane = Started | Submitted | Joined | Hastened | Cancelled | Stopped
+FromLane = Loaded | NotLoaded | Reported | Exited
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: ToLane | FromLane) -> bytes:
+    """A message as it goes over the wire."""
+    data = _encoder.encode(message)
+    return len(data).to_bytes(LENGTH_BYTES, "little") + data
+
+
+class Frames:
+    """Takes bytes as they come and gives whole frames."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def take(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now."""
+        self._received += data
+        found, position = [], 0
+        while len(self._received) - position >= LENGTH_BYTES:
+            begin = position + LENGTH_BYTES
+            end = begin + int.from_bytes(self._received[position:begin], "little")
+            if end > len(self._received):
+                break
+            found.append(bytes(self._received[begin:end]))
+            position = end
+        del self._received[:position]
+        return found

@@ -1,0 +1,48 @@
+"""Which device and which variant of a bundle, as far as that is known without ONNX Runtime."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from app.bundle import Bundle, Precision
+from app.errors import BundleError
+
+Device = Literal["cpu", "cuda"]
+PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
+CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
+
+
+def probable_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
+    """As `app.runtime.session.choose_device`, which is asked only where the installed onnxruntime knows GPUs.
+
+    Raises SettingsError where a GPU is asked for and there is none.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not _knows_gpus()):
+        return "cpu"
+    from app.runtime.session import choose_device
+
+    return choose_device(wanted)
+
+
+def _knows_gpus() -> bool:
+    """Whether onnxruntime came with its CUDA provider. It is not loaded for that: it takes memory and time."""
+    found = find_spec("onnxruntime")
+    return (
+        found is not None
+        and found.origin is not None
+        and (Path(found.origin).parent / CUDA_PROVIDER).exists()
+    )
+
+
+def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
+    """The variant to load. Raises BundleError, naming those there are, where none fits."""
+    there_are = bundle.manifest.variants
+    candidates = PREFERRED[device] if wanted == "auto" else (wanted,)
+    for precision in candidates:
+        if precision in there_are:
+            return precision
+    names = " or ".join(candidates)
+    problem = f"no {names} variant for device {device}: the bundle has {', '.join(sorted(there_are))}"
+    raise BundleError(bundle.path.name, [problem])
