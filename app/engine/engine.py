@@ -29,6 +29,8 @@ from app.runtime.interface import Limits
 
 # A step that is under way when the engine closes gets this long to end before its lane is left behind.
 LAST_STEP_TIMEOUT_S = 1.0
+# Rows up to which one lane with all threads is quicker than two that share them.
+FEW_ROWS = 32
 # Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenNews`.
 OnTokens = Callable[[int, tuple[int, ...]], None]
 
@@ -47,7 +49,7 @@ class _Pending:
 class Engine:
     """One model's engine. Every method is called from the event loop's thread, after start().
 
-    lanes: at least one, all with the same model. A sentence goes to the lane whose sentences reserve the fewest rows.
+    lanes: at least one, all with the same model.
     on_steps: is given the facts of each step, several at a time, on the event loop.
     on_death: is called once, on the event loop, when a lane has died of an error: then the engine takes no more work.
     """
@@ -155,7 +157,7 @@ class Engine:
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        lane = min(self._lanes, key=self._num_rows.__getitem__)
+        lane = self._next_lane()
         self._num_rows[lane] += sequence.num_reserved_rows
         self._pending[sequence] = _Pending(future, lane, deadline, timer, on_tokens)
         self._sequences[future] = sequence
@@ -217,6 +219,13 @@ class Engine:
         )
 
     # ---- the event loop's side of the crossing
+
+    def _next_lane(self) -> Lane:
+        """The first one with few rows, since together they read the weights once, else the one with the fewest."""
+        rows = self._num_rows
+        return next((lane for lane in self._lanes if rows[lane] < FEW_ROWS), None) or min(
+            self._lanes, key=rows.__getitem__
+        )
 
     def _check_accepting(self) -> None:
         if not self._is_accepting:
