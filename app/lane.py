@@ -23,7 +23,7 @@ from app.runtime.memory import settle_memory
 class Plan:
     """What a lane loads. bundle: its folder, checked by who starts the lane; the rest as `load_runner`.
 
-    log_level: as the server's.
+    num_lanes: of the engine. log_level: as the server's.
     """
 
     bundle: str
@@ -32,6 +32,7 @@ class Plan:
     kernels: Literal["auto", "native", "standard"]
     num_rows: int
     num_threads: int
+    num_lanes: int
     log_level: str
 
     def command(self) -> list[str]:
@@ -40,17 +41,22 @@ class Plan:
 
     def load(self) -> Runner:
         """Raises BundleError, SettingsError."""
+        from app.runtime.kernels import usable_kernels
         from app.runtime.ort_runner import load_runner
 
         folder = Path(self.bundle)
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        # ONNX Runtime's own threads are as many at all times: each lane gets its part.
+        is_native = (
+            "native" in usable_kernels(manifest.variants[self.precision]) and self.kernels != "standard"
+        )
         return load_runner(
             Bundle(folder, manifest, ()),
             precision=self.precision,
             device=self.device,
             kernels=self.kernels,
             num_rows=self.num_rows,
-            num_threads=self.num_threads,
+            num_threads=self.num_threads if is_native else max(1, self.num_threads // self.num_lanes),
         )
 
 

@@ -71,6 +71,7 @@ def load_model(settings: Settings) -> Model:
     bundle = load_bundle(path, choose=choose)
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
+    num_lanes = settings.num_lanes or (min(num_threads, MAX_LANES) if device == "cpu" else 1)
     plan = Plan(
         bundle=str(path.resolve()),
         precision=precision,
@@ -78,10 +79,10 @@ def load_model(settings: Settings) -> Model:
         kernels=settings.kernels,
         num_rows=settings.num_rows,
         num_threads=num_threads,
+        num_lanes=num_lanes,
         log_level=settings.log_level,
     )
-    num_lanes = settings.num_lanes or (min(num_threads, MAX_LANES) if device == "cpu" else 1)
-    processes = start_processes(plan, num_lanes) if num_lanes > 1 else []
+    processes = start_processes(plan) if num_lanes > 1 else []
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
@@ -96,10 +97,10 @@ def load_model(settings: Settings) -> Model:
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
 
 
-def start_processes(plan: Plan, num_lanes: int) -> list[ProcessLane]:
-    """Lanes in processes of their own, which begin to load."""
-    page = BusyPage.of(num_lanes)
-    return [ProcessLane(plan.command(), page, number) for number in range(num_lanes)]
+def start_processes(plan: Plan) -> list[ProcessLane]:
+    """The lanes in processes of their own, which begin to load."""
+    page = BusyPage.of(plan.num_lanes)
+    return [ProcessLane(plan.command(), page, number) for number in range(plan.num_lanes)]
 
 
 def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
