@@ -22,8 +22,9 @@ import numpy as np
 
 from app.decoding.options import DecodingOptions, Sampling
 from app.decoding.search import new_search
-from app.engine.core import EngineCore, Submit
+from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
+from app.engine.messages import Submit
 from app.engine.sequence import Sequence as Sentence
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 

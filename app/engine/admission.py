@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from app.engine.core import Report
 from app.engine.limits import EngineLimits
+from app.engine.messages import Report
 from app.engine.sequence import SequenceResult
 from app.errors import Overloaded
 

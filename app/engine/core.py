@@ -11,9 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol
 
 import numpy as np
 
@@ -21,12 +19,13 @@ from app.decoding.scoring import rows_without_best_scores, rows_without_scores
 from app.decoding.search import Search, advance, advance_ahead
 from app.engine.beams import follow_beams, hand_over
 from app.engine.limits import EngineLimits
+from app.engine.messages import Cancel, Hasten, Inbox, Join, Message, Report, Submit
 from app.engine.next_step import next_step
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
-from app.engine.token_news import TokenLog, TokenNews
+from app.engine.token_news import TokenLog
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import UNHELD, Floats, Runner, StepOutput
 
@@ -40,66 +39,6 @@ MAX_AHEAD_S = 0.003
 MAX_STEPS_FOLLOWED = 2
 # Steps whose facts are kept back at most, so that a step in which nobody ends does not wake the event loop.
 MAX_UNREPORTED_STEPS = 32
-
-
-@dataclass(frozen=True)
-class Submit:
-    """Translate this sentence. listens: its tokens are wanted as they come; only of greedy searches."""
-
-    sequence: Sequence
-    listens: bool = False
-
-
-@dataclass(frozen=True)
-class Join:
-    """Another request waits for this sentence too. listens: as of Submit, and from its first token."""
-
-    sequence: Sequence
-    caller: str
-    request_id: str
-    deadline: float
-    listens: bool = False
-
-
-@dataclass(frozen=True)
-class Cancel:
-    """Nobody waits for this sentence any more."""
-
-    sequence: Sequence
-
-
-@dataclass(frozen=True)
-class Hasten:
-    """A sentence's request comes back with it, and is next."""
-
-    sequence: Sequence
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Leave the loop, whatever is still running."""
-
-
-Message = Submit | Join | Hasten | Cancel | Stop
-
-
-@dataclass(frozen=True)
-class Report:
-    """What crosses back: sentences that ended, each with its outcome, the steps since the last report, new tokens."""
-
-    ended: list[Sequence]
-    steps: list[StepStats]
-    news: list[TokenNews] = field(default_factory=list)
-
-
-class Inbox(Protocol):
-    """Where messages come from; what a SimpleQueue has of it."""
-
-    def empty(self) -> bool:
-        """Whether nothing has come."""
-
-    def get(self) -> Message:
-        """The next message, awaited."""
 
 
 class EngineCore:

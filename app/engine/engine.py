@@ -19,9 +19,9 @@ import numpy as np
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.core import Cancel, Hasten, Join, Report, Stop, Submit
 from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
+from app.engine.messages import Cancel, Hasten, Join, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import Health, StepStats
 from app.errors import DeadlineExceeded, NotReady

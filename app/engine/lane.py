@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.engine.core import EngineCore, Message, Report
+from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
+from app.engine.messages import Message, Report
 from app.runtime.interface import Limits, Runner
 
 logger = logging.getLogger(__name__)

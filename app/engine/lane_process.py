@@ -16,8 +16,9 @@ import numpy as np
 from app.decoding.search import new_search
 from app.engine import wire
 from app.engine.busy import BusyPage
-from app.engine.core import Cancel, EngineCore, Hasten, Join, Message, Report, Stop, Submit
+from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
+from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
 from app.runtime.interface import Limits, Runner

@@ -21,9 +21,9 @@ import app
 from app import errors
 from app.engine import wire
 from app.engine.busy import BusyPage
-from app.engine.core import Cancel, Hasten, Join, Message, Report, Submit
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
+from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
 from app.errors import BundleError, ServiceError, SettingsError

@@ -19,7 +19,7 @@ RECEIVE_BYTES = 1 << 18
 
 
 class Submitted(msgspec.Struct, tag="submit", array_like=True):
-    """As `core.Submit`. source_ids: int32 in the machine's order."""
+    """As `messages.Submit`. source_ids: int32 in the machine's order."""
 
     key: int
     source_ids: bytes
@@ -32,7 +32,7 @@ class Submitted(msgspec.Struct, tag="submit", array_like=True):
 
 
 class Joined(msgspec.Struct, tag="join", array_like=True):
-    """As `core.Join`."""
+    """As `messages.Join`."""
 
     key: int
     caller: str
@@ -42,13 +42,13 @@ class Joined(msgspec.Struct, tag="join", array_like=True):
 
 
 class Hastened(msgspec.Struct, tag="hasten", array_like=True):
-    """As `core.Hasten`."""
+    """As `messages.Hasten`."""
 
     key: int
 
 
 class Cancelled(msgspec.Struct, tag="cancel", array_like=True):
-    """As `core.Cancel`."""
+    """As `messages.Cancel`."""
 
     key: int
 
@@ -61,7 +61,7 @@ class Started(msgspec.Struct, tag="start", array_like=True):
 
 
 class Stopped(msgspec.Struct, tag="stop", array_like=True):
-    """As `core.Stop`."""
+    """As `messages.Stop`."""
 
 
 class Loaded(msgspec.Struct, tag="loaded", array_like=True):
@@ -99,7 +99,7 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
 
 
 class Reported(msgspec.Struct, tag="report", array_like=True):
-    """As `core.Report`; each sentence that ended with its outcome."""
+    """As `messages.Report`; each sentence that ended with its outcome."""
 
     ended: list[tuple[int, Answer | Failure]]
     steps: list[StepStats]

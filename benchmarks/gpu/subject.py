@@ -16,8 +16,9 @@ import numpy as np
 from app.bundle import MANIFEST, Bundle, GraphPair, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
-from app.engine.core import EngineCore, Report, Submit
+from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
+from app.engine.messages import Report, Submit
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
 from app.runtime.cuda_memory import Cuda

@@ -10,8 +10,9 @@ import numpy as np
 
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import new_search
-from app.engine.core import Cancel, EngineCore, Report, Submit
+from app.engine.core import EngineCore
 from app.engine.limits import EngineLimits
+from app.engine.messages import Cancel, Report, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.runtime.interface import Runner
 from tests.decoding.plain_search import plain_search

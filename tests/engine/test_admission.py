@@ -15,8 +15,8 @@ from app.engine.admission import (
     Admission,
     Reservation,
 )
-from app.engine.core import Report
 from app.engine.limits import EngineLimits
+from app.engine.messages import Report
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.stats import StepStats
 from app.errors import Overloaded

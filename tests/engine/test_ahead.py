@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import MAX_AHEAD_S, MAX_STEPS_FOLLOWED, Submit
+from app.engine.core import MAX_AHEAD_S, MAX_STEPS_FOLLOWED
 from app.engine.limits import EngineLimits
+from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import Hasten
 from app.engine.fair_queue import FairQueue
 from app.engine.limits import EngineLimits
+from app.engine.messages import Hasten
 from app.engine.sequence import Sequence, Status
 from app.runtime.interface import Limits
 from tests.engine.core_driver import CoreDriver

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import Join, Submit
+from app.engine.messages import Join, Submit
 from app.engine.sequence import Sequence
 from app.errors import EngineFailure
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput

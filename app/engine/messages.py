@@ -1,0 +1,70 @@
+"""What crosses between the event loop and an engine's loop: messages in, reports out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.engine.sequence import Sequence
+from app.engine.stats import StepStats
+from app.engine.token_news import TokenNews
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Translate this sentence. listens: its tokens are wanted as they come; only of greedy searches."""
+
+    sequence: Sequence
+    listens: bool = False
+
+
+@dataclass(frozen=True)
+class Join:
+    """Another request waits for this sentence too. listens: as of Submit, and from its first token."""
+
+    sequence: Sequence
+    caller: str
+    request_id: str
+    deadline: float
+    listens: bool = False
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Nobody waits for this sentence any more."""
+
+    sequence: Sequence
+
+
+@dataclass(frozen=True)
+class Hasten:
+    """A sentence's request comes back with it, and is next."""
+
+    sequence: Sequence
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Leave the loop, whatever is still running."""
+
+
+Message = Submit | Join | Hasten | Cancel | Stop
+
+
+@dataclass(frozen=True)
+class Report:
+    """What crosses back: sentences that ended, each with its outcome, the steps since the last report, new tokens."""
+
+    ended: list[Sequence]
+    steps: list[StepStats]
+    news: list[TokenNews] = field(default_factory=list)
+
+
+class Inbox(Protocol):
+    """Where messages come from; what a SimpleQueue has of it."""
+
+    def empty(self) -> bool:
+        """Whether nothing has come."""
+
+    def get(self) -> Message:
+        """The next message, awaited."""
