@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
+from app.graphs import Precision, Variant
 
 FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights"
-Precision = Literal["int8", "fp16", "fp32"]
 
 
 class Part(BaseModel):
@@ -78,44 +78,11 @@ class DecodingDefaults(Part):
     alpha: float
 
 
-class TensorSpec(Part):
-    """One input or output of a graph: axes are sizes, or names of sizes that vary."""
-
-    name: str
-    dtype: str
-    axes: tuple[int | str, ...]
-
-
-class GraphSpec(Part):
-    """One graph of a variant. `file` is a path in the bundle."""
-
-    file: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-
-class GraphPair(Part):
-    """An encoder and a decoder that belong together."""
-
-    encoder: GraphSpec
-    decoder: GraphSpec
-
-
 class Alignment(Part):
     """The cross-attention that the decoder graphs give as `alignment`: these heads of this layer, both from 0."""
 
     layer: int = Field(ge=0)
     heads: tuple[int, ...] = Field(min_length=1)
-
-
-class Variant(GraphPair):
-    """The same weights in one precision: graphs of ONNX Runtime's own operators, and of the native kernels.
-
-    opset: of the standard operators. native: None where the kernels do not take a model of this size or precision.
-    """
-
-    opset: int
-    native: GraphPair | None = None
 
 
 class FileEntry(Part):

@@ -1,63 +1,69 @@
-"""The command of a lane's process: `python -m app.lane PLAN CONNECTION PAGE LANES NUMBER`; started by `app.startup`."""
+"""Lanes in processes of their own, and such a process's command, `python -m app.lane CONNECTION PAGE LANES NUMBER`.
+
+What the process loads comes on its standard input.
+"""
 
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import socket
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from app.bundle import MANIFEST, Bundle, Manifest, Precision
+import msgspec
+
 from app.engine.busy import BusyPage
 from app.engine.lane_process import LaneProcess
+from app.engine.process_lane import ProcessLane
+from app.graphs import Precision, Variant
 from app.observability.logging import configure_logging
-from app.runtime.interface import Runner
+from app.runtime.device import Device
+from app.runtime.interface import Limits, Runner
+from app.runtime.kernels import usable_kernels
 from app.runtime.memory import settle_memory
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a lane loads. bundle: its folder, checked by who starts the lane; the rest as `load_runner`.
+    """What a lane loads: a variant of a bundle's folder, which was checked, on a device that was chosen.
 
-    num_lanes: of the engine. log_level: as the server's.
+    num_threads: of all lanes together. num_lanes: of the engine. log_level: as the server's.
     """
 
-    bundle: str
+    folder: str
     precision: Precision
-    device: Literal["auto", "cpu", "cuda"]
+    variant: Variant
+    limits: Limits
+    device: Device
     kernels: Literal["auto", "native", "standard"]
-    num_rows: int
     num_threads: int
     num_lanes: int
     log_level: str
 
-    def command(self) -> list[str]:
-        """Of a process that runs it, but for what `ProcessLane` adds."""
-        return [sys.executable, "-P", "-m", "app.lane", json.dumps(asdict(self))]
-
     def load(self) -> Runner:
         """Raises BundleError, SettingsError."""
-        from app.runtime.kernels import usable_kernels
-        from app.runtime.ort_runner import load_runner
+        from app.runtime.ort_runner import Loading, load_variant
 
-        folder = Path(self.bundle)
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
         # ONNX Runtime's own threads are as many at all times: each lane gets its part.
-        is_native = (
-            "native" in usable_kernels(manifest.variants[self.precision]) and self.kernels != "standard"
-        )
-        return load_runner(
-            Bundle(folder, manifest, ()),
-            precision=self.precision,
+        is_native = "native" in usable_kernels(self.variant) and self.kernels != "standard"
+        return load_variant(
+            Path(self.folder),
+            Loading(self.precision, self.variant, self.limits),
             device=self.device,
             kernels=self.kernels,
-            num_rows=self.num_rows,
             num_threads=self.num_threads if is_native else max(1, self.num_threads // self.num_lanes),
         )
+
+
+def start_processes(plan: Plan) -> list[ProcessLane]:
+    """The lanes of a plan in processes of their own, which begin to load."""
+    page = BusyPage.of(plan.num_lanes)
+    command = [sys.executable, "-P", "-m", "app.lane"]
+    given = msgspec.json.encode(plan)
+    return [ProcessLane(command, page, number, given) for number in range(plan.num_lanes)]
 
 
 def main(arguments: list[str]) -> None:
@@ -66,8 +72,8 @@ def main(arguments: list[str]) -> None:
     # A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
-    plan = Plan(**json.loads(arguments[0]))
-    descriptor, page, num_lanes, number = map(int, arguments[1:])
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
+    descriptor, page, num_lanes, number = map(int, arguments)
     configure_logging(plan.log_level if number == 0 else "warning")
 
     def load() -> Runner:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
-from app.bundle import Bundle, Golden, Manifest, Precision, load_bundle
+from app.bundle import Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
-from app.engine.busy import BusyPage
 from app.engine.lane import Lane, ThreadLane
-from app.engine.process_lane import ProcessLane
 from app.errors import BundleError
-from app.lane import Plan
+from app.graphs import Precision
+from app.lane import Plan, start_processes
 from app.observability.logging import log_event
 from app.runtime.device import choose_precision, probable_device
-from app.runtime.interface import Limits
+from app.runtime.interface import Limits, limits_of
 from app.runtime.memory import return_memory
 from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector
@@ -73,11 +72,12 @@ def load_model(settings: Settings) -> Model:
     num_threads = settings.num_threads or num_usable_cores()
     num_lanes = settings.num_lanes or (min(num_threads, MAX_LANES) if device == "cpu" else 1)
     plan = Plan(
-        bundle=str(path.resolve()),
+        folder=str(path.resolve()),
         precision=precision,
-        device=settings.device,
+        variant=bundle.manifest.variants[precision],
+        limits=limits_of(bundle.manifest, settings.num_rows),
+        device=device,
         kernels=settings.kernels,
-        num_rows=settings.num_rows,
         num_threads=num_threads,
         num_lanes=num_lanes,
         log_level=settings.log_level,
@@ -95,12 +95,6 @@ def load_model(settings: Settings) -> Model:
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
     detector = lazy_detector(languages)
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
-
-
-def start_processes(plan: Plan) -> list[ProcessLane]:
-    """The lanes in processes of their own, which begin to load."""
-    page = BusyPage.of(plan.num_lanes)
-    return [ProcessLane(plan.command(), page, number) for number in range(plan.num_lanes)]
 
 
 def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:

@@ -23,12 +23,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.bundle import Bundle, Precision, load_bundle
+from app.bundle import Bundle, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
 from app.engine.engine import Engine
 from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
+from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer

@@ -25,8 +25,9 @@ import numpy as np
 import onnxruntime
 from tqdm import tqdm
 
-from app.bundle import Bundle, Precision, load_bundle
+from app.bundle import Bundle, load_bundle
 from app.errors import BundleError
+from app.graphs import Precision
 from app.runtime.interface import StepInput
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.runtime.session import UNFUSED_ATTENTION

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from app.bundle import TensorSpec
+from app.graphs import TensorSpec
 from export.graph import CONTRIB, GraphBuilder
 from export.weights import Weights
 from model.config import ModelConfig

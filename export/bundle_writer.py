@@ -21,18 +21,15 @@ from app.bundle import (
     DecodingDefaults,
     Dimensions,
     FileEntry,
-    GraphPair,
-    GraphSpec,
     LanguagePair,
     Manifest,
-    Precision,
     Score,
     SpecialIds,
-    Variant,
     load_bundle,
     sha256_of,
 )
 from app.decoding.options import LengthPenalty
+from app.graphs import GraphPair, GraphSpec, Precision, Variant
 from app.text.tokenizer import Tokenizer, TokenizerError
 from export.decoder import build_decoder
 from export.encoder import build_encoder

@@ -6,9 +6,11 @@ probable next subwords. A cache that is bound as input and as output at once is 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from app.bundle import Precision, TensorSpec
+from app.graphs import Precision, TensorSpec
 from export.alignment import add_alignment, alignment_specs
 from export.blocks import Residuals, embed, feed_forward, project, top_candidates
 from export.graph import CONTRIB, Graph, GraphBuilder
@@ -125,6 +127,6 @@ def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...
         TensorSpec(name="top_ids", dtype="int64", axes=("rows", "candidates")),
         TensorSpec(name="log_probabilities", dtype="float32", axes=("rows", config.vocab_size)),
         alignment,
-        *(spec.model_copy(update={"name": f"present_{spec.name}"}) for spec in caches),
+        *(replace(spec, name=f"present_{spec.name}") for spec in caches),
     )
     return inputs, outputs

@@ -6,7 +6,7 @@ computed from a shape: such nodes would run on the CPU between the kernels of a 
 
 from __future__ import annotations
 
-from app.bundle import Precision, TensorSpec
+from app.graphs import Precision, TensorSpec
 from export.blocks import Residuals, embed, feed_forward
 from export.graph import CONTRIB, Graph, GraphBuilder
 from export.weight_file import WeightFile

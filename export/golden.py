@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from app.bundle import Bundle, Golden, Manifest, Precision
+from app.bundle import Bundle, Golden, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
+from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer

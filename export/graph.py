@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from app.bundle import GraphSpec, Precision, TensorSpec
+from app.graphs import GraphSpec, Precision, TensorSpec
 from export.quantize import LARGEST, quantize_columns, quantize_rows
 from export.weight_file import WeightFile
 from export.weights import Floats, Linear, Norm

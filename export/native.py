@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.bundle import Precision, TensorSpec
+from app.graphs import Precision, TensorSpec
 from export.graph import NATIVE, NORM_EPSILON, Graph, GraphBuilder
 from export.quantize import quantize_columns, quantize_rows
 from export.weight_file import WeightFile

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from app.bundle import Bundle, Precision, Score, load_bundle
+from app.bundle import Bundle, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
+from app.graphs import Precision
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer

@@ -38,11 +38,11 @@ END_TIMEOUT_S = 2.0
 class ProcessLane:
     """A lane over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
 
-    def __init__(self, command: Arguments[str], page: BusyPage, number: int) -> None:
+    def __init__(self, command: Arguments[str], page: BusyPage, number: int, given: bytes = b"") -> None:
         """Start the process.
 
         command: is given the connection's descriptor, the page's and its length, and the lane's number.
-        page: shared by the engine's lanes. number: of this one.
+        page: shared by the engine's lanes. number: of this one. given: on its standard input.
         """
         self._page = page
         self._number = number
@@ -51,10 +51,16 @@ class ProcessLane:
             arguments = [theirs.fileno(), page.descriptor, page.num_lanes, number]
             self._process = subprocess.Popen(
                 [*command, *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 pass_fds=(theirs.fileno(), page.descriptor),
                 env={**os.environ, "PYTHONPATH": _path_with_this_package()},
             )
+        assert self._process.stdin is not None
+        with (
+            contextlib.suppress(OSError),
+            self._process.stdin as stdin,
+        ):  # of a process that has ended `load` tells
+            stdin.write(given)
         self._decoder = msgspec.msgpack.Decoder(wire.FromLane)
         self._frames = wire.Frames()
         self._limits: Limits | None = None

@@ -13,14 +13,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from app.bundle import Bundle, GraphPair
 from app.errors import BundleError, EngineFailure
+from app.graphs import GraphPair
 from app.runtime.cuda_copies import make_copier
 from app.runtime.cuda_memory import Cuda, aligned
 from app.runtime.cuda_pool import CudaPool
@@ -38,7 +39,7 @@ ATTENTION = 1 + 2 + 16 + 512
 
 
 def load_cuda_runner(
-    bundle: Bundle, graphs: GraphPair, *, limits: Limits, has_graphs: bool = True
+    folder: Path, graphs: GraphPair, *, limits: Limits, has_graphs: bool = True
 ) -> CudaRunner:
     """Load one variant on GPU 0.
 
@@ -50,13 +51,13 @@ def load_cuda_runner(
         common = (("user_compute_stream", str(cuda.stream)), ("sdpa_kernel", str(ATTENTION)))
         captured = (("enable_cuda_graph", "1"),) if has_graphs else ()
         encoder, decoder = (
-            Session(bundle, spec, SessionOptions("cuda", num_threads=1, provider=options))
+            Session(folder, spec, SessionOptions("cuda", num_threads=1, provider=options))
             for spec, options in ((graphs.encoder, common), (graphs.decoder, (*common, *captured)))
         )
         runner = CudaRunner(encoder, decoder, limits=limits, cuda=cuda, has_graphs=has_graphs)
         free, total = cuda.free_bytes()
     except (EngineFailure, OSError) as error:
-        raise BundleError(bundle.path.name, [f"it does not load on the GPU: {error}"]) from error
+        raise BundleError(folder.name, [f"it does not load on the GPU: {error}"]) from error
     logger.info(
         "encoder, decoder and caches on GPU 0 (compute capability %d.%d), CUDA graphs %s, rows in buckets of %s; "
         "tokenising, search and scheduling on the CPU; %.0f of %.0f MB of the GPU are free",

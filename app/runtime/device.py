@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from app.bundle import Bundle, Precision
 from app.errors import BundleError
+from app.graphs import Precision
+
+if TYPE_CHECKING:
+    from app.bundle import Bundle
+
+logger = logging.getLogger(__name__)
 
 Device = Literal["cpu", "cuda"]
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
+NO_PROVIDER = (
+    "the installed onnxruntime has no CUDA provider: install transduce[gpu] in place of transduce[cpu]"
+)
 
 
 def probable_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
@@ -20,10 +29,16 @@ def probable_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     Raises SettingsError where a GPU is asked for and there is none.
     """
     if wanted == "cpu" or (wanted == "auto" and not _knows_gpus()):
+        tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
         return "cpu"
     from app.runtime.session import choose_device
 
     return choose_device(wanted)
+
+
+def tell_device(device: Device, wanted: str, problem: str) -> None:
+    """Log what runs where. problem: what keeps a GPU from being used; empty where nothing does."""
+    logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
 
 
 def _knows_gpus() -> bool:

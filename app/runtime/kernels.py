@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from app.bundle import Variant
 from app.errors import SettingsError
+from app.graphs import Variant
 from app.runtime.native import is_supported, library_path
 
 Kernels = Literal["native", "standard"]

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from app.bundle import TensorSpec
+from app.graphs import TensorSpec
 from app.runtime.interface import Int32s
 
 

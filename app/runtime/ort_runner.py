@@ -6,15 +6,16 @@ import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import onnxruntime
 
-from app.bundle import Bundle, GraphPair, Manifest, Precision
+from app.graphs import GraphPair, Precision, Variant
 from app.runtime import native
-from app.runtime.device import choose_precision
-from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
+from app.runtime.device import Device, choose_precision
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput, limits_of
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
@@ -22,6 +23,7 @@ from app.runtime.native_runner import NativeRunner
 from app.runtime.session import Session, SessionOptions, choose_device
 
 if TYPE_CHECKING:
+    from app.bundle import Bundle
     from app.runtime.cuda_runner import CudaRunner
 
 logger = logging.getLogger(__name__)
@@ -48,43 +50,52 @@ def load_runner(
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    variant, limits = bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows)
-    if chosen == "cuda":
+    given = Loading(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
+    return load_variant(bundle.path, given, device=chosen, kernels=kernels, num_threads=num_threads)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Which variant of a bundle is loaded, and what it is to hold."""
+
+    precision: Precision
+    variant: Variant
+    limits: Limits
+
+
+def load_variant(
+    folder: Path,
+    given: Loading,
+    *,
+    device: Device,
+    kernels: Literal["auto", "native", "standard"],
+    num_threads: int,
+) -> LoadedRunner:
+    """As `load_runner`, of a bundle's folder that was checked, on a device that was chosen."""
+    variant, limits = given.variant, given.limits
+    if device == "cuda":
         from app.runtime.cuda_runner import load_cuda_runner
 
-        return load_cuda_runner(bundle, variant, limits=limits)
+        return load_cuda_runner(folder, variant, limits=limits)
     found: Kernels = choose_kernels(variant, kernels)
-    options = SessionOptions(device=chosen, num_threads=num_threads)
+    options = SessionOptions(device=device, num_threads=num_threads)
     graphs: GraphPair = variant
     if found == "native" and variant.native is not None:
         native.set_num_threads(num_threads)
         # The kernels have threads of their own.
         options, graphs = (
-            SessionOptions(chosen, num_threads=1, operators=native.library_path()),
+            SessionOptions(device, num_threads=1, operators=native.library_path()),
             variant.native,
         )
-    sessions = Session(bundle, graphs.encoder, options), Session(bundle, graphs.decoder, options)
+    sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if found == "native":
-        release_pages(bundle.path)  # the kernels have copies of their own
+        release_pages(folder)  # the kernels have copies of their own
     runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
-        *(name, chosen, found, num_threads, num_rows, runner.cache_bytes / 1e6),
+        *(given.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner
-
-
-def limits_of(manifest: Manifest, num_rows: int) -> Limits:
-    """What a runner of a bundle holds with a cache of `num_rows` rows."""
-    return Limits(
-        num_rows=num_rows,
-        max_source_length=manifest.max_source_length,
-        max_target_length=manifest.max_target_length,
-        vocab_size=manifest.dimensions.vocab_size,
-        bos_id=manifest.special_ids.bos,
-        eos_id=manifest.special_ids.eos,
-        has_alignment=manifest.alignment is not None,
-    )
 
 
 class StepShape(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import logging
 import os
 import re
 from dataclasses import dataclass
@@ -16,11 +15,9 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from app.bundle import Bundle, GraphSpec, TensorSpec
 from app.errors import BundleError, EngineFailure, SettingsError
-from app.runtime.device import Device
-
-logger = logging.getLogger(__name__)
+from app.graphs import GraphSpec, TensorSpec
+from app.runtime.device import NO_PROVIDER, Device, tell_device
 
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # Read when a session is made. One matrix product a row and head was level with the fused kernel for the small
@@ -67,14 +64,14 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     if wanted == "cuda" and problem:
         raise SettingsError([f"device cuda was asked for, and {problem}"])
     device: Device = "cpu" if wanted == "cpu" or problem else "cuda"
-    logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
+    tell_device(device, wanted, problem)
     return device
 
 
 def _problem_with_gpu() -> str:
     """Why ONNX Runtime cannot use a GPU here, and what to install; empty where it can."""
     if PROVIDERS["cuda"] not in onnxruntime.get_available_providers():
-        return "the installed onnxruntime has no CUDA provider: install transduce[gpu] in place of transduce[cpu]"
+        return NO_PROVIDER
     missing = _missing_libraries()
     if missing:
         return (
@@ -122,30 +119,31 @@ def _first_line(error: Exception) -> str:
 class Session:
     """One graph, loaded and checked against the manifest."""
 
-    def __init__(self, bundle: Bundle, spec: GraphSpec, options: SessionOptions) -> None:
-        """Load a graph. Raises BundleError for one that does not load or is not what the manifest says."""
+    def __init__(self, folder: Path, spec: GraphSpec, options: SessionOptions) -> None:
+        """Load a graph of a bundle's folder.
+
+        Raises BundleError for one that does not load or is not what the manifest says.
+        """
         os.environ.setdefault(UNFUSED_ATTENTION, "1")
         self.device: Device = options.device
         self.spec = spec
         try:
             self._session = onnxruntime.InferenceSession(
-                str(bundle.file(spec.file)),
+                str(folder / spec.file),
                 _session_options(options),
                 providers=[(PROVIDERS[options.device], dict(options.provider))],
                 disabled_optimizers=[SLOW_FUSION],
             )
         except NATIVE_ERRORS as error:
-            raise BundleError(
-                bundle.path.name, [f"{spec.file} does not load: {_first_line(error)}"]
-            ) from error
+            raise BundleError(folder.name, [f"{spec.file} does not load: {_first_line(error)}"]) from error
         if PROVIDERS[options.device] not in self._session.get_providers():
-            raise BundleError(bundle.path.name, [f"{spec.file} does not run on {options.device}"])
+            raise BundleError(folder.name, [f"{spec.file} does not run on {options.device}"])
         problems = [
             *_signature_problems(spec.file, "input", spec.inputs, self._session.get_inputs()),
             *_signature_problems(spec.file, "output", spec.outputs, self._session.get_outputs()),
         ]
         if problems:
-            raise BundleError(bundle.path.name, problems)
+            raise BundleError(folder.name, problems)
 
     def binding(self) -> Any:
         """A new set of bound inputs and outputs."""

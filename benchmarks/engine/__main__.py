@@ -20,8 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from app.bundle import Bundle, Precision, load_bundle
+from app.bundle import Bundle, load_bundle
 from app.errors import BundleError, SettingsError
+from app.graphs import Precision
 from app.settings import find_bundle, load_settings
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.breakdown import profile, where_time_goes

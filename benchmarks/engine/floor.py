@@ -18,7 +18,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from app.bundle import Manifest, Precision
+from app.bundle import Manifest
+from app.graphs import Precision
 from benchmarks.engine.jobs import Done, Job
 
 WEIGHT_BYTES: dict[Precision, int] = {"int8": 1, "fp16": 2, "fp32": 4}

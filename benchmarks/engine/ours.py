@@ -11,13 +11,14 @@ from typing import Any
 
 import onnxruntime
 
-from app.bundle import MANIFEST, Bundle, Manifest, Precision
+from app.bundle import MANIFEST, Bundle, Manifest
 from app.decoding.options import DecodingOptions, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
+from app.graphs import Precision
 from app.runtime import native
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import load_runner

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from app.bundle import MANIFEST, Bundle, Precision, Training
+from app.bundle import MANIFEST, Bundle, Training
+from app.graphs import Precision
 from benchmarks.engine.ctranslate2_model import Quantization, write_ctranslate2
 from export.bundle_writer import BundleRequest, make_manifest, write_variant
 from export.model_card import Facts

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from app.bundle import Bundle, GraphSpec
+from app.bundle import Bundle
+from app.graphs import GraphSpec
 from app.runtime.interface import Floats, Runner, StepInput
 from app.runtime.session import PROVIDERS, choose_device
 from benchmarks.gpu.subject import Given, SkipError, Translated, bundled, encode, load, read_text, translate

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from app.bundle import MANIFEST, Bundle, GraphPair, Manifest, load_bundle
+from app.bundle import MANIFEST, Bundle, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.core import EngineCore
@@ -21,9 +21,10 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Report, Submit
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
+from app.graphs import GraphPair
 from app.runtime.cuda_memory import Cuda
-from app.runtime.interface import Int32s, Runner
-from app.runtime.ort_runner import limits_of, load_runner
+from app.runtime.interface import Int32s, Runner, limits_of
+from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from benchmarks.machine import ROOT
 from benchmarks.step import random_bundle
@@ -139,7 +140,7 @@ def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True
 
     manifest = bundle.manifest
     graphs: GraphPair = manifest.variants["fp16"]
-    return load_cuda_runner(bundle, graphs, limits=limits_of(manifest, num_rows), has_graphs=False)
+    return load_cuda_runner(bundle.path, graphs, limits=limits_of(manifest, num_rows), has_graphs=False)
 
 
 def translate(

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from app.bundle import Bundle, Precision, Training, load_bundle
+from app.bundle import Bundle, Training, load_bundle
 from app.decoding.options import EarlyStop
+from app.graphs import Precision
 from app.text.tokenizer import Tokenizer
 from benchmarks.engine.ctranslate2_model import write_ctranslate2
 from benchmarks.oracles.answers import Answer, Ids, Oracle, Task

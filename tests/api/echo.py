@@ -10,20 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from app.bundle import (
-    DecodingDefaults,
-    Dimensions,
-    Golden,
-    GraphSpec,
-    LanguagePair,
-    Manifest,
-    SpecialIds,
-    Training,
-    Variant,
-)
+from app.bundle import DecodingDefaults, Dimensions, Golden, LanguagePair, Manifest, SpecialIds, Training
 from app.decoding.options import LengthPenalty
 from app.engine.lane import ThreadLane
 from app.errors import EngineFailure
+from app.graphs import GraphSpec, Variant
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.startup import Model, lazy_detector
 from app.text.detection import LazyDetector

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from app.bundle import Bundle, Precision, Training, TrainingData
+from app.bundle import Bundle, Training, TrainingData
+from app.graphs import Precision
 from app.runtime.kernels import Kernels, is_native_usable
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import BundleRequest, make_manifest, write_bundle, write_variant

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from app.bundle import Precision, load_bundle
+from app.bundle import load_bundle
+from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.bundle import Precision
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, Sampling
 from app.engine.limits import EngineLimits
+from app.graphs import Precision
 from app.runtime.interface import Floats, Runner
 from export.parity import Pair, one_shot_log_probabilities, random_pairs
 from model.config import EOS_ID

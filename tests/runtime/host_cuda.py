@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from app.bundle import Bundle, Precision
+from app.bundle import Bundle
+from app.graphs import Precision
 from app.runtime.cuda_memory import Cuda
 from app.runtime.cuda_pool import CudaPool
 from app.runtime.cuda_runner import CudaRunner
@@ -180,8 +181,8 @@ def load_both(
     )
     assert isinstance(expected, OrtRunner)
     options, cuda = SessionOptions("cpu", num_threads=1), host_cuda(HostCuda(is_late=True))
-    encoder = RecordingSession(bundle, variant.encoder, options, cuda=cuda)
-    decoder = RecordingSession(bundle, variant.decoder, options, cuda=cuda, num_repeats=num_repeats)
+    encoder = RecordingSession(bundle.path, variant.encoder, options, cuda=cuda)
+    decoder = RecordingSession(bundle.path, variant.decoder, options, cuda=cuda, num_repeats=num_repeats)
     runner = CudaRunner(encoder, decoder, limits=expected.limits, cuda=cuda, has_graphs=True)
     return expected, runner, decoder
 

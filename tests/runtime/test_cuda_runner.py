@@ -196,10 +196,10 @@ def test_both_graphs_run_on_our_stream_and_the_decoder_is_captured(
 ) -> None:
     given: dict[str, dict[str, str]] = {}
 
-    def load_on_cpu(bundle: Any, spec: Any, options: SessionOptions) -> Session:
+    def load_on_cpu(folder: Path, spec: Any, options: SessionOptions) -> Session:
         assert options.device == "cuda"
         given[spec.file] = dict(options.provider)
-        return Session(bundle, spec, SessionOptions("cpu", num_threads=1))
+        return Session(folder, spec, SessionOptions("cpu", num_threads=1))
 
     monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
     monkeypatch.setattr(cuda_runner, "Session", load_on_cpu)
@@ -207,7 +207,7 @@ def test_both_graphs_run_on_our_stream_and_the_decoder_is_captured(
     for has_graphs in (True, False):
         with caplog.at_level(logging.INFO):
             load_cuda_runner(
-                bundle, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
+                bundle.path, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
             )
         common = {"user_compute_stream": str(STREAM), "sdpa_kernel": "531"}
         assert given["fp16/encoder.onnx"] == common
@@ -221,4 +221,4 @@ def test_without_cuda_the_load_says_so(both: Both, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(cuda_memory, "LIBRARY", "libcudart.so.none")
     bundle = one_variant(random_model(max_length=8), "fp16", tmp_path)
     with pytest.raises(BundleError, match=r"it does not load on the GPU: libcudart\.so\.none"):
-        load_cuda_runner(bundle, bundle.manifest.variants["fp16"], limits=both[0].limits)
+        load_cuda_runner(bundle.path, bundle.manifest.variants["fp16"], limits=both[0].limits)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.bundle import Bundle, Variant
+from app.bundle import Bundle
 from app.errors import SettingsError
+from app.graphs import Variant
 from app.runtime import kernels as chosen
 from app.runtime.interface import StepInput
 from app.runtime.kernels import choose_kernels, is_native_usable
@@ -59,7 +61,7 @@ def test_where_it_cannot_auto_is_standard_and_native_says_why(
 ) -> None:
     monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
     monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
-    found = variant if has_graphs else variant.model_copy(update={"native": None})
+    found = variant if has_graphs else replace(variant, native=None)
     assert choose_kernels(found, "auto") == "standard"
     with pytest.raises(SettingsError) as caught:
         choose_kernels(found, "native")
@@ -75,8 +77,8 @@ def test_graphs_of_an_older_contract_are_left_for_standard_ones(
     assert native is not None
     assert choose_kernels(variant, "auto") == "native"
     inputs = tuple(spec for spec in native.decoder.inputs if spec.name != "num_steps")
-    older = native.model_copy(update={"decoder": native.decoder.model_copy(update={"inputs": inputs})})
-    found = variant.model_copy(update={"native": older})
+    older = replace(native, decoder=replace(native.decoder, inputs=inputs))
+    found = replace(variant, native=older)
     assert choose_kernels(found, "auto") == "standard"
     with pytest.raises(SettingsError, match="older transduce: export it again"):
         choose_kernels(found, "native")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_graph_that_is_not_one(bundle: Bundle, tmp_path: Path) -> None:
 
 
 def test_every_difference_from_the_manifest_is_listed(bundle: Bundle) -> None:
-    inputs = [spec.model_dump() for spec in bundle.manifest.variants["int8"].decoder.inputs]
+    inputs = [asdict(spec) for spec in bundle.manifest.variants["int8"].decoder.inputs]
     inputs[0]["name"] = "subwords"
     inputs[1]["dtype"] = "int64"
     inputs[4]["axes"] = ("rows", 2, 99, 32)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.bundle import Precision
 from app.decoding.beam import BeamSearch
 from app.decoding.options import DecodingOptions
 from app.decoding.search import advance
@@ -22,6 +21,7 @@ from app.engine.beams import hand_over, take_back
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.errors import EngineFailure
+from app.graphs import Precision
 from app.runtime import native
 from app.runtime.beams import Beam, Outcome
 from app.runtime.interface import StepInput

@@ -12,8 +12,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from app.bundle import Precision
 from app.errors import EngineFailure
+from app.graphs import Precision
 from app.runtime import native
 from app.runtime.interface import UNHELD, StepInput
 from app.runtime.native_runner import NativeRunner
