@@ -17,7 +17,7 @@ import msgspec
 
 from app.engine.busy import BusyPage
 from app.engine.lane_process import LaneProcess
-from app.engine.process_lane import ProcessLane
+from app.engine.process_lane import ProcessLane, start_lanes
 from app.graphs import Precision, Variant
 from app.observability.logging import configure_logging
 from app.runtime.device import Device
@@ -60,10 +60,7 @@ class Plan:
 
 def start_processes(plan: Plan) -> list[ProcessLane]:
     """The lanes of a plan in processes of their own, which begin to load."""
-    page = BusyPage.of(plan.num_lanes)
-    command = [sys.executable, "-P", "-m", "app.lane"]
-    given = msgspec.json.encode(plan)
-    return [ProcessLane(command, page, number, given) for number in range(plan.num_lanes)]
+    return start_lanes([sys.executable, "-P", "-m", "app.lane"], plan.num_lanes, msgspec.json.encode(plan))
 
 
 def main(arguments: list[str]) -> None:

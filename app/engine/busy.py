@@ -44,8 +44,7 @@ class BusyPage:
         """Lanes at work."""
         return sum(started_at == started_at for started_at in self._times)
 
-    def close(self) -> None:
-        """Let go of the memory; the other processes keep it."""
-        self._times.release()
-        self._memory.close()
+    def close_descriptor(self) -> None:
+        """Nobody else is to be given it; who has the memory keeps it."""
         os.close(self.descriptor)
+        self.descriptor = -1

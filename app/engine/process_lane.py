@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Sequence as Arguments
 from pathlib import Path
 
@@ -46,15 +48,18 @@ class ProcessLane:
         """
         self._page = page
         self._number = number
-        self._connection, theirs = socket.socketpair()
-        with theirs:
-            arguments = [theirs.fileno(), page.descriptor, page.num_lanes, number]
-            self._process = subprocess.Popen(
-                [*command, *map(str, arguments)],
-                stdin=subprocess.PIPE,
-                pass_fds=(theirs.fileno(), page.descriptor),
-                env={**os.environ, "PYTHONPATH": _path_with_this_package()},
-            )
+        with contextlib.ExitStack() as unless_started:
+            self._connection, theirs = socket.socketpair()
+            unless_started.enter_context(self._connection)
+            with theirs:
+                arguments = [theirs.fileno(), page.descriptor, page.num_lanes, number]
+                self._process = subprocess.Popen(
+                    [*command, *map(str, arguments)],
+                    stdin=subprocess.PIPE,
+                    pass_fds=(theirs.fileno(), page.descriptor),
+                    env={**os.environ, "PYTHONPATH": _path_with_this_package()},
+                )
+            unless_started.pop_all()
         assert self._process.stdin is not None
         with (
             contextlib.suppress(OSError),
@@ -70,6 +75,7 @@ class ProcessLane:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
+        self._heard_at = -math.inf  # seconds of time.monotonic: its last report
 
     def load(self) -> None:
         """Wait until its model is there.
@@ -102,8 +108,14 @@ class ProcessLane:
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Lane.step_started_at`."""
-        return self._page.get(self._number) if self.is_alive else None
+        """As `Lane.step_started_at`; where its process does not take up what it was told, since when it is silent."""
+        if not self.is_alive:
+            return None
+        started_at = self._page.get(self._number)
+        if started_at is None and self._by_key:
+            oldest = next(iter(self._by_key.values()))
+            return max(oldest.submitted_at, self._heard_at)
+        return started_at
 
     @property
     def is_alive(self) -> bool:
@@ -135,17 +147,12 @@ class ProcessLane:
                 self._tell(wire.Cancelled(key))
 
     def leave(self) -> None:
-        """As `Lane.leave`: a process that does not end is killed."""
+        """As `Lane.leave`: a process that has not ended yet is killed, whatever it is doing: it has nothing to keep."""
         self._end_reading()
         self._connection.close()
+        self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._is_stuck():
-                self._process.kill()
             self._process.wait(END_TIMEOUT_S)
-
-    def _is_stuck(self) -> bool:
-        """Whether it is in the midst of a step although it should end: the connection's end alone ends it too."""
-        return self._process.poll() is None and self._page.get(self._number) is not None
 
     # ---- to the process
 
@@ -218,6 +225,7 @@ class ProcessLane:
 
     def _on_reported(self, told: wire.Reported) -> None:
         """Hand on a report of this process's own sentences. Who has left meanwhile is left out."""
+        self._heard_at = time.monotonic()
         news = [
             TokenNews(self._by_key[one.key], one.position, one.ids)
             for one in told.news
@@ -260,6 +268,21 @@ class ProcessLane:
             self._process.kill()
             return "no exit in time"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def start_lanes(command: Arguments[str], num_lanes: int, given: bytes = b"") -> list[ProcessLane]:
+    """The lanes of one engine, which begin to load; as `ProcessLane`. Where one cannot be started, none is left."""
+    page = BusyPage.of(num_lanes)
+    lanes: list[ProcessLane] = []
+    try:
+        lanes.extend(ProcessLane(command, page, number, given) for number in range(num_lanes))
+    except BaseException:
+        for lane in lanes:
+            lane.leave()
+        raise
+    finally:
+        page.close_descriptor()
+    return lanes
 
 
 def _outcome(told: wire.Answer | wire.Failure) -> SequenceResult | ServiceError:

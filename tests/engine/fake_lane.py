@@ -1,0 +1,114 @@
+"""A lane's process with the fake runner: `python -P -m tests.engine.fake_lane PLAN CONNECTION PAGE LANES NUMBER`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from app.engine.busy import BusyPage
+from app.engine.lane_process import LaneProcess
+from app.errors import BundleError, EngineFailure, SettingsError
+from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
+from tests.engine.fake_runner import LIMITS, LoopingRunner
+
+# As much as a sentence takes that goes round in circles.
+ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
+POISON = 39  # a source that begins with it cannot be encoded
+PROBLEMS = ("one", "another")
+
+
+@dataclass(frozen=True)
+class FakePlan:
+    """What the lanes do. eos_bonus: of the runner.
+
+    folder: while it holds `hold-NUMBER`, none of that lane's forwards returns; `held-NUMBER` is there while one waits;
+        in `told-NUMBER` stands what its runner was told, a line each.
+    ends: how loading ends in the lane of number `ends_in`, with an error of that name or by SIGKILL.
+    """
+
+    folder: str
+    eos_bonus: float = 1.0
+    ends: str = ""
+    ends_in: int = 1
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "tests.engine.fake_lane", json.dumps(asdict(self))]
+
+    def hold(self, *numbers: int) -> None:
+        for number in numbers:
+            self._file("hold", number).touch()
+
+    def release(self, *numbers: int) -> None:
+        for number in numbers:
+            self._file("hold", number).unlink()
+
+    def is_held(self, number: int) -> bool:
+        """Whether a forward waits."""
+        return self._file("held", number).exists()
+
+    def told(self, number: int, what: str) -> list[int]:
+        """The numbers that the runner of a lane was told with `encode` (first subwords) or `share`."""
+        file = self._file("told", number)
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
+
+    def load(self, number: int) -> Runner:
+        if number == self.ends_in:
+            if self.ends == "BundleError":
+                raise BundleError("fake", PROBLEMS)
+            if self.ends == "SettingsError":
+                raise SettingsError(PROBLEMS)
+            if self.ends == "SIGKILL":
+                os.kill(os.getpid(), signal.SIGKILL)
+        return FakeLaneRunner(self, number)
+
+    def _file(self, kind: str, number: int) -> Path:
+        return Path(self.folder, f"{kind}-{number}")
+
+
+class FakeLaneRunner(LoopingRunner):
+    """The fake runner, held and recorded by files."""
+
+    def __init__(self, plan: FakePlan, number: int) -> None:
+        super().__init__(ALIGNED, eos_bonus=plan.eos_bonus)
+        self._hold, self._held, self._told = (plan._file(kind, number) for kind in ("hold", "held", "told"))
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        if any(source[0] == POISON for source in sources):
+            raise EngineFailure("poisoned")
+        super().encode(sources, rows)
+        for source in sources:
+            self._tell("encode", int(source[0]))
+
+    def decode(self, step: StepInput) -> StepOutput:
+        if self._hold.exists():
+            self._held.touch()
+            while self._hold.exists():
+                time.sleep(0.001)
+            self._held.unlink()
+        return super().decode(step)
+
+    def share_cores(self, num_sharing: int) -> None:
+        self._tell("share", num_sharing)
+
+    def _tell(self, what: str, number: int) -> None:
+        with self._told.open("a") as file:
+            file.write(f"{what} {number}\n")
+
+
+def main(arguments: list[str]) -> None:
+    plan = FakePlan(**json.loads(arguments[0]))
+    descriptor, page, num_lanes, number = map(int, arguments[1:])
+    with socket.socket(fileno=descriptor) as connection:
+        LaneProcess(connection, BusyPage(page, num_lanes), number).run(lambda: plan.load(number))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

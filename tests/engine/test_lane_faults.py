@@ -1,0 +1,222 @@
+"""Lanes' processes that are killed, hang, or do not come up: everybody is told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.engine.engine import Engine
+from app.engine.process_lane import ProcessLane, start_lanes
+from app.engine.sequence import SequenceResult
+from app.errors import BundleError, NotReady, SettingsError
+from tests.engine.fake_lane import POISON, PROBLEMS, FakePlan
+from tests.engine.fake_runner import EOS
+from tests.engine.lanes import SETTINGS, Lanes, descriptors, exists, running, until
+from tests.engine.test_engine import PATIENCE_S, WIDE, submit
+from tests.engine.test_lanes import run
+
+# What Engine.close promises beside its drain, and what a busy machine adds to it.
+CLOSE_S = 1.0 + 30.0
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> FakePlan:
+    return FakePlan(str(tmp_path), eos_bonus=-30.0)
+
+
+async def assert_dead(lanes: Lanes, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
+    """Long before any deadline: whoever waits is told, and so is whoever comes."""
+    await until(lambda: bool(lanes.deaths))
+    done, pending = await asyncio.wait(futures, timeout=5.0) if futures else ((), ())
+    assert not pending
+    assert [type(future.exception()) for future in done] == [NotReady] * len(futures)
+    assert not lanes.engine.health().is_alive
+    with pytest.raises(NotReady):
+        submit(lanes.engine, [5, EOS])
+    with pytest.raises(NotReady):
+        lanes.engine.reserve(1, 1)
+    began = time.monotonic()
+    await lanes.engine.close(0.0)
+    assert time.monotonic() - began < CLOSE_S
+    assert len(lanes.deaths) == 1
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_when_a_lane_is_killed_nobody_is_left_waiting(
+    plan: FakePlan, is_idle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            futures = []
+            if not is_idle:
+                plan.hold(0, 1)
+                futures = [submit(lanes.engine, [5 + number, EOS], WIDE) for number in range(8)]
+                await lanes.until_held(0, 1)
+            lanes.signal(signal.SIGKILL, 1)
+            await assert_dead(lanes, futures)
+
+    run(scenario())
+    (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
+    assert vars(record)["fields"] == {"lane": 1, "exit": "signal 9"}
+
+
+def test_when_both_are_killed_it_is_told_once(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            lanes.signal(signal.SIGKILL, 0, 1)
+            await until(lambda: not any(process.is_alive for process in lanes.processes))
+            await assert_dead(lanes, [])
+
+    run(scenario())
+
+
+def test_a_lane_whose_forwards_are_of_no_use_ends_the_engine(plan: FakePlan) -> None:
+    """After as many in a row as the engine's settings say, in the lane's process."""
+
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            most = SETTINGS.max_consecutive_failures
+            for _ in range(most - 1):
+                await asyncio.wait([submit(lanes.engine, [POISON, EOS])])
+            assert lanes.engine.health().is_alive
+            last = submit(lanes.engine, [POISON, EOS])
+            other = submit(lanes.engine, [5, EOS])
+            await assert_dead(lanes, [last, other])
+
+    run(scenario())
+
+
+def test_a_step_that_hangs_is_a_stall_and_its_process_is_ended(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            assert lanes.engine.health().step_age_s == 0.0
+            plan.hold(0)
+            future = submit(lanes.engine, [5, EOS])
+            await lanes.until_held(0)
+            lanes.signal(signal.SIGSTOP, 0)
+            plan.release(0)
+            await until(lambda: lanes.engine.health().is_stalled)
+            assert lanes.engine.health().is_alive
+            began = time.monotonic()
+            await lanes.engine.close(0.05)
+            assert time.monotonic() - began < 0.05 + CLOSE_S
+            assert isinstance(future.exception(), NotReady)
+            assert lanes.deaths == []
+
+    run(scenario())
+
+
+def test_a_lane_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> None:
+    """Stopped while it had nothing to do, it says of itself for ever that it is idle."""
+
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            await submit(lanes.engine, [5, EOS])
+            await lanes.until_idle(0)
+            lanes.signal(signal.SIGSTOP, 0)
+            await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+            assert lanes.engine.health().is_healthy
+            future = submit(lanes.engine, [5, EOS])
+            assert lanes.engine.health().is_healthy
+            await until(lambda: lanes.engine.health().is_stalled)
+            lanes.signal(signal.SIGCONT, 0)
+            await future
+            await lanes.until_idle(0)
+            assert lanes.engine.health().is_healthy
+            lanes.signal(signal.SIGSTOP, 0, 1)
+            began = time.monotonic()
+            await lanes.engine.close(0.05)
+            assert time.monotonic() - began < 0.05 + CLOSE_S
+
+    run(scenario())
+
+
+def load_all(processes: Sequence[ProcessLane]) -> None:
+    """As `app.startup.load_model` loads them."""
+    try:
+        for process in processes:
+            process.load()
+    finally:
+        for process in processes:
+            process.leave()
+
+
+@pytest.mark.parametrize(("ends", "number"), [("BundleError", 0), ("SettingsError", 1), ("SIGKILL", 1)])
+def test_what_keeps_a_lane_from_loading_is_told(plan: FakePlan, ends: str, number: int) -> None:
+    before = descriptors("socket:")
+    processes = start_lanes(replace(plan, ends=ends, ends_in=number).command(), 2)
+    ids = [process.process_id for process in processes]
+    kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
+    with pytest.raises(kind) as caught:
+        load_all(processes)
+    if isinstance(caught.value, BundleError | SettingsError):
+        assert caught.value.problems == PROBLEMS
+        assert getattr(caught.value, "path", "fake") == "fake"
+    else:
+        assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
+    assert not [process_id for process_id in ids if exists(process_id)]
+    assert descriptors("socket:") == before
+
+
+def test_lanes_that_are_let_go_of_while_they_load_are_gone(plan: FakePlan) -> None:
+    processes = start_lanes(plan.command(), 2)
+    began = time.monotonic()
+    for process in processes:
+        process.leave()
+    assert time.monotonic() - began < CLOSE_S
+    assert not [process for process in processes if exists(process.process_id)]
+    for process in processes:
+        process.leave()  # once more
+
+
+class SecondFails(Sequence[str]):
+    """A command that cannot be made a second time."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._num_made = 0
+
+    def __len__(self) -> int:
+        return len(self._command)
+
+    def __iter__(self) -> Iterator[str]:
+        self._num_made += 1
+        return iter(self._command if self._num_made == 1 else ["/no/such/command"])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._command[index]
+
+
+def test_where_the_second_cannot_be_started_nothing_is_left_of_the_first(plan: FakePlan) -> None:
+    before = descriptors("socket:"), descriptors("/memfd:transduce")
+    children = set(Path("/proc/self/task").glob("*/children"))
+    started = {child: child.read_text() for child in children}
+    with pytest.raises(FileNotFoundError):
+        start_lanes(SecondFails(plan.command()), 2)
+    assert {child: child.read_text() for child in children} == started
+    assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
+
+
+def test_a_lane_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        (process,) = start_lanes(plan.command(), 1)
+        process.load()
+        process._process.kill()
+        process._process.wait()
+        deaths: list[int] = []
+        engine = Engine([process], settings=SETTINGS, on_death=lambda: deaths.append(1))
+        engine.start()
+        future = submit(engine, [5, EOS])
+        with pytest.raises(NotReady):
+            await asyncio.wait_for(future, PATIENCE_S)
+        assert deaths == [1]
+        await engine.close(0.0)
+
+    run(scenario())
