@@ -20,8 +20,9 @@ from app.errors import BundleError
 from app.graphs import Precision
 from app.lane import Plan, start_processes
 from app.observability.logging import log_event
+from app.runtime.bundle_limits import limits_of
 from app.runtime.device import choose_precision, probable_device
-from app.runtime.interface import Limits, limits_of
+from app.runtime.interface import Limits
 from app.runtime.memory import return_memory
 from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.runtime.beams import Beam
-
-if TYPE_CHECKING:
-    from app.bundle import Manifest
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -51,19 +48,6 @@ class Limits:
     max_steps: int = 1
     advances_beams: bool = False
     skips_unheld: bool = False
-
-
-def limits_of(manifest: Manifest, num_rows: int) -> Limits:
-    """What a runner of a bundle holds with a cache of `num_rows` rows."""
-    return Limits(
-        num_rows=num_rows,
-        max_source_length=manifest.max_source_length,
-        max_target_length=manifest.max_target_length,
-        vocab_size=manifest.dimensions.vocab_size,
-        bos_id=manifest.special_ids.bos,
-        eos_id=manifest.special_ids.eos,
-        has_alignment=manifest.alignment is not None,
-    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import onnxruntime
 from app.graphs import GraphPair, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
-from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput, limits_of
+from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
 from app.runtime.mapped_files import release_pages
@@ -50,6 +50,10 @@ def load_runner(
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
+    from app.runtime.bundle_limits import (
+        limits_of,  # reads manifests, as nobody does who calls `load_variant`
+    )
+
     given = Loading(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
     return load_variant(bundle.path, given, device=chosen, kernels=kernels, num_threads=num_threads)
 

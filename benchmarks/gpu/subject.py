@@ -22,8 +22,9 @@ from app.engine.messages import Report, Submit
 from app.engine.sequence import Sequence as Sentence
 from app.engine.sequence import SequenceResult
 from app.graphs import GraphPair
+from app.runtime.bundle_limits import limits_of
 from app.runtime.cuda_memory import Cuda
-from app.runtime.interface import Int32s, Runner, limits_of
+from app.runtime.interface import Int32s, Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 from benchmarks.machine import ROOT
