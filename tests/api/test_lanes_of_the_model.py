@@ -1,0 +1,175 @@
+"""The real server with the bundled model in two lanes: the same answers, and an end that leaves no process behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.server_process import PATIENCE_S, ROOT, ServerProcess
+
+COMMAND = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+SETTINGS: dict[str, object] = {
+    "bundle": ROOT / "bundles" / "en-de",
+    "num_threads": 2,
+    "num_lanes": 2,
+    "device": "cpu",
+    "precision": "int8",
+    "stall_limit_s": 1.0,
+    "drain_timeout_s": PATIENCE_S,
+}
+TEXTS = [
+    f"The {size} house near the station was {done} in {year}, and nobody knows why."
+    for size in ("old", "small", "red")
+    for done, year in (("built", 1907), ("sold", 1998), ("burnt", 2011), ("painted", 2020))
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 6, "num_hypotheses": 3},
+    {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
+]
+# In which the lanes end once the server was killed; a busy machine takes some of it.
+GONE_S = 2.0 + 28.0
+
+
+def post(client: httpx.Client, **options: Any) -> httpx.Response:
+    return client.post("/v1/translate", json={"text": TEXTS, "source": "en", "target": "de"} | options)
+
+
+def lanes_of(server: ServerProcess) -> list[psutil.Process]:
+    found = psutil.Process(server.pid).children()
+    assert len(found) == 2
+    return found
+
+
+def send(number: int, *processes: psutil.Process) -> None:
+    for process in processes:
+        process.send_signal(number)
+
+
+def are_gone(processes: list[psutil.Process]) -> bool:
+    """Also who has ended and whom nobody has asked of."""
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    until = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def hypotheses(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["translations"]
+
+
+def test_answers_are_those_of_one_lane_and_a_signal_drains(bundled: httpx.Client) -> None:
+    """The work that is under way when the signal comes is done, by lanes that the signal reached as well."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        lanes = lanes_of(server)
+        with server.client() as client:
+            for options in OPTIONS:
+                assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
+            send(signal.SIGSTOP, *lanes)
+            running = pool.submit(post, client, beam_size=5)
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGTERM, *lanes)
+            server.signal(signal.SIGTERM)
+            server.wait_for("draining")
+            send(signal.SIGCONT, *lanes)
+            assert hypotheses(running.result()) == hypotheses(post(bundled, beam_size=5))
+        assert server.ended() == 0
+        assert are_gone(lanes)
+        assert (server.errors, [line for line in server.log if '"level": "error"' in line]) == ([], [])
+
+
+def test_a_terminals_interrupt_drains() -> None:
+    """It goes to every process of the group."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        lanes = lanes_of(server)
+        send(signal.SIGSTOP, *lanes)
+        with server.client() as client:
+            running = pool.submit(post, client)
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGINT, *lanes, psutil.Process(server.pid))
+            server.wait_for("draining")
+            send(signal.SIGCONT, *lanes)
+            assert len(hypotheses(running.result())) == len(TEXTS)
+        assert server.ended() == 0
+        assert are_gone(lanes)
+        assert server.errors == []
+
+
+def test_a_lane_that_is_stopped_is_a_stall_and_one_that_is_killed_the_servers_end() -> None:
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        lanes = lanes_of(server)
+        with server.client() as client:
+            assert client.get("/livez").status_code == 200
+            send(signal.SIGSTOP, *lanes)
+            running = pool.submit(post, client)
+            with server.client() as probe:
+                wait_until(lambda: probe.get("/livez").status_code == 503)
+                send(signal.SIGCONT, *lanes)
+                hypotheses(running.result())
+                wait_until(lambda: probe.get("/livez").status_code == 200)
+                send(signal.SIGSTOP, *lanes)
+                running = pool.submit(post, client, beam_size=3)  # not what was answered before
+                server.wait_until("transduce_inflight_requests", 1)
+                send(signal.SIGKILL, lanes[1])
+            assert running.result().status_code == 503
+        assert server.ended() == 70
+        died = server.wait_for("engine_process_died")
+        assert died["exit"] == "signal 9"
+        assert are_gone(lanes)
+        assert server.errors == ["transduce serve: the engine has died; the log says of what\n"]
+
+
+def test_a_server_that_is_killed_leaves_no_lane() -> None:
+    """One in the midst of its work, and one that has nothing to do."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        lanes = lanes_of(server)
+        with server.client() as client:
+            send(signal.SIGSTOP, *lanes)
+            running = pool.submit(post, client, text="It is cold.")
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGCONT, *lanes)
+            server.signal(signal.SIGKILL)
+            wait_until(lambda: are_gone(lanes), GONE_S)
+            with pytest.raises(httpx.TransportError):
+                running.result()
+        assert server.ended() == -signal.SIGKILL
+
+
+def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
+    with ServerProcess(COMMAND, SETTINGS) as server:
+        parent = psutil.Process(server.pid)
+        wait_until(lambda: len(parent.children()) == 2)
+        lanes = parent.children()
+        send(signal.SIGKILL, lanes[1])
+        assert server.ended() == 70
+        assert are_gone(lanes)
+        assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
+
+
+def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
+    with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
+        parent = psutil.Process(server.pid)
+        wait_until(lambda: len(parent.children()) == 2)
+        lanes = parent.children()
+        assert server.ended() == 78
+        wait_until(lambda: are_gone(lanes), GONE_S)
+        (line,) = server.errors
+        assert "max_encode_tokens (8)" in line
