@@ -199,8 +199,8 @@ class BeamSearch:
         ids, totals = self._unwound(found.length, found.rank)
         if found.reason is FinishReason.STOP:
             totals.append(found.total)
-        scores = tuple(after - before for before, after in zip([0.0, *totals], totals, strict=False))
-        return Hypothesis(tuple(ids), found.total, found.score, found.reason, scores)
+        scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
+        return Hypothesis(tuple(ids), found.total, found.score, found.reason, tuple(scores))
 
     def _unwound(self, length: int, index: int) -> tuple[list[int], list[float]]:
         """Of a hypothesis that was alive after `length` steps, its subwords and the sum with each, in reading order."""

@@ -63,7 +63,7 @@ class Beam:
         self._complete = self._sums + most
         self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
         self._floats = numbers.view(np.float64)
-        self.address: int = numbers.__array_interface__["data"][0]
+        self.address: int = numbers.ctypes.data
         numbers[: self._said] = (b, eos_id, last_length, num_said // b, num_to_complete, 0, *rows)
         numbers[self._said : self._said + num_said] = said
         numbers[self._parents : self._parents + num_said] = parents
