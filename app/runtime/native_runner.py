@@ -2,7 +2,8 @@
 
 A sentence's cross-attention keys and values stand in a slot of the cache. A row names its slot, so that copying a row
 copies the name, and a beam reads its source once. There are as many slots as rows: one that no row names is always
-free for a sentence that comes.
+free for a sentence that comes. The first that is free is taken, and what rows behind those of the last step name is
+free: the slots that were ever written, which is memory taken, are little more than there were sentences at once.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class NativeRunner:
         num_rows = limits.num_rows
         self._ids, self._positions = np.full(num_rows, UNHELD, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
+        self._end = 0  # rows behind it hold nothing that is needed
         self._source_lengths = np.ones(num_rows, np.int32)
         self._written = np.zeros(num_rows, np.int32)
         self._num_steps, self._num_candidates = np.ones(1, np.int64), np.ones(1, np.int64)
@@ -99,7 +101,7 @@ class NativeRunner:
         """As `Runner.encode`: sentences one after another, each attending to itself."""
         self._slots[rows] = NO_SLOT
         is_free = np.ones(self._limits.num_rows + 1, bool)  # the last one for rows without a slot
-        is_free[self._slots] = False
+        is_free[self._slots[: self._end]] = False
         slots = np.flatnonzero(is_free[:-1])[: len(sources)].astype(np.int32)
         lengths = np.array([len(source) for source in sources], np.int32)
         positions = [self._source_positions[: len(source)] for source in sources]
@@ -114,6 +116,7 @@ class NativeRunner:
         self._encoder_binding.bind_ortvalue_output("written", _value(self._written[: len(sources)]))
         self._encoder.run(self._encoder_binding)
         self._slots[rows] = slots
+        self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
 
     def decode(self, step: StepInput) -> StepOutput:
@@ -121,7 +124,7 @@ class NativeRunner:
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        num_rows = len(step.ids)
+        self._end = num_rows = len(step.ids)
         self._ids[:num_rows], self._ids[num_rows:] = step.ids, UNHELD
         self._positions[:num_rows] = step.positions
         self._num_steps[0] = num_steps = (
@@ -162,6 +165,7 @@ class NativeRunner:
         """As `Runner.copy_rows`."""
         self.reorder(sources, targets, lengths, np.zeros_like(lengths))
         self._slots[targets] = self._slots[sources]
+        self._end = max(self._end, int(targets.max(initial=-1)) + 1)
         self._source_lengths[targets] = self._source_lengths[sources]
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:

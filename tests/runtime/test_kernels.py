@@ -110,3 +110,27 @@ class TestSlots:
             assert self.first_step(runner, 3) == [alone[n], alone[n + 1], alone[n + 1]]
             runner.encode([sources[n + 2]], [1])
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
+
+    def test_what_rows_behind_the_last_step_hold_is_free(self, runner: NativeRunner) -> None:
+        """A second slot would take pages of memory for good."""
+        runner.encode([np.array([8, 30, EOS_ID], np.int32)], [0])
+        runner.copy_rows(*(np.array(values, np.int32) for values in ([0, 0], [1, 2], [0, 0])))
+        for num_rows in (3, 1):
+            self.first_step(runner, num_rows)
+        runner.encode([np.array([9, 31, EOS_ID], np.int32)], [0])
+        assert runner._cross_cache[:, 0].any()
+        assert not runner._cross_cache[:, 1:].any()
+
+    def test_rows_taken_since_the_last_step_keep_their_slots(self, runner: NativeRunner) -> None:
+        sources = [np.array([8 + n, 30 + n, EOS_ID], np.int32) for n in range(3)]
+        alone = []
+        for source in sources:
+            runner.encode([source], [0])
+            alone += self.first_step(runner, 1)
+        for row in (1, 2):
+            runner.encode([sources[row - 1]], [row])
+        assert self.first_step(runner, 3) == [alone[2], alone[0], alone[1]]
+        self.first_step(runner, 1)
+        runner.copy_rows(*(np.array([value], np.int32) for value in (0, 1, 0)))
+        runner.encode([sources[0]], [0])
+        assert self.first_step(runner, 2) == [alone[0], alone[2]]
