@@ -1,7 +1,7 @@
 """Whether resident memory stays flat: random lengths and beams for some minutes; the slope, and how certain it is.
 
-Pages of the caches and of scratch memory are taken as they are first written. They are bounded, and chance takes half an
-hour to come near the bound. So the most that can be asked for is asked for once, first.
+Pages of the caches and of scratch memory are taken as they are first written. They are bounded, and chance takes half
+an hour to come near the bound. So the most that can be asked for is asked for once, first.
 
 python -m benchmarks.engine.memory --minutes 10
 """
