@@ -36,7 +36,7 @@ STEPS = (
     ("FastAPI, Pydantic", "import fastapi, pydantic_settings"),
     ("the server's own modules, uvicorn, sentence splitter", "import app.main"),
     ("ONNX Runtime", "import app.runtime.ort_runner"),
-    ("routes", "application = app.main.Application(app.settings.load_settings({}))"),
+    ("routes", "application = app.main.Application(app.settings.load_settings({'num_lanes': 1}))"),
     ("bundle, tokeniser, graphs, weights", "model = app.startup.load_model(application.settings)"),
     ("detector of languages, where asked for", "model.detector.loaded().result()"),
 )
@@ -44,10 +44,14 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def memory_of(pid: int | str) -> dict[str, float]:
-    """rss, pss and anonymous of a process, in 10^6 bytes."""
+    """rss, pss and anonymous of a process and those that it has started, in 10^6 bytes."""
+    children = [
+        found for path in Path(f"/proc/{pid}/task").glob("*/children") for found in path.read_text().split()
+    ]
     lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines())
     found = {fields[0][:-1].lower(): int(fields[1]) * 1024 / 1e6 for fields in lines if len(fields) == 3}
-    return {name: found[name] for name in ("rss", "pss", "anonymous")}
+    each = [found, *map(memory_of, children)]
+    return {name: sum(one[name] for one in each) for name in ("rss", "pss", "anonymous")}
 
 
 def translate(server: ServerProcess, text: str, source: str = "en") -> float:
