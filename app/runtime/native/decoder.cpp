@@ -99,6 +99,7 @@ public:
             }
         }
         if (layers_.empty()) throw Refused("num_layers is %lld", static_cast<long long>(num_layers));
+        follow_one_another(linears(), true);
     }
 
     void compute(const Call& call) const {
@@ -214,6 +215,19 @@ private:
         for (int64_t i = int64_t(held.size()) - 1; i >= 0; --i) {
             if (held[i] != i) std::copy_n(values + i * width, width, values + held[i] * width);
         }
+    }
+
+    // Of a step, in the order of their use.
+    std::vector<Linear*> linears() {
+        std::vector<Linear*> all;
+        auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
+        for (Layer& layer : layers_) {
+            append(layer.self_attention.linears());
+            append(layer.cross_attention.linears());
+            append(layer.feed_forward.linears());
+        }
+        append(candidates_.linears());
+        return all;
     }
 
     static int64_t block_nanoseconds(const Layer& layer) {

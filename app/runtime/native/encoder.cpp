@@ -53,6 +53,7 @@ public:
     // The constants from `index` on as `Parts` has them.
     SentencesBlock(const Info& info, int index) : parts_(info, index, 3) {}
     const Parts& parts() const { return parts_; }
+    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
 
     void run(const Flow& flow, const Sentences& sentences, const Made& made) const {
         int64_t d = parts_.d(), n = flow.n;
@@ -130,6 +131,7 @@ public:
     }
     int64_t d() const { return linear_.inputs(); }
     int64_t row_nanoseconds() const { return linear_.row_nanoseconds(); }
+    std::vector<Linear*> linears() { return {&linear_}; }
     // Throws Refused unless this is (2 L, slots, capacity, d), float16 or float.
     void check(const Tensor& cache) const {
         cache.expect({linear_.outputs() / d(), -1, -1, d()});
@@ -239,6 +241,7 @@ public:
         if (layers_.empty()) throw Refused("num_layers is %lld", static_cast<long long>(num_layers));
         cross_columns_ = std::make_unique<CrossColumnsBlock>(info, index);
         if (cross_columns_->d() != embedding_.d()) throw Refused("w has %d inputs", int(cross_columns_->d()));
+        follow_one_another(linears(), false);
     }
 
     void compute(const Call& call) const {
@@ -294,6 +297,18 @@ private:
             work(runs[chunk]);
             has_own_rows = false;
         });
+    }
+
+    // In the order of their use.
+    std::vector<Linear*> linears() {
+        std::vector<Linear*> all;
+        auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
+        for (Layer& layer : layers_) {
+            append(layer.self_attention.linears());
+            append(layer.feed_forward.linears());
+        }
+        append(cross_columns_->linears());
+        return all;
     }
 
     int64_t row_nanoseconds() const {

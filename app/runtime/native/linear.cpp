@@ -10,6 +10,8 @@ constexpr size_t AHEAD = 4096, LINE = 64;
 // Inputs that all rows are multiplied with before the next where weights are floats: a panel of them, 32 kB, stays in
 // the nearest cache meanwhile.
 constexpr int FLOATS_TOGETHER = 128;
+// What a thread that waits asks for of the weights that follow, at most.
+constexpr size_t COMING_BYTES = 131072;
 constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
 // Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
 constexpr int64_t BYTES_A_NS = 28, MATRIX_PRODUCTS_A_NS = 1200, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
@@ -158,6 +160,13 @@ Linear::Linear(const LinearSource& source)
     pack<int8_t>(source);
     float levels = levels_ == Levels::around_128 ? LARGEST : LARGEST_UNSIGNED;
     for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
+}
+
+void Linear::set_following(const Linear& next) {
+    int together = next.panels_together(), last = (next.num_panels() - 1) / together * together;
+    // The other half is the other threads'.
+    size_t bytes = std::min(COMING_BYTES, next.panel_bytes() * next.num_panels() / 2);
+    following_ = {next.panel(0), next.panel(last), uint32_t(together * next.panel_bytes()), uint32_t(bytes)};
 }
 
 int64_t Linear::nanoseconds(int64_t n) const {

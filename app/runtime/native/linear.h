@@ -122,6 +122,13 @@ public:
 
     const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }
 
+    // Panels that a thread takes at once where many rows' products are shared by columns: several where there are many, so
+    // that the ticket is not what it waits for.
+    int panels_together() const { return std::max(1, num_panels() / 24); }
+    // What is multiplied with after this, to be asked for by threads that wait.
+    void set_following(const Linear& next);
+    const Coming& following() const { return following_; }
+
 private:
     template <class Weight>
     void pack(const LinearSource& source);
@@ -131,6 +138,7 @@ private:
     int group_ = 1;
     bool is_int8_ = true;
     Levels levels_ = Levels::around_128;
+    Coming following_;
     Block packed_;
     // Each padded with zeros to whole panels: scale by column with the level in it, bias, and -128 times the sum of
     // a column's weights, which the sums start from.
@@ -146,8 +154,7 @@ template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
     int num_panels = linear.num_panels();
     int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    // Chunks of several panels where there are many, so that the ticket is not what a thread waits for.
-    int together = std::max(1, num_panels / 24);
+    int together = linear.panels_together();
     int groups = (num_panels + together - 1) / together;
     bool uses_matrix = linear.uses_matrix_tiles(n);
     // Of rows [begin, end); sums_of(row): its (PANEL,) sums.
@@ -198,7 +205,7 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
             uses_matrix ? by_matrix(begin, end, panel, memory) : by_vectors(begin, end, panel, memory);
         }
     };
-    parallel(int(groups * num_blocks), linear.nanoseconds(n), work);
+    parallel(int(groups * num_blocks), linear.nanoseconds(n), work, linear.following());
 }
 
 }  // namespace transduce

@@ -47,6 +47,11 @@ const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, i
     return indices.as<int32_t>();
 }
 
+void follow_one_another(const std::vector<Linear*>& linears, bool is_ring) {
+    for (size_t i = 0; i + 1 < linears.size(); ++i) linears[i]->set_following(*linears[i + 1]);
+    if (is_ring) linears.back()->set_following(*linears.front());
+}
+
 Parts::Parts(const Info& info, int index, int projections) : num_heads(int(info.integer("num_heads"))) {
     in = linear_of(info, index, -1, -1, true, Levels::around_128);
     int d = in.inputs();

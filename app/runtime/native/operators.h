@@ -50,6 +50,9 @@ struct Parts {
     int64_t d() const { return in.inputs(); }
 };
 
+// Tell each of some blocks' products which one comes after it; is_ring: after the last the first.
+void follow_one_another(const std::vector<Linear*>& linears, bool is_ring);
+
 // Register every operator with a domain of the runtime. Returns its status.
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);

@@ -34,6 +34,8 @@ public:
     // The constants from `index` on as `Parts` has them.
     SelfAttentionBlock(const Info& info, int index) : parts_(info, index, 3) {}
     const Parts& parts() const { return parts_; }
+    // What is multiplied with, in this order.
+    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
 
     // Append each row's key and value at its position, attend to all up to it. cache_rows, positions: (n,), in range.
     void run(const Flow& flow, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
@@ -60,6 +62,8 @@ public:
     // for. Throws Refused.
     CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned);
     const Parts& parts() const { return parts_; }
+    // What is multiplied with, in this order.
+    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
 
     // weights: (n, capacity), the aligned heads' mean, 0 behind a row's source; nullptr where nobody asks.
     void run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, float* weights,
@@ -82,6 +86,7 @@ public:
     // The constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; attributes activation and epsilon.
     FeedForwardBlock(const Info& info, int index);
     int64_t d() const { return inner_.inputs(); }
+    std::vector<Linear*> linears() { return {&inner_, &outer_}; }
     int64_t row_nanoseconds() const { return inner_.row_nanoseconds() + outer_.row_nanoseconds(); }
 
     void run(const Flow& flow, const Made& made) const;
@@ -124,6 +129,7 @@ public:
     // The constants from `index` on: table (V, d) and scales.
     CandidatesBlock(const Info& info, int index);
     int64_t d() const { return linear_.inputs(); }
+    std::vector<Linear*> linears() { return {&linear_}; }
     int64_t vocab_size() const { return linear_.outputs(); }
     int64_t row_nanoseconds() const;
     // Throws Refused unless this many can be asked for.

@@ -28,6 +28,8 @@ constexpr int64_t YIELD_AFTER_NS = 20000;
 constexpr int64_t MOST_TOGETHER_NS = 10000;
 constexpr int MAX_HELPERS = 255;
 constexpr int SPINS_A_LOOK = 32;
+// Lines that are asked for between two looks for a job.
+constexpr uint32_t LINES_A_LOOK = 4, LINE = 64;
 
 int64_t now_ns() {
     timespec time;
@@ -53,6 +55,9 @@ struct alignas(64) Team {
     void* context{nullptr};
     // Chunks that a thread takes at once at most.
     std::atomic<int> most_together{1};
+    // Coming, word by word: memory that is asked for in vain harms nothing.
+    std::atomic<const char*> coming_up{nullptr}, coming_down{nullptr};
+    std::atomic<uint32_t> coming_piece{1}, coming_bytes{0};
     alignas(64) std::atomic<int> num_done{0};
     alignas(64) std::atomic<bool> is_taken{false};
     alignas(64) std::atomic<int> num_sleeping{0};
@@ -117,11 +122,41 @@ void wake() {
     syscall(SYS_futex, &team.wakes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// Memory that comes, as a thread that waits for it asks for it, bit by bit.
+class Asking {
+public:
+    explicit Asking(Direction direction) : direction_(direction) {}
+    // Asks for some lines, or, where all have been asked for, only lets some time pass.
+    void wait() {
+        const auto& coming = direction_ == Direction::up ? team.coming_up : team.coming_down;
+        const char* from = coming.load(std::memory_order_relaxed);
+        if (from != from_) {
+            from_ = from;
+            pieces_ = at_ = 0;
+        }
+        if (pieces_ + at_ >= team.coming_bytes.load(std::memory_order_relaxed)) return _mm_pause();
+        from += static_cast<int>(direction_) * int64_t(pieces_) + at_;
+        for (uint32_t i = 0; i < LINES_A_LOOK; ++i) _mm_prefetch(from + i * LINE, _MM_HINT_T1);
+        at_ += LINES_A_LOOK * LINE;
+        uint32_t piece = team.coming_piece.load(std::memory_order_relaxed);
+        if (at_ < piece) return;
+        pieces_ += piece;
+        at_ = 0;
+    }
+
+private:
+    Direction direction_;
+    const char* from_ = nullptr;
+    // Bytes of the pieces before, and of this one.
+    uint32_t pieces_ = 0, at_ = 0;
+};
+
 void* help(void* argument) {
     int index = static_cast<int>(reinterpret_cast<intptr_t>(argument));
     int64_t last = now_ns();
+    Asking asking(Direction::down);
     while (index < team.num_wanted.load(std::memory_order_relaxed)) {
-        for (int i = 0; i < SPINS_A_LOOK && !has_chunks(); ++i) _mm_pause();
+        for (int i = 0; i < SPINS_A_LOOK && !has_chunks(); ++i) asking.wait();
         bool is_idle = !may_help(index);
         int count = is_idle ? 0 : work_off(Direction::down);
         if (count) {
@@ -155,8 +190,9 @@ void work_alone(Work work, void* context, int num_chunks) {
 
 void wait_for(int count) {
     int64_t since = 0;
+    Asking asking(Direction::up);
     for (int i = 1; team.num_done.load(std::memory_order_acquire) != count; ++i) {
-        _mm_pause();
+        asking.wait();
         if (i % SPINS_A_LOOK) continue;
         if (since == 0) since = now_ns();
         if (now_ns() - since > YIELD_AFTER_NS) sched_yield();
@@ -169,7 +205,7 @@ int num_threads() {
     return std::min(team.num_wanted.load(std::memory_order_relaxed) + 1, team.share.load(std::memory_order_relaxed));
 }
 
-void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
+void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds, const Coming& coming) {
     bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= LEAST_SHARED_NS &&
                      num_threads() > 1;
     if (!is_shared || team.is_taken.exchange(true, std::memory_order_acquire)) {
@@ -177,6 +213,12 @@ void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds) {
     }
     team.work = work;
     team.context = context;
+    if (coming.bytes) {
+        team.coming_up.store(coming.up, std::memory_order_relaxed);
+        team.coming_down.store(coming.down, std::memory_order_relaxed);
+        team.coming_piece.store(coming.piece, std::memory_order_relaxed);
+        team.coming_bytes.store(coming.bytes, std::memory_order_relaxed);
+    }
     int64_t most = MOST_TOGETHER_NS * num_chunks / nanoseconds;
     team.most_together.store(int(std::clamp<int64_t>(most, 1, MAX_CHUNKS)), std::memory_order_relaxed);
     team.num_done.store(0, std::memory_order_relaxed);
