@@ -22,9 +22,10 @@ constexpr size_t LINE = 64;
 constexpr size_t TILE_BYTES = MATRIX_ROWS * LINE, DEPTH_BYTES = TILE_BYTES * PANEL / LANES;
 // Bytes ahead of the weights in use that a single pass asks for.
 constexpr size_t AHEAD = 4096;
-// Inputs that all rows are multiplied with before the next: half a panel of them stays in the nearest cache.
+// Inputs that some tiles of rows are multiplied with before the next: those tiles stay in the nearest cache meanwhile.
 constexpr int DEPTH_TOGETHER = 512;
 constexpr size_t SUMS_STRIDE = PANEL * 4;
+constexpr int VECTORS = PANEL / LANES;
 
 // What LDTILECFG reads. Intel, Architecture Instruction Set Extensions Programming Reference, 3.3.
 struct alignas(64) Configuration {
@@ -50,26 +51,22 @@ std::atomic<bool> is_allowed{true};
 // Of this thread's tiles, 0 where they are not in use.
 thread_local int height_set_up = 0;
 
-// Ask for cache lines: into the nearest cache, where they are used soon, else into the next.
+// Ask for cache lines that are used soon.
 inline void ask_soon(const char* from, int lines) {
     for (int line = 0; line < lines; ++line) _mm_prefetch(from + line * LINE, _MM_HINT_T0);
 }
-inline void ask_early(const char* from, int lines) {
-    for (int line = 0; line < lines; ++line) _mm_prefetch(from + line * LINE, _MM_HINT_T1);
-}
-
-// Asks for a panel's memory bit by bit.
+// Asks for a panel's memory bit by bit, one line of two: the processor brings the other.
 class Asking {
 public:
     Asking(const char* from, size_t bytes, int64_t times)
-        : next_(from), end_(from + bytes), lines_(int((bytes / LINE + times - 1) / times)) {}
+        : next_(from), end_(from + bytes), lines_(int((bytes / PAIR + times - 1) / times)) {}
     void once() {
         if (!next_ || next_ >= end_) return;
-        ask_early(next_, lines_);
-        next_ += lines_ * LINE;
+        for (int line = 0; line < lines_; ++line, next_ += PAIR) _mm_prefetch(next_, _MM_HINT_T1);
     }
 
 private:
+    static constexpr size_t PAIR = 2 * LINE;
     const char *next_, *end_;
     int lines_;
 };
@@ -108,7 +105,7 @@ void single_pass(const uint8_t* x, size_t stride, const MatrixPanel& panel, int3
     _tile_stored(3, to + 3 * LANES, SUMS_STRIDE);
 }
 
-// A run of `depth` inputs of half a panel. stride: bytes from row to row of the inputs.
+// A run of `depth` inputs of a vector of columns. stride: bytes from row to row of the inputs.
 struct Run {
     const char* weights;
     int depth;
@@ -124,45 +121,42 @@ struct TileRows {
     int32_t* sums;
 };
 
-// Two tiles of rows by two vectors of columns: sums = starts + x weights.
-void add_pair(const TileRows& one, const TileRows& two, const Run& run, Asking& asking) {
-    _tile_loadd(0, one.starts, one.starts_stride);
-    _tile_loadd(1, one.starts + LANES, one.starts_stride);
-    _tile_loadd(2, two.starts, two.starts_stride);
-    _tile_loadd(3, two.starts + LANES, two.starts_stride);
+// R tiles of rows by one vector of columns: sums = starts + x weights.
+template <int R>
+void add_tiles(const TileRows* rows, const Run& run, Asking& asking) {
+    _tile_loadd(0, rows[0].starts, rows[0].starts_stride);
+    if (R > 1) _tile_loadd(1, rows[1].starts, rows[1].starts_stride);
+    if (R > 2) _tile_loadd(2, rows[2].starts, rows[2].starts_stride);
+    if (R > 3) _tile_loadd(3, rows[3].starts, rows[3].starts_stride);
     const char* weights = run.weights;
     for (int depth = 0; depth < run.depth; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
-        _tile_loadd(4, one.x + depth, run.stride);
         _tile_loadd(6, weights, LINE);
+        _tile_loadd(4, rows[0].x + depth, run.stride);
         _tile_dpbusd(0, 4, 6);
-        _tile_loadd(7, weights + TILE_BYTES, LINE);
-        _tile_dpbusd(1, 4, 7);
-        _tile_loadd(5, two.x + depth, run.stride);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
+        if (R > 1) {
+            _tile_loadd(5, rows[1].x + depth, run.stride);
+            _tile_dpbusd(1, 5, 6);
+        }
+        if (R > 2) {
+            _tile_loadd(4, rows[2].x + depth, run.stride);
+            _tile_dpbusd(2, 4, 6);
+        }
+        if (R > 3) {
+            _tile_loadd(5, rows[3].x + depth, run.stride);
+            _tile_dpbusd(3, 5, 6);
+        }
         asking.once();
     }
-    _tile_stored(0, one.sums, SUMS_STRIDE);
-    _tile_stored(1, one.sums + LANES, SUMS_STRIDE);
-    _tile_stored(2, two.sums, SUMS_STRIDE);
-    _tile_stored(3, two.sums + LANES, SUMS_STRIDE);
+    _tile_stored(0, rows[0].sums, SUMS_STRIDE);
+    if (R > 1) _tile_stored(1, rows[1].sums, SUMS_STRIDE);
+    if (R > 2) _tile_stored(2, rows[2].sums, SUMS_STRIDE);
+    if (R > 3) _tile_stored(3, rows[3].sums, SUMS_STRIDE);
 }
 
-void add_one(const TileRows& one, const Run& run, Asking& asking) {
-    _tile_loadd(0, one.starts, one.starts_stride);
-    _tile_loadd(1, one.starts + LANES, one.starts_stride);
-    const char* weights = run.weights;
-    for (int depth = 0; depth < run.depth; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
-        _tile_loadd(4, one.x + depth, run.stride);
-        _tile_loadd(6, weights, LINE);
-        _tile_dpbusd(0, 4, 6);
-        _tile_loadd(7, weights + TILE_BYTES, LINE);
-        _tile_dpbusd(1, 4, 7);
-        asking.once();
-    }
-    _tile_stored(0, one.sums, SUMS_STRIDE);
-    _tile_stored(1, one.sums + LANES, SUMS_STRIDE);
-}
+using AddTiles = void (*)(const TileRows*, const Run&, Asking&);
+// By tiles - 1.
+constexpr AddTiles ADD_TILES[] = {add_tiles<1>, add_tiles<2>, add_tiles<3>, add_tiles<4>};
+constexpr int MOST_TILES = 4;
 
 }  // namespace
 
@@ -188,20 +182,22 @@ void release_matrix_tiles() {
 
 void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to) {
     if (rows.tiles == 1) return single_pass(x, stride, panel, to);
-    int64_t runs = (panel.inputs + DEPTH_TOGETHER - 1) / DEPTH_TOGETHER;
-    Asking asking(panel.next, size_t(panel.inputs) * PANEL, runs * DEPTH_TOGETHER / MATRIX_DEPTH * 2 * ((rows.tiles + 1) / 2));
-    for (int begin = 0; begin < panel.inputs; begin += DEPTH_TOGETHER) {
+    int groups = (rows.tiles + MOST_TILES - 1) / MOST_TILES, runs = (panel.inputs + DEPTH_TOGETHER - 1) / DEPTH_TOGETHER;
+    Asking asking(panel.next, size_t(panel.inputs) * PANEL, int64_t(groups) * panel.inputs / MATRIX_DEPTH * VECTORS);
+    for (int part = 0; part < groups * runs; ++part) {
+        int group = part / runs, begin = part % runs * DEPTH_TOGETHER;
         int depth = std::min(DEPTH_TOGETHER, panel.inputs - begin);
-        for (int column = 0; column < PANEL; column += 2 * LANES) {
-            Run run{panel.weights + size_t(begin) * PANEL + column / LANES * TILE_BYTES, depth, stride};
-            auto of = [&](int tile) {
-                int32_t* sums = to + int64_t(tile) * rows.height * PANEL + column;
-                const uint8_t* own = x + rows.first(tile) * stride + begin;
-                return begin ? TileRows{own, sums, SUMS_STRIDE, sums} : TileRows{own, panel.starts + column, 0, sums};
-            };
-            int tile = 0;
-            for (; tile + 1 < rows.tiles; tile += 2) add_pair(of(tile), of(tile + 1), run, asking);
-            if (tile < rows.tiles) add_one(of(tile), run, asking);
+        int first = rows.tiles * group / groups, count = rows.tiles * (group + 1) / groups - first;
+        for (int vector = 0; vector < VECTORS; ++vector) {
+            TileRows own[MOST_TILES];
+            for (int i = 0; i < count; ++i) {
+                int32_t* sums = to + int64_t(first + i) * rows.height * PANEL + vector * LANES;
+                own[i] = {x + rows.first(first + i) * stride + begin, sums, SUMS_STRIDE, sums};
+                if (begin) continue;
+                own[i].starts = panel.starts + vector * LANES;
+                own[i].starts_stride = 0;
+            }
+            ADD_TILES[count - 1](own, {panel.weights + size_t(begin) * PANEL + vector * TILE_BYTES, depth, stride}, asking);
         }
     }
 }
