@@ -35,7 +35,7 @@ from app.api.page import PageFacts, add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
-from app.api.route import PlainRoute, ShortWay
+from app.api.route import PlainApp, PlainRoute, ShortWay
 from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
@@ -81,7 +81,7 @@ class Application:
 
     def _build(self, keys: ApiKeys) -> FastAPI:
         settings = self.settings
-        app = FastAPI(
+        app = PlainApp(
             title="Transduce",
             openapi_url=None,
             docs_url=None,

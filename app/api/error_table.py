@@ -6,6 +6,7 @@ A body is at most MAX_BODY_BYTES and never repeats what a caller sent.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import orjson
@@ -67,9 +68,19 @@ class OrjsonResponse(Response):
 
     media_type = "application/json"
 
-    def render(self, content: object) -> bytes:
-        """The content as UTF-8."""
-        return orjson.dumps(content)
+    def __init__(
+        self, content: object, status_code: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """content: written in UTF-8. headers: others than those of the body's length and type."""
+        self.status_code = status_code
+        self.background = None
+        self.body = orjson.dumps(content)
+        given = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in (headers or {}).items()
+        ]
+        length = b"%d" % len(self.body)
+        self.raw_headers = [*given, (b"content-length", length), (b"content-type", b"application/json")]
 
 
 def answer_to(error: ServiceError) -> Answer:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import orjson
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
 
 JSON = "application/json"
+JSON_BYTES = JSON.encode()
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
@@ -17,15 +20,21 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
     come, MalformedRequest (also for NaN, numbers beyond a double, lone surrogates, a byte order mark, nesting
     deeper than 1,024), RequestCancelled.
     """
-    _check_media(request)
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > max_bytes:
-                raise too_large(max_bytes)
-    except ClientDisconnect as error:
-        raise RequestCancelled("the caller left before the body was whole") from error
+    _check_media(request.scope["headers"])
+    body: bytes | bytearray = b""
+    has_more = True
+    while has_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise RequestCancelled("the caller left before the body was whole")
+        part, has_more = message.get("body", b""), message.get("more_body", False)
+        if body or has_more:
+            body = body if isinstance(body, bytearray) else bytearray(body)
+            body += part
+        else:
+            body = part
+        if len(body) > max_bytes:
+            raise too_large(max_bytes)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -38,11 +47,15 @@ def too_large(max_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body is larger than {max_bytes} bytes")
 
 
-def _check_media(request: Request) -> None:
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+def _check_media(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    told = dict(reversed([*headers]))  # of several of a name the first
+    encoding = told.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding != "identity":
         raise UnsupportedMedia("compressed bodies are not read here")
-    media, _, parameters = request.headers.get("content-type", "").partition(";")
+    content_type = told.get(b"content-type", b"")
+    if content_type == JSON_BYTES:
+        return
+    media, _, parameters = content_type.decode("latin-1").partition(";")
     if media.strip().lower() != JSON:
         raise UnsupportedMedia(f"the content type must be {JSON}")
     charset = parameters.replace(" ", "").replace('"', "").lower()

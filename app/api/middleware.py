@@ -168,4 +168,5 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 
 def requester_of(request: Request) -> tuple[str, str, float]:
     """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic)."""
-    return request.state.request_id, request.state.caller, request.state.received_at
+    state = request.scope["state"]
+    return state["request_id"], state["caller"], state["received_at"]

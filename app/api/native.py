@@ -105,7 +105,7 @@ def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
 
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
     """The answer, once it is counted."""
-    request.state.num_sentences = usage.num_sentences
+    request.scope["state"]["num_sentences"] = usage.num_sentences
     count(service, usage)
     headers = {
         "server-timing": server_timing(usage.timings),

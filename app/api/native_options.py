@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,10 @@ def parse_options(body: Body, bounds: SearchBounds, defaults: DecodingOptions) -
 
     A beam that nobody asked for is as wide as num_hypotheses needs it, and 1 where subwords are drawn.
     """
+    if body.keys().isdisjoint(SEARCH_FIELDS):
+        return _made_before(
+            defaults, (("beam_size", min(defaults.beam_size, bounds.max_beam_size)),), bounds.model
+        )
     given: dict[str, Any] = {
         name: whole_number(body[name], name, *allowed)
         for name, allowed in bounds.whole_numbers.items()
@@ -100,9 +104,23 @@ def parse_options(body: Body, bounds: SearchBounds, defaults: DecodingOptions) -
     if "beam_size" not in given:
         widest = max(defaults.beam_size, given.get("num_hypotheses", 1))
         given["beam_size"] = 1 if "sampling" in given else min(widest, bounds.max_beam_size)
+    if "sampling" in given:
+        return _made(defaults, given, bounds.model)
+    return _made_before(defaults, tuple(given.items()), bounds.model)
+
+
+def _made(defaults: DecodingOptions, given: Mapping[str, Any], bounds: Bounds) -> DecodingOptions:
     options = replace(defaults, **given)
-    check_options(options, bounds.model)
+    check_options(options, bounds)
     return options
+
+
+@functools.lru_cache(maxsize=256)
+def _made_before(
+    defaults: DecodingOptions, given: tuple[tuple[str, Any], ...], bounds: Bounds
+) -> DecodingOptions:
+    """Requests of one caller ask for the same, as a rule; those that draw have a seed each."""
+    return _made(defaults, dict(given), bounds)
 
 
 def _early_stop(value: object) -> dict[str, Any]:

@@ -12,8 +12,9 @@ import asyncio
 import fcntl
 import struct
 import termios
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -22,6 +23,8 @@ from uvicorn.server import ServerState
 from app.api.error_table import HTTP_CODES, error_body
 from app.observability.metrics import Metrics
 
+# In a scope's extensions: whether its reader was cut off, and a way to be told that the caller has left.
+READER = "transduce.reader"
 _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
 
 
@@ -58,6 +61,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._read_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._has_stalled = False
+        self._has_arrived = False  # a whole request, with the data that came last
+        self._on_leave: Callable[[], None] | None = None
+        self._extensions: dict[str, dict[object, object]] = {
+            READER: {"has_stalled": lambda: self._has_stalled, "on_leave": self._watch_caller}
+        }
         self._is_header_open = True
         self._num_parsed_bytes = 0  # of the request line and headers, as the parser tells them
         self._num_open_bytes = 0  # of a header that the parser still waits for the end of
@@ -77,13 +85,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_reading_timer()
         self._stop_stall_timer()
         super().connection_lost(exc)
+        if self._on_leave is not None:
+            self._on_leave()
 
     def data_received(self, data: bytes) -> None:
         """Count a header that is not whole yet, and hand the data to the parser."""
         if self.transport.is_closing():
             return
-        if self._read_timer is None and self._is_idle():
-            self._expect_request()
+        begins = self._read_timer is None and self._is_idle()
+        self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
             if self._num_open_bytes > self._limits.max_header_bytes + len(data):
@@ -91,6 +101,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.send_400_response("")
                 return
         super().data_received(data)
+        if begins and not self._has_arrived and not self.transport.is_closing():
+            self._expect_request()
 
     def on_message_begin(self) -> None:
         """A request line begins."""
@@ -101,24 +113,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the request line."""
-        self._count_header(len(url))
+        self._num_parsed_bytes += len(url)
+        if self._num_parsed_bytes > self._limits.max_header_bytes:
+            self._refuse_header()
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer of a chunked body."""
-        self._count_header(len(name) + len(value) + 4)
+        self._num_parsed_bytes += len(name) + len(value) + 4
+        if self._num_parsed_bytes > self._limits.max_header_bytes:
+            self._refuse_header()
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The header is whole; its trailers still count."""
         self._is_header_open = False
         super().on_headers_complete()
-        self.scope["extensions"] = {"transduce.reader": {"has_stalled": lambda: self._has_stalled}}
+        self.scope["extensions"] = self._extensions
 
     def on_message_complete(self) -> None:
         """The request has arrived whole."""
         self._stop_reading_timer()
         self._is_header_open = False
+        self._has_arrived = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -164,11 +181,19 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
-    def _count_header(self, num_bytes: int) -> None:
-        self._num_parsed_bytes += num_bytes
-        if self._num_parsed_bytes > self._limits.max_header_bytes:
-            self._refusal = 431
-            raise HeaderTooLarge
+    def _refuse_header(self) -> NoReturn:
+        self._refusal = 431
+        raise HeaderTooLarge
+
+    def _watch_caller(self, on_leave: Callable[[], None] | None) -> None:
+        """Have the request under way told, once, that its caller has left; None: it need not know any more."""
+        self._on_leave = on_leave
+        if on_leave is None:
+            return
+        if self.transport.is_closing():
+            self.loop.call_soon(on_leave)
+        else:
+            self.flow.resume_reading()  # who does not read sees nobody leave
 
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._limits.read_timeout_s, self._on_read_timeout)

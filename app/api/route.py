@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -26,6 +29,34 @@ class PlainRoute(APIRoute):
         self.is_plain = takes_request and inspect.iscoroutinefunction(endpoint) and not self.dependencies
         if self.is_plain:
             self.app = _answering(endpoint)
+
+
+class PlainApp(FastAPI):
+    """FastAPI's application without what it would put around our own middleware.
+
+    That is telemetry, a page for errors and a limit of the body, through which every answer would go: RequestScope and
+    Gate are these here.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Our own middleware, and inside what FastAPI needs for its routes."""
+        handlers = {
+            key: value for key, value in self.exception_handlers.items() if key not in {500, Exception}
+        }
+        stack: ASGIApp = ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=handlers)
+        for middleware, args, options in reversed(self.user_middleware):
+            stack = middleware(stack, *args, **options)
+        return stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
 
 class ShortWay:

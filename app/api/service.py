@@ -32,6 +32,7 @@ class Service:
         self.precision = ""
         self._translator: Translator | None = None
         self.num_inflight = 0
+        metrics.inflight.set_function(lambda: self.num_inflight)
         self._is_taking = True
         self._emptied = asyncio.Event()
 
@@ -85,12 +86,10 @@ class Service:
         """The scope of one translation request, which a drain waits for. Raises NotReady."""
         translator = self.check_open()
         self.num_inflight += 1
-        self.metrics.inflight.inc()
         try:
             yield translator
         finally:
             self.num_inflight -= 1
-            self.metrics.inflight.dec()
             if not self.num_inflight:
                 self._emptied.set()
 

@@ -25,6 +25,7 @@ from app.api.native import count, made, model_of, parser_of, server_timing
 from app.api.native_answer import translate_answer
 from app.api.native_schema import Requester, RequestLimits
 from app.api.openapi import TRANSLATE
+from app.api.protocol import READER
 from app.api.service import Service
 from app.api.stream_events import KEEP_ALIVE, Feed
 from app.errors import RequestCancelled, ServiceError
@@ -35,7 +36,6 @@ HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no
 # The server waits for its reader before it takes the next ones.
 CHUNK_BYTES = 65_536
 # In the scope's extensions: whether the connection was cut because its reader took nothing.
-READER = "transduce.reader"
 
 
 @dataclass(frozen=True)

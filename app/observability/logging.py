@@ -7,14 +7,17 @@ may hold what a user sent.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
+import time
 import traceback
 from datetime import UTC, datetime
 from typing import TextIO
 
 MAX_FIELD_CHARACTERS = 500
+_quoted = json.encoder.encode_basestring_ascii
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
 Field = str | int | float | bool | None
 
@@ -24,8 +27,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; every character beyond ASCII, and every control character, is escaped by JSON."""
+        seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": f"{_date(seconds)}.{milliseconds:03d}+00:00",
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": _clipped(record.getMessage()),
@@ -34,7 +38,56 @@ class JsonFormatter(logging.Formatter):
         line.update({name: _clipped(value) for name, value in fields.items() if value is not None})
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = places_of(record.exc_info[1])
-        return json.dumps(line, ensure_ascii=True, default=str)
+        return "{" + ", ".join([f"{_quoted(name)}: {_told(value)}" for name, value in line.items()]) + "}"
+
+
+def _told(value: object) -> str:
+    """As JSON. What every line has needs no encoder, which is made anew for each call of the library."""
+    if isinstance(value, str):
+        return _quoted(value)
+    if type(value) is int:
+        return repr(value)
+    return json.dumps(value, ensure_ascii=True, default=str)
+
+
+class _Event(logging.LogRecord):
+    """A record of what a line holds. Nothing is looked for of the rest, such as the caller's frame."""
+
+    def __init__(
+        self,
+        logger: str,
+        level: int,
+        event: str,
+        error: BaseException | None,
+        fields: dict[str, Field] | None,
+    ) -> None:
+        now = time.time()
+        self.__dict__ |= _NOWHERE
+        self.name, self.msg, self.levelno, self.levelname = logger, event, level, logging.getLevelName(level)
+        self.created, self.msecs = now, now % 1 * 1000
+        self.exc_info = None if error is None else (type(error), error, error.__traceback__)
+        self.fields = fields or {}
+
+
+_NOWHERE = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """As its parent, which takes a lock once more to flush."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; what goes wrong with it fails nobody."""
+        try:
+            self.stream.write(self.format(record) + self.terminator)
+            self.stream.flush()
+        except Exception:  # noqa: BLE001 - as in the parent
+            self.handleError(record)
+
+
+@functools.lru_cache(maxsize=4)
+def _date(seconds: int) -> str:
+    """Date and time of day in UTC. seconds: since 1970."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def places_of(error: BaseException) -> list[str]:
@@ -59,7 +112,7 @@ def log_event(
 ) -> None:
     """Write an event. `event` is a constant of the code; no field may hold a user's text."""
     if logger.isEnabledFor(level):
-        logger.log(level, event, extra={"fields": fields or {}}, exc_info=error)
+        logger.handle(_Event(logger.name, level, event, error, fields))
 
 
 def configure_logging(level: str, stream: TextIO | None = None) -> None:
@@ -71,7 +124,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     # What no line holds is not looked for: of the caller's frame, thread and process.
     logging._srcfile = None  # https://docs.python.org/3/howto/logging.html#optimization
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(stream or sys.stdout)
+    handler = _Lines(stream or sys.stdout)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

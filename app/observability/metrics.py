@@ -7,6 +7,7 @@ value that a caller can choose: routes are templates, methods and reasons are fi
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Protocol
@@ -25,7 +26,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.observability.tally import Tallies
+from app.observability.tally import Count, Tallies
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -144,6 +145,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFacts] = []
         self._num_waiting: dict[int, int] = {}  # by lane, after its last step
+        self._last_noted_at = 0.0  # seconds since 1970
         self.registry.register(_Before(self.count_steps))  # the first, so that the others know them
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -195,11 +197,11 @@ class Metrics:
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
-        self.sentences = Counter("transduce_sentences", "Sentences translated", registry=self.registry)
-        self.source_tokens = Counter(
+        self.sentences = Count("transduce_sentences", "Sentences translated", registry=self.registry)
+        self.source_tokens = Count(
             "transduce_source_tokens", "Source subwords translated", registry=self.registry
         )
-        self.target_tokens = Counter(
+        self.target_tokens = Count(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
 
@@ -272,8 +274,7 @@ class Metrics:
     def record_steps(self, steps: Sequence[StepFacts]) -> None:
         """Take note of what the engine did, to be counted when the metrics are read: answers wait for this."""
         self._uncounted += steps
-        if steps:
-            self.last_step.set_to_current_time()
+        self._last_noted_at = time.time()
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
@@ -282,6 +283,7 @@ class Metrics:
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
+        self.last_step.set(self._last_noted_at)
         num_steps = 0
         for step in steps:
             if step.num_rows:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -32,6 +32,24 @@ class Tally:
         names = map(floatToGoString, (*self._bounds, math.inf))
         buckets = list(zip(names, accumulate(self._counts), strict=True))
         family.add_metric(labels, buckets, self._sum)
+
+
+class Count(Collector):
+    """A counter without labels. Only one thread counts; another may read, and is a value late at most."""
+
+    def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._value = 0
+        registry.register(self)
+
+    def inc(self, amount: int) -> None:
+        """Count so many more."""
+        self._value += amount
+
+    def collect(self) -> Iterable[Metric]:
+        """Its sample."""
+        yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
 class Tallies(Collector):

@@ -43,6 +43,10 @@ class Block:
         """Plain text."""
         return cls(text, text, range(len(text) + 1))
 
+    def stand_ins_in(self, part: str) -> tuple[str, ...]:
+        """Those that a part of the text has, in order."""
+        return tuple(each for each in part if each in self.stand_ins) if self.stand_ins else ()
+
     def raw(self, start: int, end: int) -> str:
         """What stands in the document for text[start:end], tags left out."""
         return "".join(self.raws[start:end])

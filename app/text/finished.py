@@ -85,7 +85,7 @@ class Writer:
         fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
         start = self._length
         rendered = self._rendered(block, segment, mended.text, placement.tags)
-        self.write("".join(rendered))
+        self.write(rendered if isinstance(rendered, str) else "".join(rendered))
         self._segments.append(
             FinishedSegment(
                 source=(block.offsets[segment.span.start], block.offsets[segment.span.end]),
@@ -101,21 +101,25 @@ class Writer:
         """The words without their tags."""
         return "".join(self._characters(block, segment, text))
 
-    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> list[str]:
+    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> Sequence[str]:
         """A string for each character of the text and for each tag behind so many of them, in order."""
         shown = self._characters(block, segment, text)
+        if not tags:
+            return shown
         parts: list[str] = []
         done = 0
         for tag in tags:
             parts += shown[done : tag.position]
             parts.append(tag.markup)
             done = tag.position
-        return parts + shown[done:]
+        return [*parts, *shown[done:]]
 
-    def _characters(self, block: Block, segment: Segment, text: str) -> list[str]:
-        """What is written for each character."""
-        spellings = self._spellings(block, segment) | dict(segment.numbers)
-        shown = list(text)
+    def _characters(self, block: Block, segment: Segment, text: str) -> Sequence[str]:
+        """What is written for each character; the text itself where that is they."""
+        spellings = self._spellings(block, segment)
+        if segment.numbers:
+            spellings = spellings | dict(segment.numbers)
+        shown: Sequence[str] = text
         if segment.casing is not Casing.PLAIN:
             shown = [restored(character, segment.casing) for character in text]
         if self._is_markup:

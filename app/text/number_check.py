@@ -57,6 +57,9 @@ class ChangedNumbers:
         return bool(self.missing or self.added)
 
 
+_NONE = ChangedNumbers((), ())
+
+
 @dataclass(frozen=True)
 class _Number:
     """readings: what it may be, each in its simplest form.
@@ -72,7 +75,7 @@ class _Number:
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
     """Compare the numbers of a text and of its translation; codes are ISO 639-1."""
     if not _DIGIT.search(source) and not _DIGIT.search(target):
-        return ChangedNumbers((), ())
+        return _NONE
     sources = list(_numbers(source, source_language))
     targets = list(_numbers(target, target_language))
     missing, added = _unmatched(sources, targets)

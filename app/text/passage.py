@@ -30,7 +30,7 @@ from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.placeholders import placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
-from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers
+from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers, moved
 from app.text.tags import Tag, partners
 from app.text.xml_reader import XmlRules, read_xml
 
@@ -96,7 +96,7 @@ def read_passage(text: str, options: PassageOptions) -> Passage:
         if isinstance(part, Block):
             found = [] if options.glossary is None else list(options.glossary.hits(part.text))
             read, used = _protected(part, found, is_markup=document.is_markup)
-            open_terms.append(_open_terms(part, read, found, used))
+            open_terms.append(_open_terms(part, read, found, used) if used else {})
             part = read
             hits += used
         parts.append(part)
@@ -107,8 +107,10 @@ def _protected(
     block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
     """The block with its placeholders, formulas and glossary terms protected, and the terms that were."""
-    references = references_of(block) if is_markup else {}
     placeholders = placeholder_spans(block.text)
+    if not (placeholders or hits or block.tags):
+        return block, []
+    references = references_of(block) if is_markup else {}
     spans = [*placeholders, *(span for span in _formulas(block) if not _overlaps(span, placeholders))]
     replacements = [Replacement(span) for span in spans]
     used = []
@@ -217,9 +219,8 @@ class Passage:
                 def fits_so(
                     part: str, casing: Casing = casing, terms: Mapping[str, OpenTerm] = terms
                 ) -> bool:
-                    has_terms = not terms.keys().isdisjoint(part)
                     return fits(self._source(part, casing, terms)[0]) and (
-                        not has_terms or fits(self._source(part, casing, {})[0])
+                        terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
                     )
 
                 for piece in fitting_pieces(flat, sentence, fits_so):
@@ -228,16 +229,16 @@ class Passage:
                     found.append(
                         Segment(
                             source=source,
-                            stand_ins=tuple(
-                                character for character in source if character in block.stand_ins
-                            ),
+                            stand_ins=block.stand_ins_in(source),
                             casing=casing,
                             block=index,
                             span=span,
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
-                            positions=[span.start + place for place in places],
-                            terms=tuple(terms[each].hit for each in span.of(flat) if each in terms),
+                            positions=moved(places, span.start),
+                            terms=tuple(terms[each].hit for each in span.of(flat) if each in terms)
+                            if terms
+                            else (),
                         )
                     )
         return found
@@ -285,8 +286,8 @@ class Passage:
         return replace(
             segment,
             source=source,
-            stand_ins=tuple(character for character in source if character in block.stand_ins),
-            positions=[segment.span.start + place for place in places],
+            stand_ins=block.stand_ins_in(source),
+            positions=moved(places, segment.span.start),
             terms=(),
         )
 
@@ -341,8 +342,7 @@ class Passage:
 
     def shown(self, segment: Segment, text: str) -> str:
         """Words of a segment's unfinished translation, as they will look: their casing, what stand-ins stand for."""
-        writer = self._writer()
-        return writer.shown(self._blocks[segment.block], segment, text)
+        return self._writer().shown(self._blocks[segment.block], segment, text)
 
     def place(self, segment: Segment, start: int, end: int) -> Place:
         """Where characters start..end-1 of a segment's source stand in the whole text, in code points."""
@@ -368,7 +368,7 @@ class Passage:
 
 def _opened(part: str, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
     """A part of a block with terms as words instead of their stand-ins, and where its characters stand in the part."""
-    if terms.keys().isdisjoint(part):
+    if not terms or terms.keys().isdisjoint(part):
         return part, range(len(part))
     runs = [terms[character].text if character in terms else character for character in part]
     return "".join(runs), [place for place, run in enumerate(runs) for _ in run]

@@ -20,6 +20,8 @@ import sentencex
 _LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # White space beyond ASCII: sentencex 1.0.32 panics on "B\u00a0.", so it sees plain spaces.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
+# Where sentencex finds no end in any of its languages: Greek ends questions with a semicolon, and "b)" begins an item.
+_ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
 # What is left outside a span's ends: white space, control characters, and format characters that have no
 # width. Joiners (U+200C, U+200D) and tags are not among them: they belong to the character beside them.
 _EDGE = (
@@ -35,6 +37,8 @@ _ZERO_WIDTH_JOINER = "\u200d"
 _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\])(?=\s)"
 )
+# No mark of a list: after letters a number needs a bracket.
+_WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
 _BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
 _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
@@ -87,6 +91,8 @@ def sentence_spans(text: str, language: str) -> Iterator[Span]:
 def _after_marks(line: str) -> int:
     """Where the text of a line begins, behind bullets, numbering and the white space that follows them."""
     begin = place = 0
+    if _WORD_FIRST.match(line):
+        return 0
     while True:
         while place < len(line) and _is_edge(line[place]):
             place += 1
@@ -112,6 +118,8 @@ def _is_bullet(line: str, place: int) -> bool:
 
 def _sentences(line: str, language: str) -> list[str]:
     """The sentences of one line; where sentencex fails, or they do not join to the line, the line is one."""
+    if _ONE_SENTENCE.fullmatch(line):
+        return [line]
     plain = _WIDE_SPACE.sub(" ", line)
     try:
         sentences: list[str] = sentencex.segment(language, plain)

@@ -151,6 +151,13 @@ def _shifted(places: Sequence[Place], distance: int) -> list[Place]:
     return [(start + distance, end + distance) for start, end in places]
 
 
+def moved(places: Sequence[int], distance: int) -> Sequence[int]:
+    """The same places of a text that begins so much earlier; of a range another one, however long it is."""
+    if isinstance(places, range):
+        return range(places.start + distance, places.stop + distance)
+    return [distance + place for place in places]
+
+
 def carrying_numbers(segment: Segment, used: str) -> Segment:
     """The segment with a stand-in for every number, for a model that changes them.
 

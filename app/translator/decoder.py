@@ -58,6 +58,7 @@ class SentenceDecoder:
         self.engine = engine
         self._model_key = model_key.encode()
         self._settings = settings or DecoderSettings()
+        self._is_needed = self._settings.cache_bytes > 0 or self._settings.coalesces
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
         self._flights: dict[bytes, Flight] = {}
         self._waiters: dict[asyncio.Future[SequenceResult], Waiter] = {}
@@ -112,7 +113,7 @@ class SentenceDecoder:
         on_tokens: not called for what is cached; who joins is told all tokens from the first on. Raises InvalidRequest,
         NotReady.
         """
-        if not _is_repeatable(options):
+        if not (self._is_needed and _is_repeatable(options)):
             return self.engine.submit(
                 source_ids,
                 options,

@@ -32,11 +32,18 @@ class Phases(NamedTuple):
     @classmethod
     def slowest(cls, phases: Sequence[Phases]) -> Phases:
         """The longest of each."""
+        if len(phases) == 1:
+            return phases[0]
         return cls(*map(max, zip(*phases, strict=True))) if phases else cls()
 
     def followed_by(self, later: Phases) -> Phases:
         """Both together."""
+        if self == NO_PHASES:
+            return later
         return Phases(*map(sum, zip(self, later, strict=True)))
+
+
+NO_PHASES = Phases()
 
 
 @dataclass(eq=False)
@@ -87,7 +94,7 @@ class Job:
     num_splits: int = 0
     has_carried: bool = False
     best: SegmentTranslation | None = None
-    phases: Phases = Phases()  # noqa: RUF009 - immutable
+    phases: Phases = NO_PHASES
 
     @property
     def waiting(self) -> list[Part]:

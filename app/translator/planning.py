@@ -5,6 +5,7 @@ Everything here takes time in proportion to the texts: it is called off the even
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,15 +39,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be decoded for a request."""
+    """What is to be decoded for a request. jobs: of all texts, in order."""
 
     asked: Asked
     texts: tuple[TextPlan, ...]
-
-    @property
-    def jobs(self) -> list[Job]:
-        """Of all texts, in order."""
-        return [job for text in self.texts for job in text.jobs]
+    jobs: tuple[Job, ...]
 
 
 class Planner:
@@ -76,7 +73,7 @@ class Planner:
         Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest for malformed XML, a
         glossary that there is not, and forced text that no translation can hold.
         """
-        asked = Asked(request, self._suppressed(request.suppress))
+        asked = Asked(request, self._suppressed(request.suppress) if request.suppress else ())
         glossary = self._glossary(request)
         texts: list[TextPlan] = []
         num_sentences = 0
@@ -90,7 +87,7 @@ class Planner:
                     field="text",
                 )
             texts.append(TextPlan(request.texts[index], settled, passage, jobs))
-        plan = Plan(asked, tuple(texts))
+        plan = Plan(asked, tuple(texts), tuple(job for text in texts for job in text.jobs))
         self.check_told(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
         return plan
 
@@ -126,7 +123,7 @@ class Planner:
         needed = max(num_forced, options.min_target_length)
         needed = max(needed, math.ceil(options.min_target_ratio * (num_source_tokens - 1)))
         longest = max(needed, num_source_tokens + request.extra_target_length)
-        return replace(options, max_target_length=min(options.max_target_length, longest))
+        return _no_longer(options, min(options.max_target_length, longest))
 
     def check_told(self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]) -> None:
         """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer.
@@ -243,3 +240,9 @@ class Planner:
         )
         check_range("suppress", sum(map(len, runs)), (0, MAX_SUPPRESSED_TOKENS), unit=" subwords in all")
         return runs
+
+
+@functools.lru_cache(maxsize=512)
+def _no_longer(options: DecodingOptions, longest: int) -> DecodingOptions:
+    """The same for a shorter translation; few options differ, and lengths."""
+    return replace(options, max_target_length=longest)

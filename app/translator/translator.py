@@ -315,7 +315,7 @@ class Translator:
                 futures.append(future)
             if comes_back:
                 self.decoder.come_back(future for future in futures if not future.done())
-            results = await asyncio.gather(*futures)
+            results = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         finally:
             for future in futures:
                 future.cancel()

@@ -15,7 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from app.api.stream import CHUNK_BYTES, READER, _Line
+from app.api.protocol import READER
+from app.api.stream import CHUNK_BYTES, _Line
 from app.errors import RequestCancelled
 from tests.api.echo import GOLDEN, POISON, let_through
 from tests.api.server_process import PATIENCE_S, ServerProcess

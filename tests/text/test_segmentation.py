@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -242,7 +243,33 @@ def test_an_interrupt_in_the_library_is_no_panic(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("sentencex.segment", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        spans_of("One.")
+        spans_of("One. Two.")
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "ru", "el", "hy", "ja"])
+def test_the_library_is_not_asked_where_it_would_find_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    marks = "".join(
+        chr(code) for code in range(32, 127) if not chr(code).isalnum() and chr(code) not in ".!?;:)"
+    )
+    lines = [
+        form.replace("*", mark) for mark in marks for form in ("He said* so", "a *Bb", "1* Bb c", "Up *I* c")
+    ]
+    asked: list[str] = []
+
+    def segment(own: str, line: str) -> list[str]:
+        asked.append(line)
+        return found(own, line)
+
+    found = sentencex.segment
+    monkeypatch.setattr("sentencex.segment", segment)
+    for line in lines:
+        assert found(language, line) == [line]
+        list(sentence_spans(line, language))
+    assert not asked
+    list(sentence_spans("One; two: b) three", language))
+    assert asked
 
 
 def test_join_wants_a_translation_for_each_span() -> None:
