@@ -12,15 +12,17 @@ import asyncio
 import fcntl
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.error_table import HTTP_CODES, error_body
+from app.api.whole_answer import WholeAnswer
 from app.observability.metrics import Metrics
 
 # In a scope's extensions: whether its reader was cut off, and a way to be told that the caller has left.
@@ -137,6 +139,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_header_open = False
         self._has_arrived = True
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """The application answers through `WholeAnswer`."""
+
+        def serve(scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
+            return app(scope, receive, WholeAnswer(cycle).send)  # type: ignore[arg-type]
+
+        super()._start_asgi_task(cycle, serve)
 
     def on_response_complete(self) -> None:
         """The answer is sent. A pipelined request whose body is not here yet gets its time now."""

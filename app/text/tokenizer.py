@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
 PLACEHOLDERS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
+_PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
 
 class TokenizerError(ValueError):
@@ -59,6 +61,7 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
             raise TokenizerError(f"{path.name} is not a SentencePiece model") from error
+        self._encode, self._decode = _ways(self._processor)
         self.vocab_size = int(self._processor.vocab_size())
         self.pad_id, self.bos_id = int(self._processor.pad_id()), int(self._processor.bos_id())
         self.eos_id, self.unk_id = int(self._processor.eos_id()), int(self._processor.unk_id())
@@ -101,7 +104,7 @@ class Tokenizer:
                 carried.append(run)
             else:
                 parts.append(run)
-        return Encoded(ids=(*self._processor.encode("".join(parts)), self.eos_id), carried=tuple(carried))
+        return Encoded(ids=(*self._encode("".join(parts)), self.eos_id), carried=tuple(carried))
 
     def encode_target(self, text: str, carried: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source that carried those runs, the end token last.
@@ -128,7 +131,7 @@ class Tokenizer:
         A placeholder that the source did not have is dropped, one that comes twice is kept once, and
         a run whose placeholder is missing is put at the end: what was carried is never lost.
         """
-        text = str(self._processor.decode(list(ids)))
+        text = self._decode(list(ids))
         if not carried and (not text or max(text) < PLACEHOLDERS[0]):
             return Decoded(text=text, num_mended=0)
         missing = dict(enumerate(carried))
@@ -158,3 +161,22 @@ class Tokenizer:
             return iter(((False, text),))
         groups = itertools.groupby(text, key=lambda character: character not in self._known)
         return ((is_unknown, "".join(run)) for is_unknown, run in groups)
+
+
+def _ways(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
+    """From a text to ids, and back.
+
+    The library's own functions look for a dozen options at each call, which takes as long as the work. What they call
+    in the end is taken where this version has it and it says the same.
+    """
+    encode, decode = processor.encode, processor.decode
+    try:
+        inner, options = processor._processor, (False, -1, 0.1, False, False, False)
+        ids = inner._EncodeAsIds(_PROBE, *options)
+        is_known = ids == encode(_PROBE) and inner._DecodeIds(ids) == decode(ids)
+    except (AttributeError, TypeError):
+        is_known = False
+    if not is_known:
+        return encode, decode
+    direct = inner._EncodeAsIds
+    return lambda text: direct(text, *options), inner._DecodeIds
