@@ -63,10 +63,11 @@ class Dialects:
         paths = [(path, dialect) for dialect in reversed(dialects) for path in dialect.paths]
         self._by_path = dict(paths)
         self._above = [(path, dialect) for path, dialect in reversed(paths) if path.endswith("/")]
+        self._prefixes = tuple(path for path, _ in self._above)
 
     def of(self, path: str) -> Dialect | None:
         """The dialect of a path, the first of those that have it; None where it is the server's own."""
         found = self._by_path.get(path)
-        if found is None:
+        if found is None and path.startswith(self._prefixes):
             found = next((dialect for above, dialect in self._above if path.startswith(above)), None)
         return found

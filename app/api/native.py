@@ -81,7 +81,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
 def server_timing(timings: Timings) -> str:
     """The header's value: each phase's milliseconds."""
-    return ", ".join(f"{phase};dur={value:.2f}" for phase, value in vars(timings).items())
+    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in vars(timings).items()])
 
 
 def model_of(translator: Translator) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import sys
 import time
 import traceback
@@ -28,24 +29,24 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line; every character beyond ASCII, and every control character, is escaped by JSON."""
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
-        line: dict[str, object] = {
-            "time": f"{_date(seconds)}.{milliseconds:03d}+00:00",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": _clipped(record.getMessage()),
-        }
+        line = (
+            f'{{"time": "{_date(seconds)}.{milliseconds:03d}+00:00", "level": "{record.levelname.lower()}", '
+            f'"logger": {_quoted(record.name)}, "event": {_told(record.getMessage())}'
+        )
         fields: dict[str, Field] = getattr(record, "fields", {})
-        line.update({name: _clipped(value) for name, value in fields.items() if value is not None})
+        for name, value in fields.items():
+            if value is not None:
+                line += f', "{name}": {_told(value)}'
         if record.exc_info and record.exc_info[1] is not None:
-            line["exception"] = places_of(record.exc_info[1])
-        return "{" + ", ".join([f"{_quoted(name)}: {_told(value)}" for name, value in line.items()]) + "}"
+            line += f', "exception": {json.dumps(places_of(record.exc_info[1]))}'
+        return line + "}"
 
 
-def _told(value: object) -> str:
-    """As JSON. What every line has needs no encoder, which is made anew for each call of the library."""
+def _told(value: Field) -> str:
+    """As JSON. What every line has needs no encoder, which the library makes anew at each call."""
     if isinstance(value, str):
-        return _quoted(value)
-    if type(value) is int:
+        return _quoted(_clipped(value))
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
         return repr(value)
     return json.dumps(value, ensure_ascii=True, default=str)
 
@@ -138,7 +139,5 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     logging.captureWarnings(True)
 
 
-def _clipped(value: Field) -> Field:
-    if isinstance(value, str) and len(value) > MAX_FIELD_CHARACTERS:
-        return value[:MAX_FIELD_CHARACTERS] + "..."
-    return value
+def _clipped(value: str) -> str:
+    return value if len(value) <= MAX_FIELD_CHARACTERS else value[:MAX_FIELD_CHARACTERS] + "..."
