@@ -1,0 +1,151 @@
+"""The protocol itself, over sockets, under applications of a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+import uvloop
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from app.api.disconnect import while_connected
+from app.api.json_body import read_json
+from app.api.protocol import BoundedProtocol, ConnectionLimits
+from app.errors import RequestCancelled
+from app.observability.metrics import Metrics
+
+LIMITS = ConnectionLimits(read_timeout_s=5.0, stall_s=5.0, max_header_bytes=4096, max_connections=8)
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+LAST_GET = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+PATIENCE_S = 10.0
+DATE = (b"date", b"today")
+
+
+@contextlib.asynccontextmanager
+async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)  # type: ignore[arg-type]
+    config.load()
+    loop, state, metrics = asyncio.get_running_loop(), ServerState(), Metrics()
+    state.default_headers = [DATE]
+    server = await loop.create_server(
+        lambda: BoundedProtocol(config, state, {}, loop, limits=LIMITS, metrics=metrics), "127.0.0.1", 0
+    )
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        server.close()
+
+
+def answer(app: ASGIApp, sent: bytes) -> bytes:
+    """All that comes until the server closes the connection."""
+
+    async def ask() -> bytes:
+        async with connected(app) as (reader, writer):
+            writer.write(sent)
+            return await asyncio.wait_for(reader.read(), PATIENCE_S)
+
+    return uvloop.run(ask())
+
+
+def saying(*messages: Message) -> ASGIApp:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(dict(message))
+
+    return app
+
+
+def start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def body(part: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": part, "more_body": more}
+
+
+LENGTH = (b"content-length", b"5")
+
+
+def test_a_whole_answer_is_what_was_said() -> None:
+    head, _, told = answer(saying(start((b"X-One", b"1"), LENGTH), body(b"hello")), GET + LAST_GET).partition(
+        b"\r\n\r\n"
+    )
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 200 OK"
+    assert [line.partition(b":")[0].lower() for line in lines[1:]] == [b"date", b"x-one", b"content-length"]
+    assert told.startswith(b"helloHTTP/1.1 200 OK\r\n"), "the second request has its own answer"
+    assert told.endswith(b"\r\n\r\nhello")
+
+
+@pytest.mark.parametrize("nasty", [b"1\r\nset-cookie: a=b", b"1\nset-cookie: a=b", b"\x00"])
+def test_no_value_makes_a_header(nasty: bytes) -> None:
+    told = answer(saying(start((b"x-one", nasty), LENGTH), body(b"hello")), LAST_GET)
+    assert b"set-cookie" not in told
+    assert b"\x00" not in told
+    assert b"hello" not in told
+
+
+@pytest.mark.parametrize("said", [b"4", b"6"])
+def test_a_body_of_another_length_is_no_whole_answer(said: bytes) -> None:
+    told = answer(saying(start((b"content-length", said)), body(b"hello")), GET)
+    assert not told.endswith(b"hello" + GET)
+    assert told.count(b"HTTP/1.1") == 1, "and the connection is closed"
+
+
+def test_an_answer_in_parts_comes_in_order() -> None:
+    app = saying(start(LENGTH), body(b"he", more=True), body(b"llo"))
+    assert answer(app, LAST_GET).endswith(b"\r\n\r\nhello")
+    app = saying(start(), body(b"he", more=True), body(b"llo"))
+    assert answer(app, LAST_GET).endswith(b"\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n")
+
+
+def test_no_body_where_there_is_none() -> None:
+    app = saying(start(LENGTH), body(b"hello"))
+    assert answer(app, LAST_GET.replace(b"GET", b"HEAD")).endswith(
+        b"content-length: 5\r\nconnection: close\r\n\r\n"
+    )
+    assert answer(saying(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
+
+
+def test_who_fails_between_head_and_body_is_told_as_a_failure() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(start(LENGTH))
+        raise RuntimeError
+
+    assert answer(app, GET).startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize("num_bytes", [10, 200_000])
+def test_work_ends_when_its_caller_leaves(num_bytes: int) -> None:
+    async def ask() -> bool:
+        has_begun, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            has_begun.set()
+            await asyncio.sleep(PATIENCE_S)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
+            await read_json(request, max_bytes=1_000_000)
+            with pytest.raises(RequestCancelled):
+                await while_connected(request, work())
+            has_ended.set()
+
+        async with connected(app) as (_reader, writer):
+            head = (
+                b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            )
+            writer.write(head % num_bytes + b'"' + b"x" * (num_bytes - 2) + b'"')
+            await asyncio.wait_for(has_begun.wait(), PATIENCE_S)
+            writer.close()
+            await asyncio.wait_for(has_ended.wait(), PATIENCE_S / 2)
+        return True
+
+    assert uvloop.run(ask())
