@@ -86,7 +86,7 @@ def test_a_whole_answer_is_what_was_said() -> None:
 
 @pytest.mark.parametrize("nasty", [b"1\r\nset-cookie: a=b", b"1\nset-cookie: a=b", b"\x00"])
 def test_no_value_makes_a_header(nasty: bytes) -> None:
-    told = answer(saying(start((b"x-one", nasty), LENGTH), body(b"hello")), LAST_GET)
+    told = answer(saying(start((b"x-one", nasty), LENGTH), body(b"hello")), GET)
     assert b"set-cookie" not in told
     assert b"\x00" not in told
     assert b"hello" not in told
@@ -94,9 +94,8 @@ def test_no_value_makes_a_header(nasty: bytes) -> None:
 
 @pytest.mark.parametrize("said", [b"4", b"6"])
 def test_a_body_of_another_length_is_no_whole_answer(said: bytes) -> None:
-    told = answer(saying(start((b"content-length", said)), body(b"hello")), GET)
-    assert not told.endswith(b"hello" + GET)
-    assert told.count(b"HTTP/1.1") == 1, "and the connection is closed"
+    told = answer(saying(start((b"content-length", said)), body(b"hello")), GET + LAST_GET)
+    assert told.count(b"HTTP/1.1") == 1, "the connection is closed"
 
 
 def test_an_answer_in_parts_comes_in_order() -> None:
@@ -107,10 +106,9 @@ def test_an_answer_in_parts_comes_in_order() -> None:
 
 
 def test_no_body_where_there_is_none() -> None:
-    app = saying(start(LENGTH), body(b"hello"))
-    assert answer(app, LAST_GET.replace(b"GET", b"HEAD")).endswith(
-        b"content-length: 5\r\nconnection: close\r\n\r\n"
-    )
+    told = answer(saying(start(LENGTH), body(b"hello")), GET.replace(b"GET", b"HEAD") + LAST_GET)
+    assert told.count(b"content-length: 5") == 2
+    assert told.count(b"hello") == 1
     assert answer(saying(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
 
 
