@@ -113,6 +113,21 @@ def test_a_step_that_hangs_is_a_stall_and_its_process_is_ended(plan: FakePlan) -
     run(scenario())
 
 
+def test_a_lane_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan, 1) as lanes:
+            plan.hold(0)
+            submit(lanes.engine, [5, EOS])
+            await lanes.until_held(0)
+            (lane,) = lanes.processes
+            lane._end_reading()
+            lane._connection.close()
+            assert await asyncio.to_thread(lane._process.wait, PATIENCE_S) == 0
+            assert plan.is_held(0)
+
+    run(scenario())
+
+
 def test_a_lane_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> None:
     """Stopped while it had nothing to do, it says of itself for ever that it is idle."""
 
