@@ -14,11 +14,13 @@ from app.runtime import native
 from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
-# Operators that take some 50 ms of a thread.
-NUM_RUNS = 60
-# Of a helper's time is this what it takes to fall asleep and, where others are woken, to look and sleep on.
-MOST_ASLEEP = 0.1
+# Operators in which a helper at work runs for some 50 ms.
+NUM_RUNS = 300
+# What a helper at work runs for at least, in one of the trials: a busy machine may not let it run at once.
+AWAKE_NS = 10_000_000
 NUM_TRIALS = 20
+# What a helper asleep runs for at most: it falls asleep, and is woken in vain where others are woken.
+ASLEEP_NS = 8_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,11 @@ def times_ns(helpers: list[Path], run: Callable[[], object]) -> list[int]:
     return [run_time_ns(helper) - start for helper, start in zip(helpers, before, strict=True)]
 
 
+def works(helper: Path, run: Callable[[], object]) -> bool:
+    """Whether a helper has a part in the caller's operators."""
+    return any(times_ns([helper], run)[0] >= AWAKE_NS for _ in range(NUM_TRIALS))
+
+
 @pytest.fixture
 def run() -> Callable[[], dict[str, NDArray[Any]]]:
     operator, rows = BLOCK.operator(), BLOCK.rows(150)
@@ -68,18 +75,14 @@ def test_who_shares_with_another_leaves_its_second_thread_asleep(
 ) -> None:
     alone = run()
     helpers = start_helpers(2)
-    (awake_ns,) = times_ns(helpers, run)
-    assert awake_ns > 0
+    assert works(helpers[0], run)
     native.share_threads(2)
     assert_same(run(), alone)
     (asleep_ns,) = times_ns(helpers, run)
-    assert asleep_ns <= MOST_ASLEEP * awake_ns
+    assert asleep_ns <= ASLEEP_NS
     native.share_threads(1)
     assert_same(run(), alone)
-    for _ in range(NUM_TRIALS):  # a busy machine may not let it run at once
-        if times_ns(helpers, run)[0] > 2 * MOST_ASLEEP * awake_ns:
-            return
-    pytest.fail("the second thread was not given back")
+    assert works(helpers[0], run)
 
 
 @pytest.mark.parametrize(("num_sharing", "num_awake"), [(2, 2), (3, 1), (4, 1), (9, 1)])
@@ -90,12 +93,6 @@ def test_of_four_threads_a_part_works(
     helpers = start_helpers(4)
     native.share_threads(num_sharing)
     assert_same(run(), alone)
-    asleep = helpers[num_awake - 1 :]
-    for _ in range(NUM_TRIALS):
-        found = times_ns(helpers, run)
-        assert_same(run(), alone)
-        if num_awake == 1 or found[0] > 10 * max(found[1:]):
-            assert len(asleep) == 4 - num_awake
-            assert max(found[num_awake - 1 :]) <= 2_000_000
-            return
-    pytest.fail(f"the helpers ran for {found} ns")
+    assert max(times_ns(helpers[num_awake - 1 :], run)) <= ASLEEP_NS
+    assert num_awake == 1 or works(helpers[0], run)
+    assert_same(run(), alone)
