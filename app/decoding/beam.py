@@ -130,8 +130,9 @@ class BeamSearch:
         beam_size = self.options.beam_size
         self._said, self._came_from, self._sums = history
         self._starts = list(range(0, len(history.said), beam_size))
-        self.last_ids, self.parents = history.said[-beam_size:], history.parents[-beam_size:]
-        self.totals = history.sums[-beam_size:]
+        if history.said:
+            self.last_ids, self.parents = history.said[-beam_size:], history.parents[-beam_size:]
+            self.totals = history.sums[-beam_size:]
         for total, length, rank in ended:
             self._complete_one(rank, total, FinishReason.STOP, length)
         self.is_done = is_done

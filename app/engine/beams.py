@@ -1,8 +1,8 @@
 """Beams that the runner advances by itself: which, from when on, and until when.
 
-A beam is handed over once it has spread, where for some steps its search has nothing to decide but which continuations
-live on. It is taken back when it is done, and for a step that is the search's: the last one, one after which a loop is
-looked for, one with too few continuations, or without scores.
+A beam is handed over where for some steps its search has nothing to decide but which continuations live on: from the
+beginning mostly, with all its rows. It is taken back when it is done, and for a step that is the search's: the last
+one, one after which a loop is looked for, one with too few continuations, or without scores.
 """
 
 from __future__ import annotations
@@ -11,27 +11,41 @@ from collections.abc import Iterable
 
 from app.decoding.beam import BeamSearch, History
 from app.engine.sequence import Sequence
+from app.engine.slots import RowCopies, Slots
 from app.runtime.beams import Beam, Outcome
 
 
-def hand_over(sequence: Sequence) -> None:
-    """Let the runner advance its beam, if it can: it has taken a step, and its rows hold what they should."""
+def can_be_led(sequence: Sequence) -> bool:
+    """Whether the next step of its search is one that a runner may take."""
     search = sequence.search
-    if not isinstance(search, BeamSearch):
-        return
-    last_length = search.last_plain_length
-    if sequence.length >= last_length:
-        return
+    return isinstance(search, BeamSearch) and sequence.length < search.last_plain_length
+
+
+def hand_over(sequence: Sequence) -> None:
+    """Let the runner advance its beam, which can be led: all its rows hold what they should."""
+    search = sequence.search
+    assert isinstance(search, BeamSearch)
     sequence.beam = Beam(
+        bos_id=search.bos_id,
         eos_id=search.eos_id,
         rows=sequence.rows,
         history=search.history(),
-        last_length=last_length,
+        last_length=search.last_plain_length,
         num_to_complete=search.num_left_to_complete,
     )
 
 
-def take_back(sequence: Sequence, *, is_done: bool) -> None:
+def hand_over_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
+    """Let the runner advance those beams of newcomers that can be led. Returns what gives their rows the source."""
+    copies = RowCopies()
+    for sequence in sequences:
+        if sequence.rows and can_be_led(sequence):
+            slots.occupy_all(sequence, copies)
+            hand_over(sequence)
+    return copies
+
+
+def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
     """Let its search stand where its beam does, and its rows be in order."""
     beam, search = sequence.beam, sequence.search
     assert beam is not None
@@ -41,9 +55,13 @@ def take_back(sequence: Sequence, *, is_done: bool) -> None:
     parents, size = history.parents, beam.beam_size
     sequence.rows, sequence.beam = beam.rows, None
     sequence.ancestry = [tuple(parents[start : start + size]) for start in range(0, len(parents), size)]
+    if not parents:
+        slots.keep_first(sequence)
 
 
-def follow_beams(sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int]) -> list[Sequence]:
+def follow_beams(
+    sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
+) -> list[Sequence]:
     """What follows from a forward for those whose beams it was given. Returns who are done.
 
     sequences: who were given, those that have ended meanwhile among them. Whose last step is their search's to take
@@ -58,7 +76,7 @@ def follow_beams(sequences: Iterable[Sequence], num_steps: int, outcomes: Iterab
         if outcome == Outcome.GOES_ON:
             continue
         is_done = outcome == Outcome.IS_DONE
-        take_back(sequence, is_done=is_done)
+        take_back(sequence, slots, is_done=is_done)
         if is_done:
             done.append(sequence)
         else:

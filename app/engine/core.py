@@ -17,7 +17,7 @@ import numpy as np
 
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
 from app.decoding.search import Search, advance, advance_ahead
-from app.engine.beams import follow_beams, hand_over
+from app.engine.beams import can_be_led, follow_beams, hand_over, hand_over_new
 from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Hasten, Inbox, Join, Message, Report, Submit
 from app.engine.next_step import next_step
@@ -99,6 +99,7 @@ class EngineCore:
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
+            self._lead(admitted)
         self._close_holes(admitted)
         output = self._decode(stats) if self.scheduler.running else None
         self._drain_inbox()
@@ -146,6 +147,14 @@ class EngineCore:
         stats.num_encode_tokens = sum(len(s.source_ids) for s in admitted)
         stats.encode_time_s = time_s
 
+    def _lead(self, admitted: list[Sequence]) -> None:
+        """Let the runner advance newcomers' beams, if it does that."""
+        if not self._runner.limits.advances_beams:
+            return
+        copies = hand_over_new(admitted, self.scheduler.slots)
+        if copies:
+            self._runner.copy_rows(*copies.arrays())
+
     def _encode_alone(self, admitted: list[Sequence], error: EngineFailure, stats: StepStats) -> None:
         if len(admitted) == 1:
             self._fail(admitted[0], error, stats)
@@ -180,6 +189,7 @@ class EngineCore:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
         self._led = [sequence for sequence in running if sequence.beam is not None]
+        num_unspread = sum(one.num_reserved_rows - 1 for one in self._led if not one.length)
         limits = self._runner.limits
         step = next_step(
             running,
@@ -190,6 +200,7 @@ class EngineCore:
         )
         stats.num_rows = slots.num_occupied if limits.skips_unheld else slots.end
         stats.num_steps = step.num_steps
+        stats.num_spared_row_steps = num_unspread
         stats.num_idle_rows = slots.num_reserved - stats.num_rows
         started_at = self._clock()
         output = None
@@ -239,7 +250,7 @@ class EngineCore:
         else:
             taken = advance_ahead(searches, rows, log_probabilities=scores, ids=ids)
             stats.num_steps = max(taken, default=1)
-            stats.num_spared_row_steps = sum(stats.num_steps - num_steps for num_steps in taken)
+            stats.num_spared_row_steps += sum(stats.num_steps - num_steps for num_steps in taken)
         self._last_step_s = stats.decode_time_s / stats.num_steps
         branching: list[Sequence] = []
         for sequence, num_steps in zip(running, taken, strict=True):
@@ -256,7 +267,7 @@ class EngineCore:
     def _follow_beams(self, output: StepOutput, stats: StepStats) -> list[Sequence]:
         """End whose beams are done. Returns those that run and have the forward's last step before them."""
         stats.num_steps = output.num_steps
-        for sequence in follow_beams(self._led, output.num_steps, output.outcomes):
+        for sequence in follow_beams(self._led, output.num_steps, output.outcomes, self.scheduler.slots):
             self._finish(sequence, stats)
         return [sequence for sequence in self.scheduler.running if sequence.beam is None]
 
@@ -279,7 +290,7 @@ class EngineCore:
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
         if self._runner.limits.advances_beams:
-            for sequence in branching:
+            for sequence in filter(can_be_led, branching):
                 hand_over(sequence)
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:

@@ -112,6 +112,23 @@ class Slots:
         self.num_reserved += sequence.num_reserved_rows
         sequence.rows = [self._occupy(sequence)]
 
+    def occupy_all(self, sequence: Sequence, copies: RowCopies) -> None:
+        """Occupy the other rows that were reserved for it before it has decoded a column.
+
+        copies: those that give them its source are added.
+        """
+        first = sequence.rows[0]
+        for _ in range(sequence.num_reserved_rows - 1):
+            row = self._occupy(sequence)
+            sequence.rows.append(row)
+            copies.add(first, row, 0)
+
+    def keep_first(self, sequence: Sequence) -> None:
+        """Take all its rows back but the first."""
+        for row in sequence.rows[1:]:
+            self._vacate(row)
+        del sequence.rows[1:]
+
     def release(self, sequence: Sequence) -> None:
         """Take back its rows and what was reserved for it."""
         self.num_reserved -= sequence.num_reserved_rows

@@ -10,7 +10,8 @@ class StepStats:
     """What one iteration did. The engine thread fills it in; once reported, nobody changes it.
 
     num_rows: rows decoded; 0 where nothing ran. num_steps: decoder steps that they were taken through in one call, each
-        to its end at most. num_spared_row_steps: of those rows times steps, the ones behind a row's end.
+        to its end at most. num_spared_row_steps: of those rows times steps, the ones behind a row's end, and a beam's
+        rows but one in its first step.
     num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
     num_wasted_rows: rows decoded that a newcomer's beam is to take, or whose sentence was cancelled meanwhile.
     num_waiting: sentences still waiting after the step.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 # Numbers of eight bytes before a beam's rows, and which of them change, as native/beams.h has them.
-NUM_HEADER = 6
+NUM_HEADER = 7
 LENGTH, NUM_COMPLETE = 3, 5
 
 
@@ -37,10 +37,11 @@ class Ended(NamedTuple):
 
 
 class Beam:
-    """The beam of one sentence that has taken one step or more, each with beam_size live hypotheses.
+    """The beam of one sentence: one hypothesis before its first step, beam_size live ones after each.
 
-    rows: cache row of each live hypothesis. history: said, parents, sums of every step, one after another, beam_size
-    each: subword, which hypothesis before it each one continues, sum of log-probabilities.
+    rows: cache row of each live hypothesis, beam_size from the beginning on: before the first step the first is the one
+    hypothesis', and the others hold its source. history: said, parents, sums of every step, one after another,
+    beam_size each: subword, which hypothesis before it each one continues, sum of log-probabilities.
     last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those that are complete
     already, that end the search.
     """
@@ -48,6 +49,7 @@ class Beam:
     def __init__(
         self,
         *,
+        bos_id: int,
         eos_id: int,
         rows: Sequence[int],
         history: tuple[Sequence[int], Sequence[int], Sequence[float]],
@@ -64,7 +66,7 @@ class Beam:
         self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.ctypes.data
-        numbers[: self._said] = (b, eos_id, last_length, num_said // b, num_to_complete, 0, *rows)
+        numbers[: self._said] = (b, eos_id, last_length, num_said // b, num_to_complete, 0, bos_id, *rows)
         numbers[self._said : self._said + num_said] = said
         numbers[self._parents : self._parents + num_said] = parents
         self._floats[self._sums : self._sums + num_said] = sums

@@ -163,7 +163,8 @@ class NativeRunner:
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
-        self.reorder(sources, targets, lengths, np.zeros_like(lengths))
+        if lengths.any():
+            self.reorder(sources, targets, lengths, np.zeros_like(lengths))
         self._slots[targets] = self._slots[sources]
         self._end = max(self._end, int(targets.max(initial=-1)) + 1)
         self._source_lengths[targets] = self._source_lengths[sources]

@@ -9,7 +9,7 @@ import numpy as np
 from app.runtime import native
 from app.runtime.beams import Outcome
 from app.runtime.interface import UNHELD, Limits, StepInput, StepOutput
-from tests.engine.fake_runner import LIMITS, FakeRunner
+from tests.engine.fake_runner import BOS, LIMITS, FakeRunner
 
 LEADING = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unheld=True)
 
@@ -35,7 +35,8 @@ class LeadingRunner(FakeRunner):
         num_steps = 0
         while num_steps < step.num_steps and set(outcomes) == {Outcome.GOES_ON}:
             for beam in step.beams:
-                ids[beam.rows], positions[beam.rows] = beam.history()[0][-beam.beam_size :], beam.length
+                live = beam.rows if beam.length else beam.rows[:1]
+                ids[live], positions[live] = beam.history()[0][-beam.beam_size :] or [BOS], beam.length
             output = self._decode_one(replace(step, ids=ids, positions=positions))
             found = [
                 native.advance_beam(beam.address, output.log_probabilities, output.ids) for beam in step.beams

@@ -14,7 +14,14 @@ from app.errors import EngineFailure
 from app.runtime import native
 from app.runtime.beams import Outcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
-from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of, run_in_company
+from tests.engine.core_driver import (
+    SETTINGS,
+    CoreDriver,
+    assert_same,
+    expected,
+    hypotheses_of,
+    run_in_company,
+)
 from tests.engine.fake_runner import EOS, LoopingRunner
 from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
@@ -68,16 +75,53 @@ def test_steps_are_counted_as_one_after_another() -> None:
 
 
 def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
+    """The encoding budget lets one sentence in a step."""
     runner = LeadingRunner(eos_bonus=-30.0)
+    driver = CoreDriver(runner, replace(SETTINGS, max_encode_tokens=16))
+    for word in range(5, 8):
+        driver.submit([*[word] * 15, EOS], BEAM)
+    for _ in range(3):
+        driver.step()
+    assert runner.led == [(1, 1), (2, 1), (3, 4)]
+
+
+def test_a_beam_is_led_from_its_first_step() -> None:
+    runner = LeadingRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
-    driver.submit([5, EOS], BEAM)
+    sequence = driver.submit([7, 8, EOS], BEAM)
+    driver.run()
+    assert sum(num_steps for _, num_steps in runner.led) >= len(hypotheses_of(sequence)[0].ids)
+    assert not runner.steps, "a step was the search's own"
+    assert runner.calls["copy_rows"] == 1
+
+
+class SilentRunner(LeadingRunner):
+    """The first step after a source that begins with 9 brings no numbers."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        return scores * np.float32(np.nan) if source[0] == 9 and len(prefix) == 1 else scores
+
+
+def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() -> None:
+    runner = SilentRunner()
+    driver = CoreDriver(runner)
+    broken, sound = driver.submit([9, EOS], BEAM), driver.submit([8, EOS], BEAM)
     driver.step()
-    for word in range(6, 12):  # 24 rows are five beams more
-        driver.submit([word, EOS], BEAM)
-    driver.step()
-    assert runner.led == [(1, 1)]
-    driver.step()
-    assert runner.led[1] == (6, 4)
+    assert isinstance(broken.outcome, EngineFailure)
+    assert driver.core.scheduler.slots.num_occupied == len(sound.rows) == 4
+    driver.run()
+    assert_same(hypotheses_of(sound), expected([8, EOS], BEAM, runner))
+
+
+def test_few_subwords_leave_the_first_step_to_the_search() -> None:
+    """A vocabulary of four cannot fill a beam of four beside the end."""
+    runner = LeadingRunner(replace(LEADING, vocab_size=4), eos_bonus=-1.0)
+    driver = CoreDriver(runner)
+    sequence = driver.submit([0, EOS], BEAM)
+    driver.run()
+    assert runner.outcomes[0] == Outcome.IS_OPEN
+    assert_same(hypotheses_of(sequence), expected([0, EOS], BEAM, runner))
 
 
 class PoisonedRunner(LeadingRunner):

@@ -34,27 +34,29 @@ struct Beam::Best {
 
 void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const {
     if (b_ < 2 || b_ > MAX_SIZE) throw Refused("a beam has %lld hypotheses", static_cast<long long>(b_));
-    if (length() < 1 || length() > last_length() || last_length() >= num_positions) {
+    if (length() < 0 || length() > last_length() || last_length() >= num_positions) {
         throw Refused("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
                       static_cast<long long>(last_length()));
     }
-    const int64_t* said = said_ + (length() - 1) * b_;
     for (int64_t i = 0; i < b_; ++i) {
         if (rows_[i] < 0 || rows_[i] >= num_rows) throw Refused("a beam has row %lld", static_cast<long long>(rows_[i]));
+    }
+    const int64_t* said = last_said();
+    for (int64_t i = 0; i < num_live(); ++i) {
         if (said[i] < 0 || said[i] >= vocab_size) throw Refused("a beam said %lld", static_cast<long long>(said[i]));
     }
 }
 
 void Beam::write_inputs(int32_t* ids, int32_t* positions) const {
-    const int64_t* said = said_ + (length() - 1) * b_;
-    for (int64_t i = 0; i < b_; ++i) {
+    const int64_t* said = last_said();
+    for (int64_t i = 0; i < num_live(); ++i) {
         ids[rows_[i]] = int32_t(said[i]);
         positions[rows_[i]] = int32_t(length());
     }
 }
 
 bool Beam::has_scores(const Offered& offered) const {
-    for (int64_t i = 0; i < b_; ++i) {
+    for (int64_t i = 0; i < num_live(); ++i) {
         const float* own = offered.log_probabilities + rows_[i] * offered.k;
         if (!std::isfinite(own[0])) return false;
         for (int64_t j = 1; j < offered.k; ++j) {
@@ -67,12 +69,12 @@ bool Beam::has_scores(const Offered& offered) const {
 void Beam::find_best(const Offered& offered, Best& best) const {
     best.most = 2 * b_;
     int64_t k = std::min(b_ + 1, offered.k);
-    const double* totals = sums_ + (length() - 1) * b_;
-    for (int64_t i = 0; i < b_; ++i) {
+    for (int64_t i = 0; i < num_live(); ++i) {
+        double total = length() ? sums_[(length() - 1) * b_ + i] : 0.0;
         const float* scores = offered.log_probabilities + rows_[i] * offered.k;
         const int64_t* ids = offered.ids + rows_[i] * offered.k;
         for (int64_t j = 0; j < k; ++j) {
-            double sum = totals[i] + double(scores[j]);
+            double sum = total + double(scores[j]);
             if (!best.takes(sum)) break;  // those behind it are no better
             best.offer({sum, i, ids[j]});
         }

@@ -19,7 +19,7 @@ struct Offered {
     int64_t k;
 };
 
-// One sentence's beam of b hypotheses over a block of numbers of eight bytes each, which app/runtime/beams.py lays out:
+// One sentence's beam of b hypotheses, of one before its first step, in the first row, over a block of numbers of eight bytes each, which app/runtime/beams.py lays out:
 // NUM_HEADER numbers; b rows; then of every step b subwords, of every step b parents, of every step b sums (doubles);
 // then of each complete hypothesis its sum (a double), the steps before its end, and its rank after them.
 class Beam {
@@ -34,14 +34,14 @@ public:
           complete_(sums_ + last_length() * b_) {}
 
     int64_t length() const { return header_[3]; }
-    // Throws Refused for rows or subwords that there are not, and for a beam that has not begun or is full.
+    // Throws Refused for rows or subwords that there are not, and for a beam that is full.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const;
     // What the next step reads of each of its rows.
     void write_inputs(int32_t* ids, int32_t* positions) const;
     // One step. copies: those that its rows' columns need are added, in columns.
     Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
 
-    static constexpr int64_t NUM_HEADER = 6, MAX_SIZE = 16;
+    static constexpr int64_t NUM_HEADER = 7, MAX_SIZE = 16;
 
 private:
     struct Best;
@@ -52,6 +52,9 @@ private:
     void move_rows(const int64_t* parents, std::vector<RowCopy>& copies);
     int64_t num_shared(int64_t one, int64_t other) const;
 
+    int64_t num_live() const { return length() ? b_ : 1; }
+    // Of each live hypothesis the last subword: the start token before the first step.
+    const int64_t* last_said() const { return length() ? said_ + (length() - 1) * b_ : header_ + 6; }
     int64_t end_id() const { return header_[1]; }
     // Steps after which the next one is open, and for which there is room.
     int64_t last_length() const { return header_[2]; }

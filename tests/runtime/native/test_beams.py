@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from app.decoding.beam import BeamSearch
 from app.decoding.options import DecodingOptions
 from app.decoding.search import advance
-from app.engine.beams import hand_over, take_back
+from app.engine.beams import can_be_led, hand_over, take_back
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.errors import EngineFailure
@@ -25,7 +25,7 @@ from app.graphs import Precision
 from app.runtime import native
 from app.runtime.beams import Beam, Outcome
 from app.runtime.interface import StepInput
-from model.config import EOS_ID
+from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import VOCAB_SIZE
 from tests.runtime.native.test_whole import NUM_ROWS, load, sources
@@ -67,7 +67,13 @@ class World:
         reorders, spreads = RowCopies(), RowCopies()
         if not self.search.is_done:
             self.slots.follow_parents(self.sequence, reorders=reorders, spreads=spreads)
-        return [(source, target, first, end) for source, target, end, first in reorders.columns().T.tolist()]
+        moves = [*reorders.columns().T.tolist(), *spreads.columns().T.tolist()]
+        return [(source, target, first, end) for source, target, end, first in moves]
+
+    def hand_over(self) -> None:
+        """From its first step on, with all its rows."""
+        self.slots.occupy_all(self.sequence, RowCopies())
+        hand_over(self.sequence)
 
 
 def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
@@ -88,24 +94,28 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
         rng = random.Random(1000 * beam_size + seed)
         own = World(random_options(rng, beam_size))
         width = beam_size + 1 + rng.randint(0, 3)
-        own.step(random_candidates(rng, width))
-        if own.search.is_done:
+        if seed % 2:
+            own.step(random_candidates(rng, width))
+        if own.search.is_done or not can_be_led(own.sequence):
             continue
         led = deepcopy(own)
-        hand_over(led.sequence)
+        if seed % 2:
+            hand_over(led.sequence)
+        else:
+            led.hand_over()
         while led.sequence.beam is not None:
             candidates = random_candidates(rng, width)
             outcome, copies = native.advance_beam(led.sequence.beam.address, *candidates)
             seen.add(Outcome(outcome))
             if outcome == Outcome.IS_OPEN:
-                take_back(led.sequence, is_done=False)
+                take_back(led.sequence, led.slots, is_done=False)
                 assert led.step(candidates) == own.step(candidates)
                 break
             assert list(map(tuple, copies)) == own.step(candidates)
             led.sequence.length += 1
             assert own.search.is_done == (outcome == Outcome.IS_DONE)
             if outcome == Outcome.IS_DONE:
-                take_back(led.sequence, is_done=True)
+                take_back(led.sequence, led.slots, is_done=True)
             else:
                 assert led.sequence.beam.rows == own.sequence.rows
         assert led.search.hypotheses() == own.search.hypotheses()
@@ -119,7 +129,7 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
 
 def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
-        beam = Beam(eos_id=EOS, rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
+        beam = Beam(bos_id=BOS, eos_id=EOS, rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     last_length=9, num_to_complete=3)  # fmt: skip
         before = beam.history()
         scores, ids = random_candidates(random.Random(1), 4)
@@ -168,7 +178,7 @@ def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
     expected = runner.decode(plain).ids.copy()
     given: dict[str, Any] = {"rows": [0, 1], "said": [5, 5], "last_length": 9, **changes}
     history = given.pop("said"), [0, 0], [-1.0, -1.0]
-    beam = Beam(eos_id=EOS_ID, history=history, num_to_complete=2, **given)
+    beam = Beam(bos_id=BOS_ID, eos_id=EOS_ID, history=history, num_to_complete=2, **given)
     with pytest.raises(EngineFailure) as caught:
         runner.decode(replace(plain, beams=[beam]))
     assert match in str(caught.value.__cause__)
