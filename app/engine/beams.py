@@ -14,6 +14,8 @@ from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.runtime.beams import Beam, Outcome
 
+GOES_ON = int(Outcome.GOES_ON)  # looked at once a sentence and step
+
 
 def can_be_led(sequence: Sequence) -> bool:
     """Whether the next step of its search is one that a runner may take."""
@@ -61,8 +63,8 @@ def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
 
 def follow_beams(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
-) -> list[Sequence]:
-    """What follows from a forward for those whose beams it was given. Returns who are done.
+) -> list[tuple[Sequence, int]]:
+    """What follows from a forward for those whose beams it was given. Returns who are done, each with its steps in it.
 
     sequences: who were given, those that have ended meanwhile among them. Whose last step is their search's to take
     stand before it, with their beams taken back.
@@ -71,15 +73,15 @@ def follow_beams(
     for sequence, outcome in zip(sequences, outcomes, strict=True):
         if sequence.beam is None:
             continue
-        sequence.num_steps += num_steps
-        sequence.length += num_steps
-        if outcome == Outcome.GOES_ON:
+        if outcome == GOES_ON:
+            sequence.num_steps += num_steps
+            sequence.length += num_steps
             continue
         is_done = outcome == Outcome.IS_DONE
+        own_steps = sequence.beam.length - sequence.length + is_done
+        sequence.num_steps += own_steps
+        sequence.length += own_steps
         take_back(sequence, slots, is_done=is_done)
         if is_done:
-            done.append(sequence)
-        else:
-            sequence.num_steps -= 1
-            sequence.length -= 1
+            done.append((sequence, own_steps))
     return done

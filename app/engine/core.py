@@ -267,7 +267,9 @@ class EngineCore:
     def _follow_beams(self, output: StepOutput, stats: StepStats) -> list[Sequence]:
         """End whose beams are done. Returns those that run and have the forward's last step before them."""
         stats.num_steps = output.num_steps
-        for sequence in follow_beams(self._led, output.num_steps, output.outcomes, self.scheduler.slots):
+        done = follow_beams(self._led, output.num_steps, output.outcomes, self.scheduler.slots)
+        for sequence, own_steps in done:
+            stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
             self._finish(sequence, stats)
         return [sequence for sequence in self.scheduler.running if sequence.beam is None]
 

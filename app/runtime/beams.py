@@ -17,7 +17,7 @@ LENGTH, NUM_COMPLETE = 3, 5
 
 
 class Outcome(IntEnum):
-    """What has become of a beam in the last step taken.
+    """What has become of a beam in the last step that it took: the forward's last one, unless it is done.
 
     GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows
     are as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.

@@ -59,7 +59,8 @@ class StepInput:
     num_candidates: k of the top-k, the same for all rows.
     num_steps: steps in which each row goes on with its best candidate, at most the runner's max_steps; every row's
         cache must have room for them. More than one only with one candidate and nothing else wanted. With beams: the
-        most; the last one is that in which not all beams go on. More than one only where every row is a beam's.
+        most; the last one is that in which one is open, or the last is done. More than one only where every row is a
+        beam's.
     beams: those that the runner advances; what ids and positions say of their rows is not read.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
         them pays for none.
@@ -85,7 +86,7 @@ class StepOutput:
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
     alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
         where the step did not want it. Only a model whose limits say has_alignment is asked.
-    num_steps, outcomes: with beams, the steps taken, and what has become of each beam in the last of them
+    num_steps, outcomes: with beams, the steps taken, and what has become of each beam in the last of its own
         (`app.runtime.beams.Outcome`).
     All arrays may be views that the next step overwrites.
     """

@@ -31,18 +31,22 @@ class LeadingRunner(FakeRunner):
         assert len(rows) == len(set(rows))
         assert step.num_steps == 1 or (step.ids == UNHELD).all()
         ids, positions = step.ids.copy(), step.positions.copy()
-        outcomes = [int(Outcome.GOES_ON)]
+        outcomes = [int(Outcome.GOES_ON)] * len(step.beams)
         num_steps = 0
-        while num_steps < step.num_steps and set(outcomes) == {Outcome.GOES_ON}:
-            for beam in step.beams:
+        while num_steps < step.num_steps and Outcome.GOES_ON in outcomes and Outcome.IS_OPEN not in outcomes:
+            for beam, outcome in zip(step.beams, outcomes, strict=True):
+                if outcome == Outcome.IS_DONE:
+                    ids[beam.rows] = UNHELD
+                    continue
                 live = beam.rows if beam.length else beam.rows[:1]
                 ids[live], positions[live] = beam.history()[0][-beam.beam_size :] or [BOS], beam.length
             output = self._decode_one(replace(step, ids=ids, positions=positions))
-            found = [
-                native.advance_beam(beam.address, output.log_probabilities, output.ids) for beam in step.beams
-            ]
-            outcomes = [outcome for outcome, _ in found]
-            moves = [move for _, copies in found for move in copies]
+            moves: list[list[int]] = []
+            for index, beam in enumerate(step.beams):
+                if outcomes[index] != Outcome.IS_DONE:
+                    candidates = output.log_probabilities, output.ids
+                    outcomes[index], copies = native.advance_beam(beam.address, *candidates)
+                    moves += copies
             if moves:
                 sources, targets, firsts, ends = np.array(moves, np.int32).T
                 self.reorder(sources, targets, ends, firsts)

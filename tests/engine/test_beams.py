@@ -85,6 +85,21 @@ def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
     assert runner.led == [(1, 1), (2, 1), (3, 4)]
 
 
+def test_who_is_done_does_not_stop_the_others() -> None:
+    """And costs no row more."""
+    runner = LeadingRunner(eos_bonus=1.0)
+    driver = CoreDriver(runner)
+    sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
+    driver.run()
+    outcomes = [sequence.outcome for sequence in sequences]
+    spent = [outcome.num_steps for outcome in outcomes if isinstance(outcome, SequenceResult)]
+    assert len(set(spent)) > 3
+    assert [num_steps for _, num_steps in runner.led[:-1]] == [1, 4, 4][: len(runner.led) - 1]
+    steps = [step for report in driver.reports for step in report.steps]
+    assert sum(step.num_row_steps for step in steps) == sum(4 * num_steps - 3 for num_steps in spent)
+    assert sum(step.num_steps for step in steps) == max(spent)
+
+
 def test_a_beam_is_led_from_its_first_step() -> None:
     runner = LeadingRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)

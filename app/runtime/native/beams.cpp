@@ -47,7 +47,11 @@ void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) co
     }
 }
 
-void Beam::write_inputs(int32_t* ids, int32_t* positions) const {
+void Beam::write_inputs(bool is_done, int32_t* ids, int32_t* positions) const {
+    if (is_done) {
+        for (int64_t i = 0; i < b_; ++i) ids[rows_[i]] = UNHELD;
+        return;
+    }
     const int64_t* said = last_said();
     for (int64_t i = 0; i < num_live(); ++i) {
         ids[rows_[i]] = int32_t(said[i]);
@@ -154,13 +158,21 @@ GivenBeams GivenBeams::take() {
 }
 
 bool advance_beams(std::vector<Beam>& beams, const Offered& offered, int64_t* outcomes, std::vector<RowCopy>& copies) {
-    bool all_go_on = true;
+    bool is_open = false, goes_on = false;
     for (size_t i = 0; i < beams.size(); ++i) {
+        if (outcomes[i] == int64_t(Outcome::is_done)) continue;
         Outcome outcome = beams[i].advance(offered, copies);
         outcomes[i] = int64_t(outcome);
-        all_go_on = all_go_on && outcome == Outcome::goes_on;
+        is_open = is_open || outcome == Outcome::is_open;
+        goes_on = goes_on || outcome == Outcome::goes_on;
     }
-    return all_go_on;
+    return goes_on && !is_open;
+}
+
+void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions) {
+    for (size_t i = 0; i < beams.size(); ++i) {
+        beams[i].write_inputs(outcomes[i] == int64_t(Outcome::is_done), ids, positions);
+    }
 }
 
 }  // namespace transduce

@@ -9,6 +9,9 @@
 
 namespace transduce {
 
+// The id of a row that no hypothesis holds: a step passes over it.
+constexpr int32_t UNHELD = -1;
+
 // What has become of a beam in a step. open: nothing, its candidates are somebody else's to judge.
 enum class Outcome : int64_t { goes_on = 0, is_done = 1, is_open = 2 };
 
@@ -36,8 +39,8 @@ public:
     int64_t length() const { return header_[3]; }
     // Throws Refused for rows or subwords that there are not, and for a beam that is full.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const;
-    // What the next step reads of each of its rows.
-    void write_inputs(int32_t* ids, int32_t* positions) const;
+    // What the next step reads of each of its rows; where it is done, nothing.
+    void write_inputs(bool is_done, int32_t* ids, int32_t* positions) const;
     // One step. copies: those that its rows' columns need are added, in columns.
     Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
 
@@ -71,14 +74,16 @@ private:
 struct GivenBeams {
     void* const* blocks = nullptr;
     int64_t count = 0;
-    int64_t num_steps = 1;         // at most; it stops after one in which not all go on
-    int64_t* outcomes = nullptr;   // the steps taken, then of each beam its Outcome in the last of them
+    int64_t num_steps = 1;         // at most; it stops after one in which a beam is open, or none goes on
+    int64_t* outcomes = nullptr;   // the steps taken, then of each beam its Outcome in the last of its own
 
     // What this thread was given, which is so forgotten.
     static GivenBeams take();
 };
 
-// One step of all. Returns whether all go on.
+void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions);
+
+// One step of all that are not done, by the outcomes of the step before. Returns whether another may follow.
 bool advance_beams(std::vector<Beam>& beams, const Offered& offered, int64_t* outcomes, std::vector<RowCopy>& copies);
 
 }  // namespace transduce

@@ -15,8 +15,6 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
-// The id of a row that no hypothesis holds: it is passed over.
-constexpr int32_t UNHELD = -1;
 
 int64_t one_number(const Call& call, int index) {
     Tensor value = call.input(index);
@@ -183,12 +181,13 @@ private:
         steps.positions = positions.data();
         Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k};
         std::vector<RowCopy> copies;
-        int64_t step = 0;
-        for (bool all_go_on = true; all_go_on && step < given.num_steps; ++step) {
-            for (const Beam& beam : beams) beam.write_inputs(ids.data(), positions.data());
+        int64_t step = 0, *outcomes = given.outcomes + 1;
+        std::fill(outcomes, outcomes + beams.size(), int64_t(Outcome::goes_on));
+        for (bool is_on = true; is_on && step < given.num_steps; ++step) {
+            write_inputs(beams, outcomes, ids.data(), positions.data());
             follow_all(steps);
             copies.clear();
-            all_go_on = advance_beams(beams, offered, given.outcomes + 1, copies);
+            is_on = advance_beams(beams, offered, outcomes, copies);
             steps.self.copy(copies);
         }
         given.outcomes[0] = step;
