@@ -63,7 +63,6 @@ class BeamSearch:
 
     wants_distributions = False
     wants_alignment = False
-    num_steps_ahead = 1
 
     def __init__(
         self, options: DecodingOptions, *, bos_id: int, eos_id: int, source_ids: Sequence[int] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.scoring import score
 
 ONLY_PARENT = [0]
+# So many longest hypotheses' steps are kept before the older ones are dropped.
+MAX_LENGTHS_KEPT = 4
+# More subwords than any search has.
+NEVER = 1 << 30
 
 
 class GreedySearch:
@@ -74,10 +79,31 @@ class GreedySearch:
         if len(ids) == self._next_check:
             self._look_for_loop()
 
+    def take_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
+        """As `take`, one after another, until it is done. Returns how many it took."""
+        num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))  # only ends are decided there
+        plain = tokens[:num_plain]
+        if self.eos_id in plain:
+            num_plain = plain.index(self.eos_id)
+        if num_plain > 0:
+            self._ids += tokens[:num_plain]
+            self._scores += log_probabilities[:num_plain]
+            self.last_ids[0] = self._ids[-1]
+        for number in range(max(0, num_plain), len(tokens)):
+            self.take(tokens[number], log_probabilities[number])
+            if self.is_done:
+                return number + 1
+        return len(tokens)
+
     @property
-    def num_steps_ahead(self) -> int:
-        """Steps in which it goes on with its best candidate: to its end at the latest."""
-        return self.options.max_target_length + 1 - len(self._ids)
+    def num_said(self) -> int:
+        """Subwords of its one hypothesis."""
+        return len(self._ids)
+
+    @property
+    def next_decision(self) -> int:
+        """How many subwords there are when more is to be decided than what it says next, or one too many."""
+        return min(self._max_length + 1, self._next_check) if self._next_check > 0 else self._max_length + 1
 
     def end_as_it_stands(self, reason: FinishReason) -> None:
         """End without another token."""
@@ -89,40 +115,118 @@ class GreedySearch:
         self.is_done = self.has_looped = is_looping(self._ids, self.source_ids)
 
 
-def advance_greedy(
-    searches: Sequence[GreedySearch],
-    rows: Sequence[list[int]],
-    *,
-    log_probabilities: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> None:
-    """One step of many greedy searches. rows: of each search, its one row. The arrays: (num_rows, num_candidates)."""
-    tokens = ids[:, 0].tolist()
-    scores = log_probabilities[:, 0].tolist()
-    for search, (row,) in zip(searches, rows, strict=True):
-        search.take(tokens[row], scores[row])
+class Done(NamedTuple):
+    """A row whose search is done: the steps that it took in all, and in the last forward."""
+
+    row: int
+    num_steps: int
+    num_last_steps: int
 
 
-def follow_best(
-    searches: Sequence[GreedySearch],
-    rows: Sequence[list[int]],
-    *,
-    log_probabilities: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> list[int]:
-    """Some steps of many greedy searches, each as far as it goes. The arrays: (num_steps, num_rows), the best ones.
+class GreedyRows:
+    """Greedy searches side by side, each in a row of a runner: a step of all is a few operations on arrays.
 
-    Returns the steps that each search took: fewer than there are where it was done before.
+    A search is told what its row has said when there is something to decide, and when somebody asks.
+
+    last_ids, lengths: (num_rows,) of each row its last subword, and how many it has said. A row without a search has
+    unheld_id, and 0.
     """
-    tokens = ids.T.tolist()
-    scores = log_probabilities.T.tolist()
-    taken = []
-    for search, (row,) in zip(searches, rows, strict=True):
-        num_steps = 0
-        for token, log_probability in zip(tokens[row], scores[row], strict=True):
-            search.take(token, log_probability)
-            num_steps += 1
+
+    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unheld_id: int) -> None:
+        """max_length: most subwords of a search, its end token counted."""
+        self.last_ids = np.full(num_rows, unheld_id, np.int32)
+        self.lengths = np.zeros(num_rows, np.int32)
+        self._eos_id = eos_id
+        self._unheld_id = unheld_id
+        # What every row said, held or not, step by step: the last max_length steps and more, the next one at `_end`.
+        self._end = 0
+        self._max_length = max_length
+        self._ids = np.zeros((MAX_LENGTHS_KEPT * max_length, num_rows), np.int32)
+        self._scores = np.zeros(self._ids.shape, np.float32)
+        self._is_held = np.zeros(num_rows, bool)
+        self._next_decisions = np.full(num_rows, NEVER, np.int32)
+        self._most_steps = np.full(num_rows, NEVER, np.int32)
+        self._searches: dict[int, GreedySearch] = {}
+
+    def __len__(self) -> int:
+        return len(self._searches)
+
+    def begin(self, row: int, search: GreedySearch) -> None:
+        """A search that has not begun is to run in this row."""
+        self._searches[row] = search
+        self._is_held[row] = True
+        self.last_ids[row], self.lengths[row] = search.bos_id, 0
+        self._next_decisions[row], self._most_steps[row] = (
+            search.next_decision,
+            search.options.max_target_length + 1,
+        )
+
+    def leave(self, row: int) -> None:
+        """The row's search, if there is one, runs no longer."""
+        if self._searches.pop(row, None) is not None:
+            self._clear(row)
+
+    def move(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
+        """What ran in some rows runs in others, of which none is a source. Rows without a search may be among them."""
+        for values in (self.last_ids, self.lengths, self._is_held, self._next_decisions, self._most_steps):
+            values[targets] = values[sources]
+        for said in (self._ids, self._scores):
+            said[:, targets] = said[:, sources]
+        self._clear(sources)
+        moved = dict(zip(sources.tolist(), targets.tolist(), strict=True))
+        self._searches = {moved.get(row, row): search for row, search in self._searches.items()}
+
+    def _clear(self, rows: int | NDArray[np.int32]) -> None:
+        self._is_held[rows] = False
+        self.last_ids[rows], self.lengths[rows] = self._unheld_id, 0
+        self._next_decisions[rows] = self._most_steps[rows] = NEVER
+
+    @property
+    def num_steps_ahead(self) -> int:
+        """Steps that no search is longer for, one and more. There must be a search."""
+        return int((self._most_steps - self.lengths).min())
+
+    def follow(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Done]:
+        """Some steps of all searches. Returns whose search is done.
+
+        The arrays: (num_steps, num_rows), the best candidates of the first rows; behind an end token nothing but it.
+        """
+        num_new, num_rows = ids.shape
+        begin, end = self._make_room(num_new)
+        self._ids[begin:end, :num_rows] = ids
+        self._scores[begin:end, :num_rows] = log_probabilities
+        is_held, lengths, last_ids = (
+            self._is_held[:num_rows],
+            self.lengths[:num_rows],
+            self.last_ids[:num_rows],
+        )
+        np.copyto(last_ids, ids[-1], where=is_held, casting="unsafe")
+        np.add(lengths, num_new, out=lengths, where=is_held)
+        is_open = (last_ids == self._eos_id) | (lengths >= self._next_decisions[:num_rows])
+        done = []
+        for row in is_open.nonzero()[0].tolist():
+            search = self._searches.get(row)
+            if search is None:  # unheld_id may be the end token's
+                continue
+            num_taken = self.catch_up(row)
             if search.is_done:
-                break
-        taken.append(num_steps)
-    return taken
+                done.append(Done(row, num_taken, num_taken + num_new - int(lengths[row])))
+            else:
+                self._next_decisions[row] = search.next_decision
+        return done
+
+    def catch_up(self, row: int) -> int:
+        """Tell a search that is not done what its row has said. Returns the steps it has taken: to where it is done."""
+        search = self._searches[row]
+        num_told = search.num_said
+        own = slice(self._end - int(self.lengths[row]) + num_told, self._end)
+        return num_told + search.take_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
+
+    def _make_room(self, num_steps: int) -> tuple[int, int]:
+        """Where the next steps stand. Only those that a search may not have been told of are kept."""
+        if self._end + num_steps > len(self._ids):
+            for said in (self._ids, self._scores):
+                said[: self._max_length] = said[self._end - self._max_length : self._end]
+            self._end = self._max_length
+        begin, self._end = self._end, self._end + num_steps
+        return begin, self._end

@@ -44,8 +44,6 @@ class GuidedSearch:
     The forced subwords are the target_prefix, or the whole of forced_target and its end token.
     """
 
-    num_steps_ahead = 1
-
     def __init__(self, plain: GreedySearch | BeamSearch) -> None:
         """plain: not begun, with the options of the sentence."""
         self.options = options = plain.options

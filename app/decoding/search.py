@@ -6,8 +6,6 @@ hypotheses, or is done. It knows nothing of caches or of other sentences. What t
 num_candidates: how many of the best candidates it wants from each of its rows.
 wants_distributions, wants_alignment: whether the next step must bring its rows' whole distributions, and their
     attention to the source. Never for the plain searches, greedy and beam.
-num_steps_ahead: steps in which it goes on with its one hypothesis' best candidate whatever that is, so that a runner
-    may take them by itself (`advance_ahead`); 1 for all but the greedy one.
 last_ids: last subword of each live hypothesis; the start token before the first step.
 parents: for each live hypothesis, which of those before the step it continues.
 is_done: nothing is alive any more.
@@ -19,18 +17,19 @@ fresh(): a search with the same options that has not begun.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.beam import BeamSearch, advance_beams
-from app.decoding.greedy import GreedySearch, advance_greedy, follow_best
+from app.decoding.greedy import GreedySearch
 from app.decoding.guided import GuidedSearch, advance_guided, is_guided
 from app.decoding.loop_guard import guarded
 from app.decoding.options import DecodingOptions
 
 Search = GreedySearch | BeamSearch | GuidedSearch
+# Those that `advance` takes on; the plain greedy ones are `GreedyRows`' own.
+Asked = BeamSearch | GuidedSearch
 
 
 def new_search(
@@ -52,7 +51,7 @@ def guarded_search(search: Search) -> Search:
 
 
 def advance(
-    searches: Sequence[Search],
+    searches: Sequence[Asked],
     rows: Sequence[list[int]],
     *,
     log_probabilities: NDArray[np.float32],
@@ -66,26 +65,16 @@ def advance(
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
     distributions: (num_rows, vocab_size), alignment: (num_rows, capacity); there where a search wants them.
     """
-    if set(map(type, searches)) == {GreedySearch}:  # the usual company, told without looking at each
-        plain = cast(Sequence[GreedySearch], searches)
-        advance_greedy(plain, rows, log_probabilities=log_probabilities, ids=ids)
-        return
-    greedy: tuple[list[GreedySearch], list[list[int]]] = ([], [])
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}
     for search, own_rows in zip(searches, rows, strict=True):
-        if isinstance(search, GreedySearch):
-            greedy[0].append(search)
-            greedy[1].append(own_rows)
-        elif isinstance(search, BeamSearch):
+        if isinstance(search, BeamSearch):
             group = beams.setdefault(search.num_candidates, ([], []))
             group[0].append(search)
             group[1].append(own_rows)
         else:
             guided[0].append(search)
             guided[1].append(own_rows)
-    if greedy[0]:
-        advance_greedy(*greedy, log_probabilities=log_probabilities, ids=ids)
     for group in beams.values():
         advance_beams(*group, log_probabilities=log_probabilities, ids=ids)
     if guided[0]:
@@ -96,18 +85,3 @@ def advance(
             distributions=distributions,
             alignment=alignment,
         )
-
-
-def advance_ahead(
-    searches: Sequence[Search],
-    rows: Sequence[list[int]],
-    *,
-    log_probabilities: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> list[int]:
-    """Take searches that all look further ahead than one step through several. Returns each one's number of steps.
-
-    rows: as in `advance`. The arrays: (num_steps, num_rows), what each row went on with.
-    """
-    greedy = [search for search in searches if isinstance(search, GreedySearch)]
-    return follow_best(greedy, rows, log_probabilities=log_probabilities, ids=ids)

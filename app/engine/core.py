@@ -12,22 +12,23 @@ import math
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import cast
 
 import numpy as np
 
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
-from app.decoding.search import Search, advance, advance_ahead
-from app.engine.beams import can_be_led, follow_beams, hand_over, hand_over_new
+from app.decoding.search import Asked, advance
+from app.engine.beams import can_be_led, follow_beams, hand_over
+from app.engine.company import Company
 from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Hasten, Inbox, Join, Message, Report, Submit
-from app.engine.next_step import next_step
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
 from app.engine.token_news import TokenLog
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
-from app.runtime.interface import UNHELD, Floats, Runner, StepOutput
+from app.runtime.interface import Floats, Runner, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ class EngineCore:
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
-        self._tokens = TokenLog()
-        self._led: list[Sequence] = []  # whose beams the forward under way was given
+        self._company = Company(runner.limits)
+        self._tokens = TokenLog(self._company.greedy)
 
     def run(self) -> None:
         """Step until a Stop arrives. Raises EngineFailure after too many useless forwards in a row."""
@@ -99,7 +100,9 @@ class EngineCore:
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-            self._lead(admitted)
+            copies = self._company.join(admitted, self.scheduler.slots)
+            if copies:
+                self._runner.copy_rows(*copies.arrays())
         self._close_holes(admitted)
         output = self._decode(stats) if self.scheduler.running else None
         self._drain_inbox()
@@ -119,7 +122,7 @@ class EngineCore:
         elif isinstance(message, Hasten):
             self.scheduler.hasten(message.sequence)
         elif isinstance(message, Cancel):
-            self.scheduler.end(message.sequence)
+            self._release(message.sequence)
         else:
             self._is_stopped = True
         if isinstance(message, Submit | Join) and message.listens:
@@ -147,14 +150,6 @@ class EngineCore:
         stats.num_encode_tokens = sum(len(s.source_ids) for s in admitted)
         stats.encode_time_s = time_s
 
-    def _lead(self, admitted: list[Sequence]) -> None:
-        """Let the runner advance newcomers' beams, if it does that."""
-        if not self._runner.limits.advances_beams:
-            return
-        copies = hand_over_new(admitted, self.scheduler.slots)
-        if copies:
-            self._runner.copy_rows(*copies.arrays())
-
     def _encode_alone(self, admitted: list[Sequence], error: EngineFailure, stats: StepStats) -> None:
         if len(admitted) == 1:
             self._fail(admitted[0], error, stats)
@@ -172,15 +167,11 @@ class EngineCore:
         """Close the holes between rows; after a failure all, lest what is left of its cause be decoded again.
 
         Those that newcomers' beams spread into after the next step are left: to decode them once costs less than to
-        copy rows there and to take others at the end. Where the runner passes over them, all are.
+        copy rows there and to take others at the end.
         """
-        if self._runner.limits.skips_unheld:
-            num_left = self._runner.limits.num_rows
-        elif self._has_failed:
-            num_left = 0
-        else:
-            num_left = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
-        moves = self.scheduler.slots.compact(num_left)
+        num_soon_taken = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
+        num_left = 0 if self._has_failed else num_soon_taken
+        moves = self._company.close_holes(self.scheduler.slots, self.scheduler.running, num_left)
         self._has_failed = False
         if moves:
             self._runner.copy_rows(*moves.arrays())
@@ -188,19 +179,10 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
-        self._led = [sequence for sequence in running if sequence.beam is not None]
-        num_unspread = sum(one.num_reserved_rows - 1 for one in self._led if not one.length)
-        limits = self._runner.limits
-        step = next_step(
-            running,
-            slots.end,
-            vocab_size=limits.vocab_size,
-            max_steps=self._max_steps(),
-            unheld_id=UNHELD if limits.skips_unheld else 0,
-        )
-        stats.num_rows = slots.num_occupied if limits.skips_unheld else slots.end
+        step = self._company.next_step(running, slots.end, self._max_steps())
+        stats.num_rows = slots.num_occupied if self._runner.limits.skips_unheld else slots.end
         stats.num_steps = step.num_steps
-        stats.num_spared_row_steps = num_unspread
+        stats.num_spared_row_steps = self._company.num_unspread_rows
         stats.num_idle_rows = slots.num_reserved - stats.num_rows
         started_at = self._clock()
         output = None
@@ -209,6 +191,8 @@ class EngineCore:
         except EngineFailure as error:
             self._has_failed = True
             if len(running) > 1:
+                for sequence in running:
+                    self._company.leave(sequence)
                 stats.num_retried += len(self.scheduler.halve_running())
             else:
                 self._fail(next(iter(running)), error, stats)
@@ -227,60 +211,76 @@ class EngineCore:
         return max(1, min(most, int(MAX_AHEAD_S / max(self._last_step_s, 1e-6))))
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
-        """Advance every search by a forward's candidates, end who is done, and give the rest their rows."""
-        running = list(self.scheduler.running)
+        """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
+        company = self._company
         stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
-        is_single = stats.num_steps == 1 or bool(self._led)  # with beams the last of several
+        is_single = stats.num_steps == 1 or bool(company.led)  # with beams the last of several
         find_broken = rows_without_scores if is_single else rows_without_best_scores
         broken = find_broken(output.log_probabilities)
         if output.distributions is not None:
             broken |= self._rows_without_distributions(output.distributions)
         if broken:
-            running = self._fail_broken(running, broken, stats)
-        if running:
+            self._fail_broken(broken, stats)
+        if self.scheduler.running:
             self._num_failures = 0
-        if self._led:
-            running = self._follow_beams(output, stats)
-        searches, rows = [sequence.search for sequence in running], [sequence.rows for sequence in running]
-        scores, ids = output.log_probabilities, output.ids
-        if is_single:
-            extra = {"distributions": output.distributions, "alignment": output.alignment}
-            advance(searches, rows, log_probabilities=scores, ids=ids, **extra)
-            taken = [1] * len(running)
-        else:
-            taken = advance_ahead(searches, rows, log_probabilities=scores, ids=ids)
-            stats.num_steps = max(taken, default=1)
-            stats.num_spared_row_steps += sum(stats.num_steps - num_steps for num_steps in taken)
+        if company.led:
+            self._follow_beams(output, stats)
+        if len(company.greedy):
+            self._follow_greedy(output, is_single, stats)
+        if asked := company.asked:
+            self._ask(asked, output, stats)
         self._last_step_s = stats.decode_time_s / stats.num_steps
+
+    def _follow_beams(self, output: StepOutput, stats: StepStats) -> None:
+        """End whose beams are done. Those that run and have none then have the forward's last step before them."""
+        stats.num_steps = output.num_steps
+        done = follow_beams(self._company.led, output.num_steps, output.outcomes, self.scheduler.slots)
+        for sequence, own_steps in done:
+            stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
+            self._finish(sequence, stats)
+
+    def _follow_greedy(self, output: StepOutput, is_single: bool, stats: StepStats) -> None:
+        """Take the plain greedy searches on, and end who is done."""
+        scores, ids, greedy = output.log_probabilities, output.ids, self._company.greedy
+        done = greedy.follow(scores[:, :1].T, ids[:, :1].T) if is_single else greedy.follow(scores, ids)
+        if not is_single and len(done) == len(greedy):
+            stats.num_steps = max(one.num_last_steps for one in done)
+        for one in done:
+            stats.num_spared_row_steps += stats.num_steps - one.num_last_steps
+            sequence = self.scheduler.slots.owner(one.row)
+            sequence.num_steps += one.num_steps
+            self._finish_or_begin_again(sequence, stats)
+
+    def _ask(self, asked: list[Sequence], output: StepOutput, stats: StepStats) -> None:
+        """Take the searches one step on that are nobody else's."""
+        advance(
+            [cast(Asked, sequence.search) for sequence in asked],
+            [sequence.rows for sequence in asked],
+            log_probabilities=output.log_probabilities,
+            ids=output.ids,
+            distributions=output.distributions,
+            alignment=output.alignment,
+        )
         branching: list[Sequence] = []
-        for sequence, num_steps in zip(running, taken, strict=True):
-            sequence.num_steps += num_steps
-            sequence.length += num_steps
+        for sequence in asked:
+            sequence.num_steps += 1
+            sequence.length += 1
+            if sequence.search.is_done:
+                self._finish_or_begin_again(sequence, stats)
             search = sequence.search
-            if search.is_done:
-                search = self._finish_or_begin_again(sequence, stats)
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
                 branching.append(sequence)
         if branching:
             self._move_rows(branching)
 
-    def _follow_beams(self, output: StepOutput, stats: StepStats) -> list[Sequence]:
-        """End whose beams are done. Returns those that run and have the forward's last step before them."""
-        stats.num_steps = output.num_steps
-        done = follow_beams(self._led, output.num_steps, output.outcomes, self.scheduler.slots)
-        for sequence, own_steps in done:
-            stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
-            self._finish(sequence, stats)
-        return [sequence for sequence in self.scheduler.running if sequence.beam is None]
-
-    def _finish_or_begin_again(self, sequence: Sequence, stats: StepStats) -> Search:
-        """What follows from a search that is done. Returns the sentence's search, a new one where it begins again."""
+    def _finish_or_begin_again(self, sequence: Sequence, stats: StepStats) -> None:
+        """What follows from a search that is done."""
         if sequence.search.has_looped:
+            self._company.leave(sequence)
             sequence.begin_again_guarded()
             stats.num_looped += 1
         else:
             self._finish(sequence, stats)
-        return sequence.search
 
     def _move_rows(self, branching: list[Sequence]) -> None:
         """Each hypothesis' row gets its parent's cache; ended sentences' rows are free already."""
@@ -301,17 +301,13 @@ class EngineCore:
         is_broken = np.isnan(distributions[rows]).any(axis=1)
         return frozenset(np.array(rows)[is_broken].tolist())
 
-    def _fail_broken(
-        self, running: list[Sequence], broken: frozenset[int], stats: StepStats
-    ) -> list[Sequence]:
-        """Fail the sentences whose rows have no scores; returns the others."""
-        sound = [sequence for sequence in running if broken.isdisjoint(sequence.rows)]
-        for sequence in running:
-            if not broken.isdisjoint(sequence.rows):
-                self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
-        if running and not sound:
+    def _fail_broken(self, broken: frozenset[int], stats: StepStats) -> None:
+        """Fail the sentences whose rows have no scores."""
+        failed = [one for one in self.scheduler.running if not broken.isdisjoint(one.rows)]
+        for sequence in failed:
+            self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
+        if failed and not self.scheduler.running:
             self._count_useless_forward()
-        return sound
 
     def _finish(self, sequence: Sequence, stats: StepStats) -> None:
         admitted_at = sequence.admitted_at
@@ -335,8 +331,12 @@ class EngineCore:
 
     def _end(self, sequence: Sequence, outcome: SequenceResult | ServiceError) -> None:
         sequence.outcome = outcome
-        self.scheduler.end(sequence)
+        self._release(sequence)
         self._ended.append(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        self._company.leave(sequence)
+        self.scheduler.end(sequence)
 
     def _count_useless_forward(self) -> None:
         self._num_failures += 1

@@ -103,6 +103,12 @@ class Slots:
         """Rows that hold a live hypothesis."""
         return self.end - len(self._holes)
 
+    def owner(self, row: int) -> Sequence:
+        """Whose row it is; somebody's."""
+        found = self._owners[row]
+        assert found is not None
+        return found
+
     def can_admit(self, sequence: Sequence) -> bool:
         """Whether its whole beam fits beside what is promised already."""
         return self.num_reserved + sequence.num_reserved_rows <= self.num_rows
@@ -169,8 +175,7 @@ class Slots:
         targets = sorted(hole for hole in self._holes if hole < end)
         sources = [row for row in range(end, self.end) if self._owners[row] is not None]
         for source, target in zip(sources, targets, strict=True):
-            owner = self._owners[source]
-            assert owner is not None
+            owner = self.owner(source)
             owner.move_row(source, target)
             self._owners[target], self._owners[source] = owner, None
             moves.add(source, target, owner.length)

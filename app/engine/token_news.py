@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.sequence import Sequence, Status
 
 
@@ -21,7 +22,9 @@ class TokenNews(NamedTuple):
 class TokenLog:
     """The engine thread's own. Sentences have greedy searches: of a beam nobody knows which hypothesis will win."""
 
-    def __init__(self) -> None:
+    def __init__(self, greedy: GreedyRows) -> None:
+        """greedy: where those run that have no options but the plain ones."""
+        self._greedy = greedy
         self._num_told: dict[Sequence, int] = {}
 
     @property
@@ -40,6 +43,8 @@ class TokenLog:
             if sequence.status is Status.ENDED:
                 del self._num_told[sequence]
             elif sequence.status is Status.RUNNING:
+                if isinstance(sequence.search, GreedySearch):
+                    self._greedy.catch_up(sequence.rows[0])
                 (said,) = sequence.search.prefixes()
                 position = told if len(said) >= told else 0  # fewer than before: begun again
                 if len(said) != told:

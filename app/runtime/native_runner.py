@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,9 @@ class NativeRunner:
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._end = 0  # rows behind it hold nothing that is needed
         self._source_lengths = np.ones(num_rows, np.int32)
+        self._given_lengths, self._given_slots = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._written = np.zeros(num_rows, np.int32)
+        self._num_bound_sentences = 0
         self._num_steps, self._num_candidates = np.ones(1, np.int64), np.ones(1, np.int64)
         self._wants_distributions = np.zeros(1, np.int64)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
@@ -99,25 +102,26 @@ class NativeRunner:
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         """As `Runner.encode`: sentences one after another, each attending to itself."""
-        self._slots[rows] = NO_SLOT
-        is_free = np.ones(self._limits.num_rows + 1, bool)  # the last one for rows without a slot
-        is_free[self._slots[: self._end]] = False
-        slots = np.flatnonzero(is_free[:-1])[: len(sources)].astype(np.int32)
-        lengths = np.array([len(source) for source in sources], np.int32)
-        positions = [self._source_positions[: len(source)] for source in sources]
-        inputs = {  # kept until the run is over
-            "ids": np.concatenate(sources).astype(np.int32, copy=False),
-            "positions": np.concatenate(positions),
-            "lengths": lengths,
-            "slots": slots,
+        count, lengths = len(sources), [len(source) for source in sources]
+        slots = self._free_slots(rows)
+        self._given_lengths[:count], self._given_slots[:count] = lengths, slots
+        tokens = {  # kept until the run is over
+            "ids": np.concatenate(sources, dtype=np.int32),
+            "positions": np.concatenate([self._source_positions[:length] for length in lengths]),
         }
-        for name, values in inputs.items():
+        for name, values in tokens.items():
             self._encoder_binding.bind_ortvalue_input(name, _value(values))
-        self._encoder_binding.bind_ortvalue_output("written", _value(self._written[: len(sources)]))
+        self._bind_sentences(count)
         self._encoder.run(self._encoder_binding)
         self._slots[rows] = slots
         self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
+
+    def _free_slots(self, rows: Sequence[int]) -> list[int]:
+        """One for each of the rows, which name none then. There are as many as rows, so there is one for each."""
+        self._slots[rows] = NO_SLOT
+        taken = set(self._slots[: self._end].tolist())
+        return list(islice((slot for slot in range(len(self._slots)) if slot not in taken), len(rows)))
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The arrays are overwritten by the next step.
@@ -174,6 +178,15 @@ class NativeRunner:
         moves = np.array((sources, targets, shared, lengths), np.int64)
         moves[2:] *= self._self_cache.strides[2]
         native.copy_rows(self._self_cache, moves)
+
+    def _bind_sentences(self, count: int) -> None:
+        """What an encoding of so many sentences reads and writes beside their subwords."""
+        if count == self._num_bound_sentences:
+            return
+        self._encoder_binding.bind_ortvalue_input("lengths", _value(self._given_lengths[:count]))
+        self._encoder_binding.bind_ortvalue_input("slots", _value(self._given_slots[:count]))
+        self._encoder_binding.bind_ortvalue_output("written", _value(self._written[:count]))
+        self._num_bound_sentences = count
 
     def _bind_all_rows(self) -> None:
         """What every step reads and writes, in memory that stays: all rows, those passed over that nobody holds."""

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from app.decoding.beam import BeamSearch
+from app.decoding.greedy import GreedySearch
+from app.decoding.guided import GuidedSearch
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, advance, new_search
 from tests.decoding.plain_search import Attention, NextScores
@@ -71,10 +74,18 @@ def drive(
                 paid += [np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]]
         table = np.stack(tables)
         order = np.argsort(-table, axis=1, kind="stable")[:, :k]
+        scores = np.take_along_axis(table, order, axis=1)
+        asked: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
+        for index, own_rows in zip(alive, rows, strict=True):
+            search = searches[index]
+            if isinstance(search, GreedySearch):
+                search.take(int(order[own_rows[0], 0]), float(scores[own_rows[0], 0]))
+            else:
+                asked.append((search, own_rows))
         advance(
-            [searches[index] for index in alive],
-            rows,
-            log_probabilities=np.take_along_axis(table, order, axis=1),
+            [search for search, _ in asked],
+            [own_rows for _, own_rows in asked],
+            log_probabilities=scores,
             ids=order.astype(np.int64),
             distributions=table if any(searches[index].wants_distributions for index in alive) else None,
             alignment=np.stack(paid) if any(searches[index].wants_alignment for index in alive) else None,

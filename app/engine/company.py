@@ -1,0 +1,103 @@
+"""Who shares the next forward, and how each is taken through it: what all live hypotheses ask of the runner.
+
+Plain greedy sentences run in rows of arrays (`GreedyRows`); plain beams are the runner's where it advances them
+(`app.engine.beams`); the others' searches are asked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.decoding.greedy import GreedyRows, GreedySearch
+from app.engine.beams import hand_over_new
+from app.engine.sequence import Sequence, Status
+from app.engine.slots import RowCopies, Slots
+from app.runtime.interface import UNHELD, Limits, StepInput
+
+
+class Company:
+    """The engine thread's own.
+
+    greedy: the plain greedy searches. led: sentences whose beams the last forward was given, others: the rest of those
+    that were in it, whose searches are asked; both as they were then.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        unheld_id = UNHELD if limits.skips_unheld else 0
+        self.greedy = GreedyRows(
+            limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, unheld_id=unheld_id
+        )
+        self.led: list[Sequence] = []
+        self.others: list[Sequence] = []
+
+    def join(self, admitted: list[Sequence], slots: Slots) -> RowCopies:
+        """Newcomers that were encoded; who failed has no rows. Returns what gives a led beam's rows its source."""
+        for sequence in admitted:
+            if sequence.rows and isinstance(sequence.search, GreedySearch):
+                self.greedy.begin(sequence.rows[0], sequence.search)
+        return hand_over_new(admitted, slots) if self._limits.advances_beams else RowCopies()
+
+    def leave(self, sequence: Sequence) -> None:
+        """Its search does not go on. Its rows are its own still."""
+        for row in sequence.rows[:1]:
+            self.greedy.leave(row)
+
+    def close_holes(self, slots: Slots, running: Iterable[Sequence], num_left: int) -> RowCopies:
+        """As `Slots.compact`, for who runs. Where the runner passes over holes all are left."""
+        if self._limits.skips_unheld:
+            return slots.compact(slots.num_rows)
+        for sequence in running:
+            if isinstance(sequence.search, GreedySearch):
+                sequence.length = int(self.greedy.lengths[sequence.rows[0]])
+        moves = slots.compact(num_left)
+        if moves:
+            sources, targets, _ = moves.arrays()
+            self.greedy.move(sources, targets)
+        return moves
+
+    @property
+    def asked(self) -> list[Sequence]:
+        """Those of the last forward's sentences that run, whose searches its last step is to be told to."""
+        was_in_it = (*self.others, *self.led)
+        return [one for one in was_in_it if one.status is Status.RUNNING and one.beam is None]
+
+    @property
+    def num_unspread_rows(self) -> int:
+        """Rows of led beams that their first step does not decode."""
+        return sum(one.num_reserved_rows - 1 for one in self.led if not one.length)
+
+    def next_step(self, running: dict[Sequence, None], num_rows: int, max_steps: int) -> StepInput:
+        """One step, or several where all sentences can go on without being looked at.
+
+        num_rows: rows from the first on that are decoded. max_steps: that the forward may take.
+        """
+        self.led, self.others = [], []
+        if len(self.greedy) < len(running):
+            for sequence in running:
+                if sequence.beam is not None:
+                    self.led.append(sequence)
+                elif not isinstance(sequence.search, GreedySearch):
+                    self.others.append(sequence)
+        ids, positions = self.greedy.last_ids[:num_rows].copy(), self.greedy.lengths[:num_rows].copy()
+        num_candidates = max([1, *(one.search.num_candidates for one in self.led)])
+        wants_distributions = wants_alignment = False
+        for sequence in self.others:
+            search = sequence.search
+            ids[sequence.rows], positions[sequence.rows] = search.last_ids, sequence.length
+            num_candidates = max(num_candidates, search.num_candidates)
+            wants_distributions = wants_distributions or search.wants_distributions
+            wants_alignment = wants_alignment or search.wants_alignment
+        if self.others or (self.led and len(self.greedy)):
+            max_steps = 1
+        elif len(self.greedy):
+            max_steps = min(max_steps, self.greedy.num_steps_ahead)
+        return StepInput(
+            ids,
+            positions,
+            min(num_candidates, self._limits.vocab_size),
+            max_steps,
+            wants_distributions=wants_distributions,
+            wants_alignment=wants_alignment,
+            beams=[sequence.beam for sequence in self.led if sequence.beam is not None],
+        )
