@@ -28,7 +28,7 @@ DATE = (b"date", b"today")
 
 @contextlib.asynccontextmanager
 async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)  # type: ignore[arg-type]
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
     config.load()
     loop, state, metrics = asyncio.get_running_loop(), ServerState(), Metrics()
     state.default_headers = [DATE]

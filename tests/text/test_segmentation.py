@@ -260,7 +260,7 @@ def test_the_library_is_not_asked_where_it_would_find_one_sentence(
 
     def segment(own: str, line: str) -> list[str]:
         asked.append(line)
-        return found(own, line)
+        return list(found(own, line))
 
     found = sentencex.segment
     monkeypatch.setattr("sentencex.segment", segment)
