@@ -21,7 +21,7 @@ from app.graphs import Precision
 from app.lane import Plan, start_processes
 from app.observability.logging import log_event
 from app.runtime.bundle_limits import limits_of
-from app.runtime.device import choose_precision, probable_device
+from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
 from app.runtime.memory import return_memory
 from app.settings import Settings, find_bundle
@@ -63,7 +63,7 @@ class Model:
 def load_model(settings: Settings) -> Model:
     """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError."""
     path = find_bundle(settings)
-    device = probable_device(settings.device)
+    device = find_device(settings)
 
     def choose(manifest: Manifest) -> Precision:
         return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
@@ -96,6 +96,17 @@ def load_model(settings: Settings) -> Model:
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
     detector = lazy_detector(languages)
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
+
+
+def find_device(settings: Settings) -> Device:
+    """Where the model will run. Raises SettingsError where a GPU is asked for and there is none."""
+    device = known_device(settings.device)
+    if device is None:
+        # Imported only where it has to be asked: a server whose lanes are processes needs none of its memory.
+        from app.runtime.session import choose_device
+
+        device = choose_device(settings.device)
+    return device
 
 
 def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:

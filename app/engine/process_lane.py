@@ -60,11 +60,9 @@ class ProcessLane:
                     env={**os.environ, "PYTHONPATH": _path_with_this_package()},
                 )
             unless_started.pop_all()
+        # Of a process that has ended `load` tells.
         assert self._process.stdin is not None
-        with (
-            contextlib.suppress(OSError),
-            self._process.stdin as stdin,
-        ):  # of a process that has ended `load` tells
+        with contextlib.suppress(OSError), self._process.stdin as stdin:
             stdin.write(given)
         self._decoder = msgspec.msgpack.Decoder(wire.FromLane)
         self._frames = wire.Frames()

@@ -23,17 +23,12 @@ NO_PROVIDER = (
 )
 
 
-def probable_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
-    """As `app.runtime.session.choose_device`, which is asked only where the installed onnxruntime knows GPUs.
-
-    Raises SettingsError where a GPU is asked for and there is none.
-    """
-    if wanted == "cpu" or (wanted == "auto" and not _knows_gpus()):
-        tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
-        return "cpu"
-    from app.runtime.session import choose_device
-
-    return choose_device(wanted)
+def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
+    """The device, where no GPU can be meant; None where `app.runtime.session.choose_device` has to look for one."""
+    if wanted == "cuda" or (wanted == "auto" and _knows_gpus()):
+        return None
+    tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
+    return "cpu"
 
 
 def tell_device(device: Device, wanted: str, problem: str) -> None:

@@ -47,6 +47,17 @@ def test_a_server_that_takes_no_files_loads_nothing_that_reads_them() -> None:
     assert "markdown_it" not in modules_after(program)
 
 
+def test_a_lanes_process_and_its_server_load_each_its_own() -> None:
+    """A lane reads no manifest and serves no HTTP; the server runs no graph."""
+    lane = modules_after("import app.lane, app.runtime.ort_runner")
+    assert "onnxruntime" in lane
+    assert lane & {"pydantic", "fastapi", "uvicorn", "sentencepiece"} == set()
+    server = modules_after(
+        "import app.main; from app.runtime.device import known_device; known_device('auto')"
+    )
+    assert "onnxruntime" not in server
+
+
 def test_the_command_alone_pulls_in_no_room() -> None:
     modules = modules_after("import transduce.cli, transduce.translate")
     assert modules & (NOT_IN_THE_SERVER | {"app", "onnxruntime", "numpy", "fastapi"}) == {"transduce"}

@@ -11,7 +11,8 @@ import onnxruntime
 import pytest
 
 from app.errors import SettingsError
-from app.runtime import session
+from app.runtime import device, session
+from app.runtime.device import known_device
 from app.runtime.session import choose_device
 
 
@@ -102,3 +103,20 @@ def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session, "DRIVER", "libc.so.6")
     monkeypatch.setattr(session, "CUDNN", "libc.so.6")
     assert choose_device("auto") == choose_device("cuda") == "cuda"
+
+
+def test_onnxruntime_is_asked_only_where_a_gpu_can_be_meant(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert known_device("cpu") == "cpu"
+        monkeypatch.setattr(device, "CUDA_PROVIDER", "no such library")
+        assert known_device("auto") == "cpu"
+        assert caplog.messages == [
+            "running on cpu (asked for: cpu)",
+            f"running on cpu (asked for: auto; {device.NO_PROVIDER})",
+        ]
+        assert known_device("cuda") is None
+        monkeypatch.setattr(device, "CUDA_PROVIDER", "__init__.py")
+        assert known_device("auto") is None
+    assert len(caplog.messages) == 2
