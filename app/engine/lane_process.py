@@ -17,7 +17,6 @@ from app.decoding.search import new_search
 from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.core import EngineCore
-from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
@@ -51,10 +50,6 @@ class LaneProcess:
         started = inbox.get_started()
         if started is None:
             return None
-        settings = EngineLimits(
-            max_encode_tokens=started.max_encode_tokens,
-            max_consecutive_failures=started.max_consecutive_failures,
-        )
 
         def on_step(started_at: float | None) -> None:
             self._page.set(self._number, started_at)
@@ -64,7 +59,7 @@ class LaneProcess:
 
         core = EngineCore(
             runner,
-            settings,
+            started.settings,
             report=lambda report: self._tell(sentences.reported(report)),
             incoming=inbox,
             on_step=on_step,
@@ -148,16 +143,11 @@ class SocketInbox:
 
     def get_started(self) -> wire.Started | None:
         """The first message, awaited; None where the engine has gone or stops the lane instead."""
-        frames: list[bytes] = []
-        while not frames:
-            data = self._read(0)
-            if not data:
-                return None
-            frames = self._frames.take(data)
-        first, *others = map(self._decoder.decode, frames)
-        for told in others:
-            self._take(told)
-        return first if isinstance(first, wire.Started) else None
+        frames = self._frames.first(lambda: self._read(0))
+        told = [self._decoder.decode(found) for found in frames]
+        for other in told[1:]:
+            self._take(other)
+        return told[0] if told and isinstance(told[0], wire.Started) else None
 
     def empty(self) -> bool:
         """Whether nothing has come. Never waits."""

@@ -80,12 +80,9 @@ class ProcessLane:
 
         Raises BundleError and SettingsError as its runner's loading, and RuntimeError where the process has ended.
         """
-        frames: list[bytes] = []
-        while not frames:
-            data = self._connection.recv(wire.RECEIVE_BYTES)
-            if not data:
-                raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
-            frames = self._frames.take(data)
+        frames = self._frames.first(lambda: self._connection.recv(wire.RECEIVE_BYTES))
+        if not frames:
+            raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
         told = self._decoder.decode(frames[0])
         if isinstance(told, wire.NotLoaded):
             self.leave()
@@ -126,7 +123,7 @@ class ProcessLane:
         self._listener = listener
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection.fileno(), self._on_readable)
-        self._tell(wire.Started(settings.max_encode_tokens, settings.max_consecutive_failures))
+        self._tell(wire.Started(settings))
 
     def put(self, message: Message) -> None:
         """As `Lane.put`."""

@@ -6,9 +6,12 @@ in all processes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from app.decoding.options import DecodingOptions
+from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 from app.runtime.interface import Limits
@@ -54,10 +57,9 @@ class Cancelled(msgspec.Struct, tag="cancel", array_like=True):
 
 
 class Started(msgspec.Struct, tag="start", array_like=True):
-    """The first frame to a lane that has loaded: the engine's limits on failures and on what is encoded at once."""
+    """The first frame to a lane that has loaded."""
 
-    max_encode_tokens: int
-    max_consecutive_failures: int
+    settings: EngineLimits
 
 
 class Stopped(msgspec.Struct, tag="stop", array_like=True):
@@ -129,6 +131,13 @@ class Frames:
 
     def __init__(self) -> None:
         self._received = bytearray()
+
+    def first(self, receive: Callable[[], bytes]) -> list[bytes]:
+        """The first ones, awaited; none where the other side has gone. receive: the next bytes, none at the end."""
+        found: list[bytes] = []
+        while not found and (data := receive()):
+            found = self.take(data)
+        return found
 
     def take(self, data: bytes) -> list[bytes]:
         """The frames that are whole now."""

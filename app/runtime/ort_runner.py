@@ -50,9 +50,8 @@ def load_runner(
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    from app.runtime.bundle_limits import (
-        limits_of,  # reads manifests, as nobody does who calls `load_variant`
-    )
+    # It reads manifests, as nobody needs to who calls `load_variant`.
+    from app.runtime.bundle_limits import limits_of
 
     given = Loading(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
     return load_variant(bundle.path, given, device=chosen, kernels=kernels, num_threads=num_threads)
