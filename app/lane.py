@@ -6,6 +6,7 @@ What the process loads comes on its standard input.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import sys
@@ -24,6 +25,10 @@ from app.runtime.device import Device
 from app.runtime.interface import Limits, Runner
 from app.runtime.kernels import usable_kernels
 from app.runtime.memory import settle_memory
+
+# Below the event loop's priority: in a flood every request is read, and refused or not, in time. With 0 they wait for
+# seconds until they are read, with 10 what was accepted comes late while others are refused.
+NICENESS = 3
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ def main(arguments: list[str]) -> None:
     # A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
+    os.nice(NICENESS)  # of this thread and those that it starts
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
     descriptor, page, num_lanes, number = map(int, arguments)
     configure_logging(plan.log_level if number == 0 else "warning")

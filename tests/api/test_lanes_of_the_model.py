@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -67,6 +68,11 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None
         time.sleep(0.01)
 
 
+def priorities(process: psutil.Process) -> set[int]:
+    """Of all its threads; the larger, the later is it served."""
+    return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
+
+
 def hypotheses(answer: httpx.Response) -> Any:
     assert answer.status_code == 200, answer.text
     return answer.json()["translations"]
@@ -80,6 +86,8 @@ def test_answers_are_those_of_one_lane_and_a_signal_drains(bundled: httpx.Client
         with server.client() as client:
             for options in OPTIONS:
                 assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
+            (of_the_loop,) = priorities(psutil.Process(server.pid))
+            assert min(set.union(*map(priorities, lanes))) > of_the_loop
             send(signal.SIGSTOP, *lanes)
             running = pool.submit(post, client, beam_size=5)
             server.wait_until("transduce_inflight_requests", 1)
