@@ -53,7 +53,7 @@ def test_the_engine_is_compared(tiny_bundle: Path, tmp_path: Path) -> None:
     sizes += ["--num-rounds", "1", "--case-budget", "0.1"]
     files = ["--bundle", str(tiny_bundle), "--output", str(output)]
     done = subprocess.run(
-        [*command, *sizes, *files, "--arrivals", "0.2", "--num-threads", "1"],
+        [*command, *sizes, *files, "--arrivals", "0.05", "--num-threads", "1"],
         cwd=ROOT,
         check=False,
         capture_output=True,

@@ -49,15 +49,15 @@ def test_copy_and_reverse_are_learnt(tmp_path: Path, tokenizer_path: Path) -> No
         VOCAB_SIZE, d_model=64, num_heads=4, d_ff=128, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
     )
     options = TrainingOptions(
-        max_steps=800,
-        evaluate_every=400,
-        save_every=50,
+        max_steps=700,
+        evaluate_every=350,
+        save_every=25,
         warmup_steps=200,
         learning_rate_factor=0.5,
         label_smoothing=0.0,
         precision="fp32",
     )
-    batches = Batches(corpus_of(train), max_tokens=1000, seed=1)
+    batches = Batches(corpus_of(train), max_tokens=500, seed=1)
     trainer = Trainer(Transformer(config), batches, run=tmp_path, tokenizer=tokenizer_path, options=options)
     trainer.train(Batches(corpus_of(test), max_tokens=2000, seed=0))
     model = trainer.model.eval()
