@@ -2,6 +2,8 @@
 # stamp inside it, so that a second call starts at once; a changed lock or pyproject.toml builds it anew.
 HOST := 127.0.0.1
 PORT := 8000
+# Processes that tests run in; with WORKERS=0 in one, in which --pdb works.
+WORKERS := 2
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -25,9 +27,9 @@ serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] 
 	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
-test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...]
+test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2]
 	@$(call compile_sources,.venv-dev)
-	@.venv-dev/bin/python -m pytest $(PYTEST_ARGS)
+	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: .venv-dev/ready ## ruff, mypy --strict, import contracts and house rules
 	@.venv-dev/bin/ruff check

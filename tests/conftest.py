@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers import Worker
+
 # Before numpy, torch or onnxruntime is imported: tests share the cores with one another.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -19,6 +21,11 @@ PREFIX = "TRANSDUCE_"
 def has_gpu() -> bool:
     """Whether this machine has an NVIDIA driver, by the rule that the Makefile follows."""
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # pytest-xdist's worker
+        config.pluginmanager.register(Worker(Path(config.cache.mkdir("turns"))))
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

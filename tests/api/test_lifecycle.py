@@ -109,6 +109,7 @@ def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) 
         assert running.result().status_code == 503
 
 
+@pytest.mark.alone
 def test_a_signal_that_is_passed_on_is_the_same_signal(echo_command: list[str], hang_file: Path) -> None:
     """`make` gives its child the SIGTERM that the whole process group has had already: the drain goes on.
 

@@ -73,6 +73,7 @@ def pace(client: httpx.Client) -> float:
     return NUM_ROWS / (time.monotonic() - started)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_three_times_the_load_is_refused_and_not_late(echo_command: list[str]) -> None:
     settings: dict[str, object] = {"num_rows": NUM_ROWS, "max_beam_size": 4, "max_num_hypotheses": 4}

@@ -165,6 +165,7 @@ def test_reports_and_their_comparison(server: SteadyServer, tmp_path: Path) -> N
     assert f"×{second / first:.2f}" in line
 
 
+@pytest.mark.alone
 def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> None:
     for _ in range(NUM_SWEEPS):
         server.late_ms()

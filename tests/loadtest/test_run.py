@@ -39,6 +39,7 @@ def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **
     return dataclasses.replace(made, **more)
 
 
+@pytest.mark.alone
 def test_every_request_ends_in_one_outcome() -> None:
     answers = "200,429,500,cut,garbage,never,503,fewer"
     result = undisturbed(lambda url: plan(url, 80.0, 2.0, timeout_s=0.8), max_late_ms=300, answers=answers)
@@ -111,6 +112,7 @@ def test_outcomes_that_do_not_add_up_are_a_bug() -> None:
         count_outcomes(samples, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("max_connections", [None, 1])
 def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int | None) -> None:
     """50 requests/s, and no answer from 1.0 s to 2.0 s: those due then waited up to a second, one of a hundred of them
@@ -161,6 +163,7 @@ def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None
     assert result.latency.max_ms > result.uncorrected_latency.p50_ms + 150
 
 
+@pytest.mark.alone
 def test_the_answers_are_counted() -> None:
     result = undisturbed(lambda url: plan(url, 60.0, 2.0), max_late_ms=40)
     assert result.per_s["sentences"] == pytest.approx(60.0, abs=3)
@@ -173,6 +176,7 @@ def test_the_answers_are_counted() -> None:
     assert result.goodput == pytest.approx(60.0, abs=3)
 
 
+@pytest.mark.alone
 def test_a_closed_loop_finds_the_capacity() -> None:
     """Eight requests are always open, 80 ms of work: who is late by less does not slow the server down."""
     result = undisturbed(
@@ -202,6 +206,7 @@ def test_what_is_given_up_is_no_failure_of_the_server() -> None:
     assert sum(moment.num_failed for moment in result.timeline) == 0
 
 
+@pytest.mark.alone
 def test_overload_and_recovery() -> None:
     """Half a second of twice the capacity leaves a queue of 50 requests, half a second long."""
     slo = Slo.parse("p99=200ms")

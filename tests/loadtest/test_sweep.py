@@ -105,6 +105,7 @@ def test_a_sweep_needs_an_objective() -> None:
         sweep(plan(slos=()), SETTINGS, run_one=ToldServer(1.0).run)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_capacity_of_a_real_server_is_found() -> None:
     """One request takes 10 ms: 100 requests/s. Runs of 3 s let a queue of 0.2 s pass at 106."""
