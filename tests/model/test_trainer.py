@@ -78,6 +78,7 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
     return [sys.executable, "-c", COMMAND, *where, *sizes, *often]
 
 
+@pytest.mark.slow
 def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: Path) -> None:
     whole = subprocess.run(
         train_arguments(tmp_path, tokenizer_path, "whole"), capture_output=True, text=True, check=False
