@@ -111,9 +111,11 @@ def test_serve_listens_on_loopback_unless_told(tmp_path: Path) -> None:
     assert "--host 0.0.0.0 --port 9" in make("serve", "HOST=0.0.0.0", "PORT=9")
 
 
-def test_tests_run_in_two_workers_unless_told() -> None:
-    assert "-m pytest -n 2 --dist loadfile --no-loadscope-reorder -x" in make("test", "PYTEST_ARGS=-x", MAKEFLAGS="")
-    assert "-m pytest -n 0 " in make("test", "WORKERS=0")
+def test_tests_run_in_as_many_workers_as_told() -> None:
+    assert "-m pytest -n 0 " in make("test", MAKEFLAGS="")
+    assert "-m pytest -n 2 --dist loadfile --no-loadscope-reorder -x" in make(
+        "test", "WORKERS=2", "PYTEST_ARGS=-x"
+    )
 
 
 def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
