@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -41,6 +42,7 @@ from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
+from app.engine.origin import Origin
 from app.errors import BundleError, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
@@ -200,8 +202,8 @@ def create_app(settings: Settings) -> FastAPI:
     return Application(settings).app
 
 
-def serve(overrides: dict[str, object]) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code.
+def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. origin: of the engine's processes, where it was started.
 
     0 after a drain, 78 for settings or a bundle that cannot be used (every problem on a line of its own on
     stderr), 70 where the engine died, 128 + the signal where a second one cut the drain short. Raises
@@ -210,13 +212,13 @@ def serve(overrides: dict[str, object]) -> int:
     try:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
-        application = Application(settings)
+        application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)
-    return run(application)
+    return run(application, at_end=lambda: None if origin is None else origin.leave())
 
 
-def run(application: Application) -> int:
+def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:
     """Serve an application; as `serve`."""
     settings = application.settings
     hold_signals()
@@ -242,6 +244,7 @@ def run(application: Application) -> int:
         server.run(sockets=[listener])
     for failure in failures:
         _refuse(_problems_of(failure))
+    at_end()
     _leave_behind_threads(server.exit_code)
     return server.exit_code
 

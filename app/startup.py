@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -13,16 +12,22 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
+import msgspec
+
 from app.bundle import Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
 from app.engine.lane import Lane, ThreadLane
+from app.engine.origin import Origin
+from app.engine.process_lane import ProcessLane, start_lanes
 from app.errors import BundleError
 from app.graphs import Precision
-from app.lane import Plan, start_processes
+from app.lane.ahead import default_num_lanes, start_origin
+from app.lane.plan import Plan
 from app.observability.logging import log_event
 from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
+from app.runtime.machine import num_usable_cores
 from app.runtime.memory import return_memory
 from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector
@@ -34,8 +39,6 @@ logger = logging.getLogger("app.startup")
 # For the golden sentences and the warm-up, on the slowest machine that makes sense.
 CHECK_TIMEOUT_S = 120.0
 NUM_WARM_UP = 3
-# More processes for one model's engine than this were not measured.
-MAX_LANES = 4
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,11 @@ class Model:
         return self.lanes[0].limits
 
 
-def load_model(settings: Settings) -> Model:
-    """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError."""
+def load_model(settings: Settings, origin: Origin | None = None) -> Model:
+    """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError.
+
+    origin: of the lanes' processes, where it was started before; it is left where it is of no use.
+    """
     path = find_bundle(settings)
     device = find_device(settings)
 
@@ -71,7 +77,7 @@ def load_model(settings: Settings) -> Model:
     bundle = load_bundle(path, choose=choose)
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
-    num_lanes = settings.num_lanes or (min(num_threads, MAX_LANES) if device == "cpu" else 1)
+    num_lanes = settings.num_lanes or default_num_lanes(device, num_threads)
     plan = Plan(
         folder=str(path.resolve()),
         precision=precision,
@@ -83,7 +89,9 @@ def load_model(settings: Settings) -> Model:
         num_lanes=num_lanes,
         log_level=settings.log_level,
     )
-    processes = start_processes(plan) if num_lanes > 1 else []
+    processes = start_processes(plan, origin) if num_lanes > 1 else []
+    if origin is not None and not processes:
+        origin.leave()
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
@@ -96,6 +104,11 @@ def load_model(settings: Settings) -> Model:
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
     detector = lazy_detector(languages)
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
+
+
+def start_processes(plan: Plan, origin: Origin | None = None) -> list[ProcessLane]:
+    """The lanes of a plan in processes of their own, which begin to load. origin: as for `load_model`."""
+    return start_lanes(origin or start_origin(), plan.num_lanes, msgspec.json.encode(plan))
 
 
 def find_device(settings: Settings) -> Device:
@@ -147,16 +160,6 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
 def model_key(model: Model) -> str:
     """Names the weights, all that is done with them, and their precision: the manifest has every file's SHA-256."""
     return f"{sha256(model.manifest.model_dump_json().encode()).hexdigest()} {model.precision}"
-
-
-def num_usable_cores() -> int:
-    """Cores that this process may run on, by its affinity and its cgroup's quota; at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
-            quota, period = file.read().split()
-        cores = min(cores, max(1, int(quota) // int(period)))  # "max" is no number: no quota
-    return cores
 
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:

@@ -25,10 +25,17 @@ def run_serve(args: argparse.Namespace) -> int:
     # What is imported stays, and looking through it for garbage takes a tenth of the start. `app.main` turns the
     # collector on again when the model is loaded.
     gc.disable()
-    from app.main import serve
+    from app.lane.ahead import start_ahead
 
-    given = {"host": args.host, "port": args.port, "bundle": args.bundle}
-    return serve({name: value for name, value in given.items() if value is not None})
+    origin = start_ahead()
+    try:
+        from app.main import serve
+
+        given = {"host": args.host, "port": args.port, "bundle": args.bundle}
+        return serve({name: value for name, value in given.items() if value is not None}, origin)
+    finally:
+        if origin is not None:
+            origin.leave()
 
 
 def port_number(text: str) -> int:

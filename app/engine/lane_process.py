@@ -38,12 +38,11 @@ class LaneProcess:
     def run(self, load: Callable[[], Runner]) -> None:
         """Until the engine says stop or has gone. What keeps the model from loading is told to it."""
         end_with(self._connection)
+        self._tell(wire.Begun(os.getpid()))
         try:
             runner = load()
-        except BundleError as error:
-            return self._tell(wire.NotLoaded(error.path, error.problems))
-        except SettingsError as error:
-            return self._tell(wire.NotLoaded(None, error.problems))
+        except (BundleError, SettingsError) as error:
+            return self._tell(wire.NotLoaded.of(error))
         self._tell(wire.Loaded(runner.limits))
         sentences = Sentences(runner.limits)
         inbox = SocketInbox(self._connection, sentences)

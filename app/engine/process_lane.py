@@ -1,7 +1,7 @@
 """A lane in a process of its own: its steps share neither a core nor Python's lock with the event loop.
 
-The process is started with a command of its own and told through a pair of sockets; nothing is forked, so whoever
-starts it may have threads. It ends when the engine says so or is gone.
+The process comes of another that has loaded what all lanes share (`app.engine.origin`) and is told through a pair of
+sockets. It ends when the engine says so or is gone.
 """
 
 from __future__ import annotations
@@ -10,60 +10,42 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import socket
-import subprocess
 import time
-from collections.abc import Sequence as Arguments
-from pathlib import Path
+from collections import deque
 
 import msgspec
 
-import app
 from app import errors
 from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit
+from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
-from app.errors import BundleError, ServiceError, SettingsError
+from app.errors import ServiceError
 from app.observability.logging import log_event
 from app.runtime.interface import Limits
 
 logger = logging.getLogger(__name__)
-# In which a process that said that it ends, or was killed, is gone.
-END_TIMEOUT_S = 2.0
 
 
 class ProcessLane:
     """A lane over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
 
-    def __init__(self, command: Arguments[str], page: BusyPage, number: int, given: bytes = b"") -> None:
-        """Start the process.
+    def __init__(self, origin: Origin, connection: socket.socket, page: BusyPage, number: int) -> None:
+        """Take the side of a connection whose other side the process has, or will have.
 
-        command: is given the connection's descriptor, the page's and its length, and the lane's number.
-        page: shared by the engine's lanes. number: of this one. given: on its standard input.
+        origin: which the process comes of. page: shared by the engine's lanes. number: of this one.
         """
+        self._origin = origin
+        self._child: LaneChild | None = None  # while it has not said which
+        self._connection = connection
         self._page = page
         self._number = number
-        with contextlib.ExitStack() as unless_started:
-            self._connection, theirs = socket.socketpair()
-            unless_started.enter_context(self._connection)
-            with theirs:
-                arguments = [theirs.fileno(), page.descriptor, page.num_lanes, number]
-                self._process = subprocess.Popen(
-                    [*command, *map(str, arguments)],
-                    stdin=subprocess.PIPE,
-                    pass_fds=(theirs.fileno(), page.descriptor),
-                    env={**os.environ, "PYTHONPATH": _path_with_this_package()},
-                )
-            unless_started.pop_all()
-        # Of a process that has ended `load` tells.
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError), self._process.stdin as stdin:
-            stdin.write(given)
+        self._unread: deque[bytes] = deque()  # frames, while it loads
         self._decoder = msgspec.msgpack.Decoder(wire.FromLane)
         self._frames = wire.Frames()
         self._limits: Limits | None = None
@@ -80,15 +62,27 @@ class ProcessLane:
 
         Raises BundleError and SettingsError as its runner's loading, and RuntimeError where the process has ended.
         """
-        frames = self._frames.first(lambda: self._connection.recv(wire.RECEIVE_BYTES))
-        if not frames:
-            raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
-        told = self._decoder.decode(frames[0])
+        told = self._awaited()
+        if isinstance(told, wire.Begun):
+            told = self._awaited()
         if isinstance(told, wire.NotLoaded):
             self.leave()
-            raise SettingsError(told.problems) if told.path is None else BundleError(told.path, told.problems)
+            raise told.error()
         assert isinstance(told, wire.Loaded)
         self._limits = told.limits
+        with contextlib.suppress(TimeoutError):
+            self._origin.exit_code()
+
+    def _awaited(self) -> wire.FromLane:
+        """The next frame, awaited. Raises RuntimeError where the process has ended instead."""
+        if not self._unread:
+            self._unread += self._frames.first(lambda: self._connection.recv(wire.RECEIVE_BYTES))
+        if not self._unread:
+            raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
+        told: wire.FromLane = self._decoder.decode(self._unread.popleft())
+        if isinstance(told, wire.Begun):
+            self._child = LaneChild(told.process_id)
+        return told
 
     @property
     def limits(self) -> Limits:
@@ -98,8 +92,9 @@ class ProcessLane:
 
     @property
     def process_id(self) -> int:
-        """Of the lane's process."""
-        return self._process.pid
+        """Of the lane's process, once it is loaded."""
+        assert self._child is not None
+        return self._child.process_id
 
     @property
     def step_started_at(self) -> float | None:
@@ -144,10 +139,17 @@ class ProcessLane:
     def leave(self) -> None:
         """As `Lane.leave`: a process that has not ended yet is killed, whatever it is doing: it has nothing to keep."""
         self._end_reading()
+        self._origin.leave()
+        if self._child is None:
+            # No more of them come: either this one says at once which it is, or there is none.
+            with contextlib.suppress(OSError, RuntimeError):
+                self._connection.settimeout(END_TIMEOUT_S)
+                self._awaited()
         self._connection.close()
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_TIMEOUT_S)
+        if self._child is not None:
+            self._child.kill()
+            with contextlib.suppress(TimeoutError):
+                self._child.wait()
 
     # ---- to the process
 
@@ -258,25 +260,29 @@ class ProcessLane:
     def _exit_code(self) -> str:
         """Of the process that closed its side of the connection."""
         try:
-            code = self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+            code = self._origin.exit_code()
+            if self._child is not None:
+                code = self._child.wait()
+        except TimeoutError:
             return "no exit in time"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def start_lanes(command: Arguments[str], num_lanes: int, given: bytes = b"") -> list[ProcessLane]:
-    """The lanes of one engine, which begin to load; as `ProcessLane`. Where one cannot be started, none is left."""
-    page = BusyPage.of(num_lanes)
+def start_lanes(origin: Origin, num_lanes: int, given: bytes = b"") -> list[ProcessLane]:
+    """The lanes of one engine, which begin to load what is given. Where that fails none is left. Raises OSError."""
     lanes: list[ProcessLane] = []
-    try:
-        lanes.extend(ProcessLane(command, page, number, given) for number in range(num_lanes))
-    except BaseException:
-        for lane in lanes:
-            lane.leave()
-        raise
-    finally:
-        page.close_descriptor()
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
+        unless_started.callback(origin.leave)
+        page = BusyPage.of(num_lanes)
+        theirs.callback(page.close_descriptor)
+        descriptors = [page.descriptor]
+        for number in range(num_lanes):
+            ours, other = socket.socketpair()
+            unless_started.enter_context(ours)
+            descriptors.append(theirs.enter_context(other).fileno())
+            lanes.append(ProcessLane(origin, ours, page, number))
+        origin.divide(given, descriptors)
+        unless_started.pop_all()
     return lanes
 
 
@@ -285,10 +291,3 @@ def _outcome(told: wire.Answer | wire.Failure) -> SequenceResult | ServiceError:
         return told.result
     kind: type[ServiceError] = getattr(errors, told.kind)
     return kind(told.message)
-
-
-def _path_with_this_package() -> str:
-    """PYTHONPATH by which the process finds the very code that runs here."""
-    package = str(Path(app.__file__).resolve().parents[1])
-    others = os.environ.get("PYTHONPATH")
-    return f"{package}{os.pathsep}{others}" if others else package

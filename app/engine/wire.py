@@ -14,6 +14,7 @@ from app.decoding.options import DecodingOptions
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
+from app.errors import BundleError, SettingsError
 from app.runtime.interface import Limits
 
 # Before each frame its length in bytes.
@@ -66,17 +67,32 @@ class Stopped(msgspec.Struct, tag="stop", array_like=True):
     """As `messages.Stop`."""
 
 
+class Begun(msgspec.Struct, tag="begun", array_like=True):
+    """The first frame from a lane, which has yet to say whether its model is there."""
+
+    process_id: int
+
+
 class Loaded(msgspec.Struct, tag="loaded", array_like=True):
-    """The first frame from a lane: its model is there."""
+    """Its model is there."""
 
     limits: Limits
 
 
 class NotLoaded(msgspec.Struct, tag="not-loaded", array_like=True):
-    """Or: what is wrong with the bundle (its name in `path`) or, where `path` is None, with the settings."""
+    """Or it is not: what is wrong with the bundle (its name in `path`) or, where that is None, with the settings."""
 
     path: str | None
     problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, error: BundleError | SettingsError) -> NotLoaded:
+        """What an error says."""
+        return cls(error.path if isinstance(error, BundleError) else None, error.problems)
+
+    def error(self) -> BundleError | SettingsError:
+        """The error that says so."""
+        return SettingsError(self.problems) if self.path is None else BundleError(self.path, self.problems)
 
 
 class Failure(msgspec.Struct, tag="failure", array_like=True):
@@ -115,7 +131,7 @@ class Exited(msgspec.Struct, tag="exit", array_like=True):
 
 
 ToLane = Started | Submitted | Joined | Hastened | Cancelled | Stopped
-FromLane = Loaded | NotLoaded | Reported | Exited
+FromLane = Begun | Loaded | NotLoaded | Reported | Exited
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from app.errors import BundleError
 from app.graphs import Precision
+from app.runtime.machine import knows_gpus
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -17,7 +16,6 @@ logger = logging.getLogger(__name__)
 
 Device = Literal["cpu", "cuda"]
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
-CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 NO_PROVIDER = (
     "the installed onnxruntime has no CUDA provider: install transduce[gpu] in place of transduce[cpu]"
 )
@@ -25,7 +23,7 @@ NO_PROVIDER = (
 
 def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
     """The device, where no GPU can be meant; None where `app.runtime.session.choose_device` has to look for one."""
-    if wanted == "cuda" or (wanted == "auto" and _knows_gpus()):
+    if wanted == "cuda" or (wanted == "auto" and knows_gpus()):
         return None
     tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
     return "cpu"
@@ -34,16 +32,6 @@ def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
 def tell_device(device: Device, wanted: str, problem: str) -> None:
     """Log what runs where. problem: what keeps a GPU from being used; empty where nothing does."""
     logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
-
-
-def _knows_gpus() -> bool:
-    """Whether onnxruntime came with its CUDA provider. It is not loaded for that: it takes memory and time."""
-    found = find_spec("onnxruntime")
-    return (
-        found is not None
-        and found.origin is not None
-        and (Path(found.origin).parent / CUDA_PROVIDER).exists()
-    )
 
 
 def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:

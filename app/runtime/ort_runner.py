@@ -59,11 +59,15 @@ def load_runner(
 
 @dataclass(frozen=True)
 class Loading:
-    """Which variant of a bundle is loaded, and what it is to hold."""
+    """Which variant of a bundle is loaded, and what it is to hold.
+
+    starts_threads: False where this process is to be copied: the native kernels' threads are yet to be started then.
+    """
 
     precision: Precision
     variant: Variant
     limits: Limits
+    starts_threads: bool = True
 
 
 def load_variant(
@@ -84,7 +88,8 @@ def load_variant(
     options = SessionOptions(device=device, num_threads=num_threads)
     graphs: GraphPair = variant
     if found == "native" and variant.native is not None:
-        native.set_num_threads(num_threads)
+        if given.starts_threads:
+            native.set_num_threads(num_threads)
         # The kernels have threads of their own.
         options, graphs = (
             SessionOptions(device, num_threads=1, operators=native.library_path()),

@@ -37,6 +37,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 6, "num_hypotheses": 3},
     {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
 ]
+# Of a lane whose weights, libraries and Python are shared, after a few answers: less than those take.
+MOST_PRIVATE_MB = 30.0
 # In which the lanes end once the server was killed; a busy machine takes some of it.
 GONE_S = 2.0 + 28.0
 
@@ -54,6 +56,25 @@ def lanes_of(server: ServerProcess) -> list[psutil.Process]:
 def send(number: int, *processes: psutil.Process) -> None:
     for process in processes:
         process.send_signal(number)
+
+
+def awaited_children(server: ServerProcess) -> list[psutil.Process]:
+    parent = psutil.Process(server.pid)
+    wait_until(lambda: bool(parent.children()))
+    return parent.children()
+
+
+def lanes_left() -> list[psutil.Process]:
+    """Lanes and what they come of, of whichever server, that have not ended."""
+    found = [one for one in psutil.process_iter(["cmdline"]) if "app.lane" in (one.info["cmdline"] or ())]
+    return [one for one in found if not are_gone([one])]
+
+
+def private_mb(process: psutil.Process) -> float:
+    """Memory that a process shares with no other, in 10^6 bytes."""
+    found = process.memory_full_info().uss / 1e6
+    assert isinstance(found, float)
+    return found
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:
@@ -161,23 +182,66 @@ def test_a_server_that_is_killed_leaves_no_lane() -> None:
         assert server.ended() == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("kernels", ["native", "standard"])
+def test_lanes_share_what_was_loaded_before_they_parted(kernels: str) -> None:
+    """ONNX Runtime's own threads are not there in a copy, so what runs on them is loaded by each lane."""
+    with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels}) as server:
+        server.ready()
+        with server.client() as client:
+            assert len(hypotheses(post(client))) == len(TEXTS)
+        sizes = [private_mb(lane) for lane in lanes_of(server)]
+        assert (max(sizes) < MOST_PRIVATE_MB) == (kernels == "native"), sizes
+
+
+def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the start could not see without reading the settings: their names are of any case."""
+    settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
+    monkeypatch.setenv("Transduce_Num_Lanes", "1")
+    with ServerProcess(COMMAND, settings) as server:
+        (origin,) = awaited_children(server)
+        server.ready()
+        assert psutil.Process(server.pid).children() == []
+        assert are_gone([origin])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
+)
+def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], says: str) -> None:
+    before = lanes_left()
+    with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
+        awaited_children(server)
+        assert server.ended() == 78
+        assert says in "".join(server.errors)
+    assert lanes_left() == before
+
+
+def test_a_signal_while_it_loads_leaves_no_process() -> None:
+    before = lanes_left()
+    with ServerProcess(COMMAND, SETTINGS) as server:
+        (origin,) = awaited_children(server)
+        send(signal.SIGSTOP, origin)
+        server.wait_for("listening")
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+        assert are_gone([origin])
+    assert lanes_left() == before
+
+
 def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
-        parent = psutil.Process(server.pid)
-        wait_until(lambda: len(parent.children()) == 2)
-        lanes = parent.children()
-        send(signal.SIGKILL, lanes[1])
+        (origin,) = awaited_children(server)
+        send(signal.SIGKILL, origin)
         assert server.ended() == 70
-        assert are_gone(lanes)
+        assert are_gone([origin])
         assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
 
 
 def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
+    before = lanes_left()
     with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
-        parent = psutil.Process(server.pid)
-        wait_until(lambda: len(parent.children()) == 2)
-        lanes = parent.children()
+        (origin,) = awaited_children(server)
         assert server.ended() == 78
-        wait_until(lambda: are_gone(lanes), GONE_S)
+        wait_until(lambda: are_gone([origin]) and lanes_left() == before, GONE_S)
         (line,) = server.errors
         assert "max_encode_tokens (8)" in line

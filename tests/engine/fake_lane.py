@@ -1,4 +1,4 @@
-"""A lane's process with the fake runner: `python -P -m tests.engine.fake_lane PLAN CONNECTION PAGE LANES NUMBER`."""
+"""A lane's process with the fake runner: `python -P -m tests.engine.fake_lane PLAN CONTROL`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.engine.busy import BusyPage
-from app.engine.lane_process import LaneProcess
+from app.engine.origin_process import become_lanes
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
 from tests.engine.fake_runner import LIMITS, LoopingRunner
@@ -21,6 +20,7 @@ from tests.engine.fake_runner import LIMITS, LoopingRunner
 # As much as a sentence takes that goes round in circles.
 ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
 POISON = 39  # a source that begins with it cannot be encoded
+SHARED = -1
 PROBLEMS = ("one", "another")
 
 
@@ -30,7 +30,8 @@ class FakePlan:
 
     folder: while it holds `hold-NUMBER`, none of that lane's forwards returns; `held-NUMBER` is there while one waits;
         in `told-NUMBER` stands what its runner was told, a line each.
-    ends: how loading ends in the lane of number `ends_in`, with an error of that name or by SIGKILL.
+    ends: how loading ends in the lane of number `ends_in`, or in what all share where that is SHARED, with an error of
+        that name or by SIGKILL.
     """
 
     folder: str
@@ -59,15 +60,22 @@ class FakePlan:
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
 
+    def prepare(self, given: bytes) -> Callable[[int], Runner]:
+        self._end_where_told(SHARED)
+        return self.load
+
     def load(self, number: int) -> Runner:
-        if number == self.ends_in:
+        self._end_where_told(number)
+        return FakeLaneRunner(self, number)
+
+    def _end_where_told(self, place: int) -> None:
+        if place == self.ends_in:
             if self.ends == "BundleError":
                 raise BundleError("fake", PROBLEMS)
             if self.ends == "SettingsError":
                 raise SettingsError(PROBLEMS)
             if self.ends == "SIGKILL":
                 os.kill(os.getpid(), signal.SIGKILL)
-        return FakeLaneRunner(self, number)
 
     def _file(self, kind: str, number: int) -> Path:
         return Path(self.folder, f"{kind}-{number}")
@@ -105,9 +113,8 @@ class FakeLaneRunner(LoopingRunner):
 
 def main(arguments: list[str]) -> None:
     plan = FakePlan(**json.loads(arguments[0]))
-    descriptor, page, num_lanes, number = map(int, arguments[1:])
-    with socket.socket(fileno=descriptor) as connection:
-        LaneProcess(connection, BusyPage(page, num_lanes), number).run(lambda: plan.load(number))
+    with socket.socket(fileno=int(arguments[1])) as control:
+        become_lanes(control, plan.prepare)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
+from app.engine.origin import Origin
 from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.stats import StepStats
 from tests.engine.fake_lane import FakePlan
@@ -69,6 +70,15 @@ def exists(process_id: int) -> bool:
     return Path(f"/proc/{process_id}").exists()
 
 
+def children() -> list[int]:
+    """Processes that this one has started or adopted, also those that have ended and that nobody has asked of."""
+    return [
+        int(found)
+        for path in Path("/proc/self/task").glob("*/children")
+        for found in path.read_text().split()
+    ]
+
+
 def descriptors(kind: str) -> list[str]:
     """What this process has open of a kind."""
     found = []
@@ -88,10 +98,10 @@ async def running(
 ) -> AsyncIterator[Lanes]:
     """A started engine of so many lanes, closed at the end."""
     before = descriptors("socket:")
-    processes = start_lanes(plan.command(), num_lanes)
-    ids = [process.process_id for process in processes]
+    processes = start_lanes(Origin(plan.command()), num_lanes)
     for process in processes:
         await asyncio.to_thread(process.load)
+    ids = [process.process_id for process in processes]
     steps: list[StepStats] = []
     deaths: list[float] = []
     engine = Engine(

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.engine.engine import Engine
+from app.engine.origin import Origin
 from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.sequence import SequenceResult
 from app.errors import BundleError, NotReady, SettingsError
-from tests.engine.fake_lane import POISON, PROBLEMS, FakePlan
+from tests.engine.fake_lane import POISON, PROBLEMS, SHARED, FakePlan
 from tests.engine.fake_runner import EOS
-from tests.engine.lanes import SETTINGS, Lanes, descriptors, exists, running, until
+from tests.engine.lanes import SETTINGS, Lanes, children, descriptors, running, until
 from tests.engine.test_engine import PATIENCE_S, WIDE, submit
 from tests.engine.test_lanes import run
 
@@ -122,7 +125,8 @@ def test_a_lane_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePlan)
             (lane,) = lanes.processes
             lane._end_reading()
             lane._connection.close()
-            assert await asyncio.to_thread(lane._process.wait, PATIENCE_S) == 0
+            assert lane._child is not None
+            assert await asyncio.to_thread(lane._child.wait, PATIENCE_S) == 0
             assert plan.is_held(0)
 
     run(scenario())
@@ -153,6 +157,16 @@ def test_a_lane_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> Non
     run(scenario())
 
 
+def wait_for_all(timeout_s: float) -> None:
+    """Until this process has no child any more."""
+    until = time.monotonic() + timeout_s
+    while children():
+        assert time.monotonic() < until
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        time.sleep(0.001)
+
+
 def load_all(processes: Sequence[ProcessLane]) -> None:
     """As `app.startup.load_model` loads them."""
     try:
@@ -163,11 +177,12 @@ def load_all(processes: Sequence[ProcessLane]) -> None:
             process.leave()
 
 
-@pytest.mark.parametrize(("ends", "number"), [("BundleError", 0), ("SettingsError", 1), ("SIGKILL", 1)])
+@pytest.mark.parametrize("number", [0, 1, SHARED])
+@pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
 def test_what_keeps_a_lane_from_loading_is_told(plan: FakePlan, ends: str, number: int) -> None:
     before = descriptors("socket:")
-    processes = start_lanes(replace(plan, ends=ends, ends_in=number).command(), 2)
-    ids = [process.process_id for process in processes]
+    origin = Origin(replace(plan, ends=ends, ends_in=number).command())
+    processes = start_lanes(origin, 2)
     kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
     with pytest.raises(kind) as caught:
         load_all(processes)
@@ -176,55 +191,57 @@ def test_what_keeps_a_lane_from_loading_is_told(plan: FakePlan, ends: str, numbe
         assert getattr(caught.value, "path", "fake") == "fake"
     else:
         assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
-    assert not [process_id for process_id in ids if exists(process_id)]
+    assert not children()
     assert descriptors("socket:") == before
 
 
 def test_lanes_that_are_let_go_of_while_they_load_are_gone(plan: FakePlan) -> None:
-    processes = start_lanes(plan.command(), 2)
+    processes = start_lanes(Origin(plan.command()), 2)
+    assert children()
     began = time.monotonic()
     for process in processes:
         process.leave()
     assert time.monotonic() - began < CLOSE_S
-    assert not [process for process in processes if exists(process.process_id)]
+    assert not children()
     for process in processes:
         process.leave()  # once more
 
 
-class SecondFails(Sequence[str]):
-    """A command that cannot be made a second time."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._command = command
-        self._num_made = 0
-
-    def __len__(self) -> int:
-        return len(self._command)
-
-    def __iter__(self) -> Iterator[str]:
-        self._num_made += 1
-        return iter(self._command if self._num_made == 1 else ["/no/such/command"])
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._command[index]
-
-
-def test_where_the_second_cannot_be_started_nothing_is_left_of_the_first(plan: FakePlan) -> None:
+def test_where_they_cannot_be_started_nothing_is_left(
+    plan: FakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = descriptors("socket:"), descriptors("/memfd:transduce")
-    children = set(Path("/proc/self/task").glob("*/children"))
-    started = {child: child.read_text() for child in children}
     with pytest.raises(FileNotFoundError):
-        start_lanes(SecondFails(plan.command()), 2)
-    assert {child: child.read_text() for child in children} == started
+        Origin(["/no/such/command"])
+    assert descriptors("socket:") == before[0]
+    origin = Origin(plan.command())
+    made = [socket.socketpair()]
+    monkeypatch.setattr(socket, "socketpair", made.pop)  # one more cannot be had
+    with pytest.raises(IndexError):
+        start_lanes(origin, 2)
+    assert not children()
     assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_origin_whose_engine_is_gone_ends(plan: FakePlan, is_told: bool) -> None:
+    """Before it was told what to load, and with the lanes that it has become by then."""
+    origin = Origin(plan.command())
+    if is_told:
+        for lane in start_lanes(origin, 2):
+            lane._connection.close()
+    origin._control.close()
+    assert origin._process.wait(PATIENCE_S) == 0
+    wait_for_all(PATIENCE_S)
 
 
 def test_a_lane_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
     async def scenario() -> None:
-        (process,) = start_lanes(plan.command(), 1)
+        (process,) = start_lanes(Origin(plan.command()), 1)
         process.load()
-        process._process.kill()
-        process._process.wait()
+        assert process._child is not None
+        process._child.kill()
+        process._child.wait()
         deaths: list[int] = []
         engine = Engine([process], settings=SETTINGS, on_death=lambda: deaths.append(1))
         engine.start()

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from app.errors import SettingsError
-from app.runtime import device, session
+from app.runtime import device, machine, session
 from app.runtime.device import known_device
 from app.runtime.session import choose_device
 
@@ -110,13 +110,13 @@ def test_onnxruntime_is_asked_only_where_a_gpu_can_be_meant(
 ) -> None:
     with caplog.at_level(logging.INFO):
         assert known_device("cpu") == "cpu"
-        monkeypatch.setattr(device, "CUDA_PROVIDER", "no such library")
+        monkeypatch.setattr(machine, "CUDA_PROVIDER", "no such library")
         assert known_device("auto") == "cpu"
         assert caplog.messages == [
             "running on cpu (asked for: cpu)",
             f"running on cpu (asked for: auto; {device.NO_PROVIDER})",
         ]
         assert known_device("cuda") is None
-        monkeypatch.setattr(device, "CUDA_PROVIDER", "__init__.py")
+        monkeypatch.setattr(machine, "CUDA_PROVIDER", "__init__.py")
         assert known_device("auto") is None
     assert len(caplog.messages) == 2

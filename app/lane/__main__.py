@@ -1,0 +1,75 @@
+"""The command of the process that an engine's lanes are copies of: `python -m app.lane CONTROL`.
+
+It imports what every lane needs, which takes longest, is told by the engine through CONTROL what to load, and becomes
+as many lanes as it was given connections.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.runtime.interface import Runner
+
+# Below the event loop's priority: in a flood every request is read, and refused or not, in time. With 0 they wait for
+# seconds until they are read, with 10 what was accepted comes late while others are refused.
+NICENESS = 3
+# A process that is copied has one thread. NumPy's library of linear algebra would start more, which nothing here uses.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def prepare(given: bytes) -> Callable[[int], Runner]:
+    """Load what the lanes share; returns what gives each lane, by its number, its runner.
+
+    given: a Plan as JSON. Raises BundleError, SettingsError, as the function returned does.
+    """
+    import msgspec
+
+    from app.lane.plan import Plan
+    from app.observability.logging import configure_logging
+    from app.runtime import native
+    from app.runtime.memory import settle_memory
+
+    os.nice(NICENESS)  # of this thread and those that it starts
+    plan = msgspec.json.decode(given, type=Plan)
+    configure_logging(plan.log_level)
+    shared = plan.load(starts_threads=False) if plan.is_native else None
+    settle_memory()
+
+    def runner_of(number: int) -> Runner:
+        if number > 0:
+            configure_logging("warning")
+        if shared is None:  # ONNX Runtime's own threads, or a GPU: neither is there in a copy
+            runner = plan.load()
+            settle_memory()
+        else:
+            runner = shared
+            native.set_num_threads(plan.num_threads)
+        gc.enable()
+        return runner
+
+    return runner_of
+
+
+def main(arguments: list[str]) -> None:
+    """Become the lanes; each runs until the engine says stop or has gone."""
+    gc.disable()
+    # A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    import app.runtime.ort_runner  # noqa: F401 - while nobody waits for it yet
+    from app.engine.origin_process import become_lanes
+
+    with socket.socket(fileno=int(arguments[0])) as control:
+        become_lanes(control, prepare)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
