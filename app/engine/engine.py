@@ -196,13 +196,15 @@ class Engine:
     def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
 
-        It has waited its turn, and is next with the first of them that is not answered yet.
+        It has waited its turn, and is next, in each lane that has any of them, with the first that is not answered yet.
         """
-        sequences = [self._sequences[future] for future in futures if future in self._sequences]
-        for sequence in sequences:
-            sequence.comes_back = True
-        if sequences:
-            self._pending[sequences[0]].lane.put(Hasten(sequences[0]))
+        first_by_lane: dict[Lane, Sequence] = {}
+        for future in futures:
+            if (sequence := self._sequences.get(future)) is not None:
+                sequence.comes_back = True
+                first_by_lane.setdefault(self._pending[sequence].lane, sequence)
+        for lane, sequence in first_by_lane.items():
+            lane.put(Hasten(sequence))
 
     def health(self) -> Health:
         """The truth about the lanes, from outside of them: nothing waits for a step that hangs."""

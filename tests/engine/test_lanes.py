@@ -24,11 +24,13 @@ from tests.engine import test_engine
 from tests.engine.core_driver import assert_same, expected
 from tests.engine.fake_lane import ALIGNED, POISON, FakePlan
 from tests.engine.fake_runner import EOS, FakeRunner, LoopingRunner
-from tests.engine.lanes import SETTINGS, block_until, descriptors, running
+from tests.engine.lanes import SETTINGS, Lanes, block_until, descriptors, running
 from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, submit
 from tests.engine.test_options import BEAM, PLAIN, random_options, random_source
 
 Job = tuple[list[int], DecodingOptions]
+# More than any lane's sentences reserve here.
+MANY_ROWS = 1000
 Heard = list[tuple[int, tuple[int, ...]]]
 
 
@@ -290,6 +292,37 @@ def test_who_comes_back_is_next_in_its_lane(plan: FakePlan) -> None:
         assert plan.told(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
+
+
+def test_who_comes_back_is_next_in_each_of_its_lanes(plan: FakePlan) -> None:
+    """Both lanes have a sentence that runs, and two of another request that wait."""
+
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            plan.hold(0, 1)
+            put = partial(put_into, lanes)
+            futures = [put(lane, 5, request_id="a") for lane in (0, 1)]
+            await lanes.until_held(0, 1)
+            futures += [put(lane, source, request_id="b") for source in (6, 7) for lane in (0, 1)]
+            again = [put(lane, source, request_id="c") for source in (8, 10) for lane in (0, 1)]
+            lanes.engine.come_back(again)
+            plan.release(0, 1)
+            await asyncio.gather(*futures, *again)
+        assert [plan.told(lane, "encode") for lane in (0, 1)] == [[5, 8, 6, 10, 7]] * 2
+
+    run(scenario())
+
+
+def put_into(lanes: Lanes, lane: int, source: int, *, request_id: str) -> asyncio.Future[SequenceResult]:
+    """Submit a sentence of WIDE, which has a lane's rows for itself, to this lane: the other counts as full."""
+    rows = lanes.engine._num_rows
+    other = lanes.processes[1 - lane]
+    rows[lanes.processes[lane]] -= MANY_ROWS
+    rows[other] += MANY_ROWS
+    future = submit(lanes.engine, [source, EOS], WIDE, request_id=request_id)
+    rows[lanes.processes[lane]] += MANY_ROWS
+    rows[other] -= MANY_ROWS
+    return future
 
 
 def test_a_lane_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
