@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -37,6 +38,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"beam_size": 6, "num_hypotheses": 3},
     {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
 ]
+# Which test runs, as pytest tells it and every process inherits.
+TEST = "PYTEST_CURRENT_TEST"
 # Of a lane whose weights, libraries and Python are shared, after a few answers: less than those take.
 MOST_PRIVATE_MB = 30.0
 # In which the lanes end once the server was killed; a busy machine takes some of it.
@@ -65,9 +68,14 @@ def awaited_children(server: ServerProcess) -> list[psutil.Process]:
 
 
 def lanes_left() -> list[psutil.Process]:
-    """Lanes and what they come of, of whichever server, that have not ended."""
-    found = [one for one in psutil.process_iter(["cmdline"]) if "app.lane" in (one.info["cmdline"] or ())]
-    return [one for one in found if not are_gone([one])]
+    """Lanes, and what they come of, of the servers that this test has started: those that have not ended."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            is_lane = "app.lane" in one.cmdline()
+            if is_lane and one.environ().get(TEST) == os.environ[TEST] and not are_gone([one]):
+                found.append(one)
+    return found
 
 
 def private_mb(process: psutil.Process) -> float:
@@ -189,6 +197,7 @@ def test_lanes_share_what_was_loaded_before_they_parted(kernels: str) -> None:
         server.ready()
         with server.client() as client:
             assert len(hypotheses(post(client))) == len(TEXTS)
+        assert {one.pid for one in lanes_left()} == {one.pid for one in lanes_of(server)}
         sizes = [private_mb(lane) for lane in lanes_of(server)]
         assert (max(sizes) < MOST_PRIVATE_MB) == (kernels == "native"), sizes
 
@@ -208,16 +217,14 @@ def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: py
     ("settings", "says"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
 )
 def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], says: str) -> None:
-    before = lanes_left()
     with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
         awaited_children(server)
         assert server.ended() == 78
         assert says in "".join(server.errors)
-    assert lanes_left() == before
+        assert lanes_left() == []
 
 
 def test_a_signal_while_it_loads_leaves_no_process() -> None:
-    before = lanes_left()
     with ServerProcess(COMMAND, SETTINGS) as server:
         (origin,) = awaited_children(server)
         send(signal.SIGSTOP, origin)
@@ -225,7 +232,7 @@ def test_a_signal_while_it_loads_leaves_no_process() -> None:
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
         assert are_gone([origin])
-    assert lanes_left() == before
+    assert lanes_left() == []
 
 
 def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
@@ -238,10 +245,9 @@ def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
 
 
 def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
-    before = lanes_left()
     with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
         (origin,) = awaited_children(server)
         assert server.ended() == 78
-        wait_until(lambda: are_gone([origin]) and lanes_left() == before, GONE_S)
+        wait_until(lambda: are_gone([origin]) and lanes_left() == [], GONE_S)
         (line,) = server.errors
         assert "max_encode_tokens (8)" in line
