@@ -35,7 +35,7 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
     made = Plan(
         Target(server.url, DIALECTS[dialect], api_key=KEY),
         built_in(mix),
-        Arrivals.at(8.0, 3.0),
+        Arrivals.at(16.0, 1.5),
         warm_up_s=0.5,
         timeout_s=120.0,
     )
@@ -46,7 +46,7 @@ def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
     before = side.standing()
     result = run(plan(server, mix="news", warm_up_s=0.0))
-    seen = difference(before, side.standing(), 3.0)
+    seen = difference(before, side.standing(), 1.5)
     assert result.outcomes == {"ok": 24}
     assert seen is not None
     assert seen["sentences_total"] == 24
