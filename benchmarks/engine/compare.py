@@ -5,16 +5,18 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from app.bundle import MANIFEST, Manifest
 from benchmarks.engine.cases import Case
 from benchmarks.engine.floor import Machine, floor_of
 from benchmarks.engine.jobs import Done, Job
-from benchmarks.engine.search import Choice, PeerPool
+from benchmarks.engine.layouts import Layouts
+from benchmarks.engine.search import PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
-from benchmarks.engine.worker import Worker
 
 # A turn has so many calls that it lasts about so long; the threads of the side that has just run may spin for a
 # few milliseconds longer.
@@ -22,6 +24,7 @@ TURN_S = 0.4
 REST_S = 0.03
 LONG_S = 2.0  # where a call takes longer, the one that tells how long it takes is a round too
 STARTED_AT = time.perf_counter()
+Side = Callable[[Job], Done]
 
 
 @dataclass(frozen=True)
@@ -44,34 +47,41 @@ def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine)
         num_threads=plan.num_threads,
         is_quick=plan.is_quick,
     )
+    layouts = Layouts(arguments_of(prepared, plan))
     rows = []
     try:
-        with Worker("ours", arguments_of(prepared, plan)) as ours:
-            for case in cases:
-                found = pool.search(case)
-                job, turns = _take_turns(ours, pool, case, found.choice, plan)
-                done = merged([turn[0] for turn in turns])
-                row = {
-                    "model": prepared.name,
-                    "precision": prepared.precision,
-                    "case": case.name,
-                    "num_sentences": case.num_sentences,
-                    "num_groups": case.num_groups,
-                    "beam_size": case.beam_size,
-                    "max_target_length": case.job.max_target_length,
-                    **_times(turns, case),
-                    "peer_choice": found.choice.describe(),
-                    "peer_tried": found.tried,
-                    "calls_a_turn": job.num_calls,
-                    "equal_ids": _share_equal(turns[-1], job),
-                    "calls_s": sum(done.times_s),
-                    "num_calls": len(done.times_s),
-                    "spent": asdict(done.spent),
-                    "floor": asdict(floor_of(manifest, prepared.precision, machine, job, done)),
-                }
-                rows.append(row)
-                say(line_of(row))
+        for case in cases:
+            found = pool.search(case)
+            layout = layouts.search(case)
+            ours = partial(layouts.translate, layout=layout)
+            job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, plan)
+            # Of lanes nothing but the time is known.
+            is_alone = layout == layouts.alone
+            done = merged([turn[0] for turn in turns]) if is_alone else layouts.translate(job, layouts.alone)
+            row = {
+                "model": prepared.name,
+                "precision": prepared.precision,
+                "case": case.name,
+                "num_sentences": case.num_sentences,
+                "num_groups": case.num_groups,
+                "beam_size": case.beam_size,
+                "max_target_length": case.job.max_target_length,
+                **_times(turns, case),
+                "layout": layout.describe(),
+                "alone_ms": statistics.median(done.times_s) * 1e3 / case.num_groups,
+                "peer_choice": found.choice.describe(),
+                "peer_tried": found.tried,
+                "calls_a_turn": job.num_calls,
+                "equal_ids": _share_equal(turns[-1], job),
+                "calls_s": sum(done.times_s),
+                "num_calls": len(done.times_s),
+                "spent": asdict(done.spent),
+                "floor": asdict(floor_of(manifest, prepared.precision, machine, job, done)),
+            }
+            rows.append(row)
+            say(line_of(row))
     finally:
+        layouts.close()
         pool.close()
     return rows
 
@@ -86,13 +96,11 @@ def arguments_of(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _take_turns(
-    ours: Worker, pool: PeerPool, case: Case, choice: Choice, plan: Plan
-) -> tuple[Job, list[tuple[Done, Done]]]:
+def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, list[tuple[Done, Done]]]:
     """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)
-    first = (ours.translate(once), pool.translate(once, choice))
+    first = (ours(once), theirs(once))
     slowest_s = max(done.times_s[0] for done in first)
     job = replace(
         case.job, num_calls=max(1, min(10, round(TURN_S / slowest_s))), is_warmed=slowest_s < TURN_S
@@ -103,13 +111,13 @@ def _take_turns(
             break
         time.sleep(REST_S)
         if len(turns) % 2:
-            theirs = pool.translate(job, choice)
+            other = theirs(job)
             time.sleep(REST_S)
-            turns.append((ours.translate(job), theirs))
+            turns.append((ours(job), other))
         else:
-            own = ours.translate(job)
+            own = ours(job)
             time.sleep(REST_S)
-            turns.append((own, pool.translate(job, choice)))
+            turns.append((own, theirs(job)))
     return job, turns
 
 
@@ -162,7 +170,7 @@ def line_of(row: dict[str, Any]) -> str:
     """A row as it is printed when it is known."""
     return (
         f"{row['model']:<12} {row['precision']} {row['case']:<16} n={row['num_sentences']:<4} "
-        f"beam={row['beam_size']} ours {row['ours_ms']:8.1f} ms  peer {row['peer_ms']:8.1f} ms  "
+        f"beam={row['beam_size']} ours {row['ours_ms']:8.1f} ms ({row['layout']})  peer {row['peer_ms']:8.1f} ms  "
         f"ratio {row['ratio']:.2f} ({row['ratio_least']:.2f}-{row['ratio_most']:.2f})  {row['peer_choice']}"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,19 @@ import onnxruntime
 from app.bundle import MANIFEST, Bundle, Manifest
 from app.decoding.options import DecodingOptions, LengthPenalty
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
+from app.engine.lane import Lane, ThreadLane
 from app.engine.limits import EngineLimits
+from app.engine.process_lane import ProcessLane
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
 from app.graphs import Precision
+from app.lane.plan import Plan
 from app.runtime import native
+from app.runtime.bundle_limits import limits_of
+from app.runtime.interface import Runner
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import load_runner
+from app.startup import start_processes
 from benchmarks.engine.arrivals import let_arrive
 from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
 
@@ -66,22 +71,24 @@ class RuntimeClock:
 class Ours:
     """One engine over one variant of a model, on an event loop of its own."""
 
-    def __init__(self, bundle: str, precision: Precision, num_rows: int, num_threads: int) -> None:
-        folder = Path(bundle)
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    def __init__(
+        self, bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int = 1
+    ) -> None:
+        """num_lanes: processes that share the threads; of 1, a thread of this process, `Spent` tells everything."""
         self._clock = RuntimeClock()
         self._clock.install()
-        runner = load_runner(
-            Bundle(folder, manifest, ()),
-            precision=precision,
-            device="cpu",
-            num_rows=num_rows,
-            num_threads=num_threads,
-        )
-        self._is_native = isinstance(runner, NativeRunner)
+        self._num_lanes = num_lanes
+        lanes: Sequence[Lane]
+        if num_lanes > 1:
+            self._is_native = False
+            lanes = processes_of(bundle, precision, num_rows, num_threads, num_lanes)
+        else:
+            runner = runner_of(bundle, precision, num_rows, num_threads)
+            self._is_native = isinstance(runner, NativeRunner)
+            lanes = [ThreadLane(runner)]
         self._steps: list[StepStats] = []
         self._asyncio = asyncio.Runner()
-        self._engine = Engine([ThreadLane(runner)], settings=LIMITS, on_steps=self._steps.extend)
+        self._engine = Engine(lanes, settings=LIMITS, on_steps=self._steps.extend)
         self._asyncio.run(self._start())
 
     async def _start(self) -> None:
@@ -135,7 +142,7 @@ class Ours:
         )
 
     def _spent(self, before: Spent, cpu_s: float) -> Spent:
-        if self._clock.num_runs["decoder"] == before.num_decoder_runs:
+        if self._num_lanes == 1 and self._clock.num_runs["decoder"] == before.num_decoder_runs:
             raise RuntimeError("no decoder run was seen: the runner calls ONNX Runtime in another way")
         return Spent(
             num_steps=sum(step.num_steps for step in self._steps if step.num_rows),
@@ -163,6 +170,44 @@ class Ours:
             return await self._engine.submit(ids, options, request_id=str(index), caller="", deadline=FOREVER)
 
         return self._asyncio.run(let_arrive(translate, arrivals.gaps_s, limit_s=arrivals.limit_s))
+
+
+def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int) -> Runner:
+    """Of a bundle's variant, in this process."""
+    return load_runner(
+        Bundle(Path(bundle), manifest_of(bundle), ()),
+        precision=precision,
+        device="cpu",
+        num_rows=num_rows,
+        num_threads=num_threads,
+    )
+
+
+def processes_of(
+    bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int
+) -> list[ProcessLane]:
+    """So many lanes, as the server starts them."""
+    manifest = manifest_of(bundle)
+    plan = Plan(
+        folder=str(Path(bundle).resolve()),
+        precision=precision,
+        variant=manifest.variants[precision],
+        limits=limits_of(manifest, num_rows),
+        device="cpu",
+        kernels="auto",
+        num_threads=num_threads,
+        num_lanes=num_lanes,
+        log_level="warning",
+    )
+    lanes = start_processes(plan)
+    for lane in lanes:
+        lane.load()
+    return lanes
+
+
+def manifest_of(bundle: str) -> Manifest:
+    """What stands in a bundle's folder."""
+    return Manifest.model_validate_json((Path(bundle) / MANIFEST).read_bytes())
 
 
 def options_of(beam_size: int, max_target_length: int) -> DecodingOptions:

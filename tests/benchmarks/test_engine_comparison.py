@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks.engine.arrivals import WindowBatcher, let_arrive
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
-from benchmarks.engine.jobs import Answered
+from benchmarks.engine.cases import Case
+from benchmarks.engine.jobs import Answered, Done, Job
+from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
 from benchmarks.engine.profiled import OTHER, category_of, runs_of
 from benchmarks.engine.rates import COARSE, FINE, LIMIT_S, Ladder, percentile
@@ -81,6 +83,53 @@ def test_what_is_not_answered_within_the_limit_is_none() -> None:
     found = asyncio.run(let_arrive(translate, [0.0, 0.0], limit_s=0.5))
     assert found.latencies_s[0] is not None
     assert found.latencies_s[1] is None
+
+
+class TimedWorker:
+    """Stands for our side's process: each layout takes the next of its times."""
+
+    times_s: dict[int, list[float]]
+
+    def __init__(self, kind: str, arguments: dict[str, Any]) -> None:
+        assert kind == "ours"
+        self._own = iter(self.times_s[arguments["num_lanes"]])
+
+    def translate(self, job: Job) -> Done:
+        return Done([next(self._own)], [])
+
+    def close(self) -> None:
+        pass
+
+
+def layouts_of(monkeypatch: pytest.MonkeyPatch, num_threads: int, times_s: dict[int, list[float]]) -> Layouts:
+    monkeypatch.setattr(TimedWorker, "times_s", times_s, raising=False)
+    monkeypatch.setattr("benchmarks.engine.layouts.Worker", TimedWorker)
+    return Layouts({"num_threads": num_threads})
+
+
+def given_at_once(num_sentences: int, beam_size: int = 1) -> Case:
+    job = Job([[[5, 2]] * num_sentences], beam_size, 10, is_forced=True)
+    return Case("given", num_sentences, job)
+
+
+@pytest.mark.parametrize(("times_s", "quickest"), [([9.0, 2.0], 2), ([9.0, 4.0], 1)])
+def test_our_processes_are_those_that_were_once_quickest(
+    monkeypatch: pytest.MonkeyPatch, times_s: list[float], quickest: int
+) -> None:
+    layouts = layouts_of(monkeypatch, 2, {1: [3.0, 5.0], 2: times_s})
+    assert layouts.search(given_at_once(128)).num_lanes == quickest
+
+
+def test_few_rows_and_one_thread_are_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is run to find that out."""
+    nothing: dict[int, list[float]] = {1: [], 2: []}
+    assert layouts_of(monkeypatch, 2, nothing).search(given_at_once(8, beam_size=4)).describe() == "1 x 2"
+    assert layouts_of(monkeypatch, 1, nothing).search(given_at_once(128)).describe() == "1 x 1"
+
+
+def test_there_are_no_more_processes_than_the_server_has_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = layouts_of(monkeypatch, 16, {1: [3.0, 3.0], 4: [1.0, 1.0]})
+    assert layouts.search(given_at_once(33)).describe() == "4 x 4"
 
 
 def batches(
