@@ -192,8 +192,8 @@ def test_a_server_that_is_killed_leaves_no_lane() -> None:
 
 @pytest.mark.parametrize("kernels", ["native", "standard"])
 def test_lanes_share_what_was_loaded_before_they_parted(kernels: str) -> None:
-    """ONNX Runtime's own threads are not there in a copy, so what runs on them is loaded by each lane."""
-    with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels}) as server:
+    """ONNX Runtime's own threads are not there in a copy, so what runs on them, two a lane, is loaded by each lane."""
+    with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
         server.ready()
         with server.client() as client:
             assert len(hypotheses(post(client))) == len(TEXTS)
