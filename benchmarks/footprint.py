@@ -1,6 +1,6 @@
 """What a server with a bundle takes: seconds until it is ready, memory, and what the memory is for.
 
-Starts are of `transduce serve` on one core. Memory is resident (RSS) and shared in parts (PSS), in 10^6 bytes: when
+Starts are of `transduce serve` on one core and, in turns with these, on all, where it has lanes. Memory is resident (RSS) and shared in parts (PSS), in 10^6 bytes: when
 ready, after the first answers, under load, and after a language was detected. The steps are those of loading, one after
 another in a process of its own. Linux only.
 
@@ -95,6 +95,11 @@ def measure_start(served: Served) -> dict[str, float]:
         }
 
 
+def medians(starts: list[dict[str, float]]) -> dict[str, float]:
+    """Of each figure of some starts."""
+    return {name: statistics.median(start[name] for start in starts) for name in starts[0]}
+
+
 def measure_memory(served: Served, seconds: float) -> dict[str, Any]:
     """Memory as a server goes on."""
     with ServerProcess(served) as server:
@@ -135,22 +140,26 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     compile_sources(args.python)
-    one_core = Served(args.python, args.bundle, cores=frozenset({0}))
-    starts = [measure_start(one_core) for _ in range(args.num_starts)]
+    one_core, all_cores = (Served(args.python, args.bundle, cores=cores) for cores in (frozenset({0}), None))
+    pairs = [(measure_start(one_core), measure_start(all_cores)) for _ in range(args.num_starts)]
+    starts, starts_on_all_cores = ([pair[place] for pair in pairs] for place in (0, 1))
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.footprint", *sys.argv[1:]]),
         "commit": commit(),
         "machine": describe_machine(),
         "versions": versions(args.python),
         "starts": starts,
-        "medians": {name: statistics.median(start[name] for start in starts) for name in starts[0]},
-        **measure_memory(Served(args.python, args.bundle), args.seconds),
+        "medians": medians(starts),
+        "starts_on_all_cores": starts_on_all_cores,
+        "medians_on_all_cores": medians(starts_on_all_cores),
+        **measure_memory(all_cores, args.seconds),
         "steps": measure_steps(),
     }
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(
         json.dumps(
-            {name: result[name] for name in ("medians", "memory", "first_detection_s", "steps")}, indent=1
+            {name: result[name] for name in result if name.startswith(("medians", "memory", "first", "steps"))},
+            indent=1,
         )
     )
     return 0
