@@ -1,8 +1,8 @@
 """What a server with a bundle takes: seconds until it is ready, memory, and what the memory is for.
 
-Starts are of `transduce serve` on one core and, in turns with these, on all, where it has lanes. Memory is resident (RSS) and shared in parts (PSS), in 10^6 bytes: when
-ready, after the first answers, under load, and after a language was detected. The steps are those of loading, one after
-another in a process of its own. Linux only.
+Starts are of `transduce serve` on one core and, in turns with these, on all, where it has lanes. Memory is resident
+(RSS) and shared in parts (PSS), in 10^6 bytes: when ready, after the first answers, under load, and after a language
+was detected. The steps are those of loading, one after another in a process of its own. Linux only.
 
     python -m benchmarks.footprint --output benchmarks/results/footprint.json
 """
@@ -158,7 +158,11 @@ def main() -> int:
     args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(
         json.dumps(
-            {name: result[name] for name in result if name.startswith(("medians", "memory", "first", "steps"))},
+            {
+                name: result[name]
+                for name in result
+                if name.startswith(("medians", "memory", "first", "steps"))
+            },
             indent=1,
         )
     )
