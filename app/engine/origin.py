@@ -14,13 +14,15 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import app
 
 # In which a process that said that it ends, or was killed, is gone.
 END_TIMEOUT_S = 2.0
+# A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
+SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Of prctl: children of a child that has ended are this process's.
 ADOPT_ORPHANS = 36
 LENGTH_BYTES = 4
@@ -34,7 +36,7 @@ class Origin:
         control, theirs = socket.socketpair()
         with contextlib.ExitStack() as unless_started:
             unless_started.enter_context(control)
-            with theirs:
+            with theirs, _without_signals():
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -101,6 +103,23 @@ class LaneChild:
                 os.close(handle)
             self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
         return self._exit_code
+
+
+@contextlib.contextmanager
+def _without_signals() -> Iterator[None]:
+    """Whoever is started meanwhile has the server's signals wait, until it ignores them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SERVERS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_signals() -> None:
+    """Those that are the server's, in a process that an Origin started: also what has come by now."""
+    for one in SERVERS_SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)
 
 
 def _path_with_this_package() -> str:

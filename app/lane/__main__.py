@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from app.engine.origin import ignore_signals
 
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
@@ -60,9 +61,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
 def main(arguments: list[str]) -> None:
     """Become the lanes; each runs until the engine says stop or has gone."""
     gc.disable()
-    # A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
+    ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     import app.runtime.ort_runner  # noqa: F401 - while nobody waits for it yet
     from app.engine.origin_process import become_lanes

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from app.lane import ahead
 from tests.engine.lanes import children
+from tests.engine.test_engine import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,15 @@ def test_a_process_that_cannot_be_started_is_not_told_of_here(monkeypatch: pytes
     monkeypatch.setenv("TRANSDUCE_NUM_LANES", "2")
     monkeypatch.setattr("sys.executable", "/no/such/command")
     assert ahead.start_ahead() is None
+
+
+def test_the_servers_signals_do_not_end_it_however_early_they_come() -> None:
+    """A terminal sends them to every process of its group."""
+    origin = ahead.start_origin()
+    try:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            os.kill(origin.process_id, one)
+        origin._control.close()
+        assert origin._process.wait(PATIENCE_S) == 0
+    finally:
+        origin.leave()
