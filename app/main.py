@@ -43,7 +43,7 @@ from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
-from app.errors import BundleError, ServiceError, SettingsError
+from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
@@ -141,6 +141,8 @@ class Application:
         """Load, check, warm up, open; or report what is in the way."""
         try:
             await self._open()
+        except NotReady:  # of what is told by itself: the server is shutting down, or the engine has died
+            self.service.become_failed()
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
             self.on_failure(error)

@@ -163,6 +163,16 @@ def test_an_idle_server_ends_soon(echo_command: list[str], number: int) -> None:
             assert not [line for line in server.log if '"level": "error"' in line], "it was cut off"
 
 
+def test_a_signal_while_the_golden_sentences_are_decoded(echo_command: list[str], hang_file: Path) -> None:
+    hang_file.touch()
+    with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
+        server.listening()
+        time.sleep(1.0)  # nothing tells that the check has begun; before it has, the end is the same
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+        assert server.errors == []
+
+
 def test_a_signal_while_loading(echo_command: list[str], load_file: Path) -> None:
     with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
         server.listening()
