@@ -146,6 +146,8 @@ class GreedyRows:
         self._is_held = np.zeros(num_rows, bool)
         self._next_decisions = np.full(num_rows, NEVER, np.int32)
         self._most_steps = np.full(num_rows, NEVER, np.int32)
+        # Steps before the next one at which a search has more to decide than what it says, or fewer.
+        self._num_plain_steps = NEVER
         self._searches: dict[int, GreedySearch] = {}
 
     def __len__(self) -> int:
@@ -156,10 +158,9 @@ class GreedyRows:
         self._searches[row] = search
         self._is_held[row] = True
         self.last_ids[row], self.lengths[row] = search.bos_id, 0
-        self._next_decisions[row], self._most_steps[row] = (
-            search.next_decision,
-            search.options.max_target_length + 1,
-        )
+        next_decision = search.next_decision
+        self._next_decisions[row], self._most_steps[row] = next_decision, search.options.max_target_length + 1
+        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1)
 
     def leave(self, row: int) -> None:
         """The row's search, if there is one, runs no longer."""
@@ -181,10 +182,11 @@ class GreedyRows:
         self.last_ids[rows], self.lengths[rows] = self._unheld_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
-    @property
-    def num_steps_ahead(self) -> int:
-        """Steps that no search is longer for, one and more. There must be a search."""
-        return int((self._most_steps - self.lengths).min())
+    def num_steps_ahead(self, most: int) -> int:
+        """Steps that every search has at least, its last one counted; `most` where they are more."""
+        if most <= self._num_plain_steps:
+            return most
+        return min(most, int((self._most_steps - self.lengths).min()))
 
     def follow(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Done]:
         """Some steps of all searches. Returns whose search is done.
@@ -202,7 +204,11 @@ class GreedyRows:
         )
         np.copyto(last_ids, ids[-1], where=is_held, casting="unsafe")
         np.add(lengths, num_new, out=lengths, where=is_held)
-        is_open = (last_ids == self._eos_id) | (lengths >= self._next_decisions[:num_rows])
+        is_open = last_ids == self._eos_id
+        self._num_plain_steps -= num_new
+        has_decisions = self._num_plain_steps < 0
+        if has_decisions:
+            is_open |= lengths >= self._next_decisions[:num_rows]
         done = []
         for row in is_open.nonzero()[0].tolist():
             search = self._searches.get(row)
@@ -213,6 +219,8 @@ class GreedyRows:
                 done.append(Done(row, num_taken, num_taken + num_new - int(lengths[row])))
             else:
                 self._next_decisions[row] = search.next_decision
+        if has_decisions:
+            self._num_plain_steps = int((self._next_decisions - self.lengths).min()) - 1
         return done
 
     def catch_up(self, row: int) -> int:

@@ -79,7 +79,9 @@ class Company:
                     self.led.append(sequence)
                 elif not isinstance(sequence.search, GreedySearch):
                     self.others.append(sequence)
-        ids, positions = self.greedy.last_ids[:num_rows].copy(), self.greedy.lengths[:num_rows].copy()
+        ids, positions = self.greedy.last_ids[:num_rows], self.greedy.lengths[:num_rows]
+        if self.others:
+            ids, positions = ids.copy(), positions.copy()
         num_candidates = max([1, *(one.search.num_candidates for one in self.led)])
         wants_distributions = wants_alignment = False
         for sequence in self.others:
@@ -91,7 +93,7 @@ class Company:
         if self.others or (self.led and len(self.greedy)):
             max_steps = 1
         elif len(self.greedy):
-            max_steps = min(max_steps, self.greedy.num_steps_ahead)
+            max_steps = self.greedy.num_steps_ahead(max_steps)
         return StepInput(
             ids,
             positions,

@@ -32,9 +32,11 @@ from app.runtime.interface import Floats, Runner, StepOutput
 
 logger = logging.getLogger(__name__)
 
-# Where nobody could be admitted before a row is free, a runner may take several steps by itself, for so long: who comes
-# meanwhile waits for them.
+# Where nobody could be admitted before a row is free, a runner may take several steps by itself: who comes meanwhile
+# waits for them. As many as take so long, and where that is less than a few, a few that take no longer than the second:
+# where rows are many, what is around each call costs more than a newcomer's wait is long beside its decoding.
 MAX_AHEAD_S = 0.003
+FEW_STEPS, MAX_FEW_S = 3, 0.010
 # Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
 # who leaves gives the rows back within two steps.
 MAX_STEPS_FOLLOWED = 2
@@ -71,7 +73,8 @@ class EngineCore:
         self._report = report
         self._clock = clock
         self._is_stopped = False
-        self._last_step_s = math.inf  # of one decoder step, in the last forward
+        # Of one decoder step, in the last forward, and the rows that it decoded.
+        self._last_step_s, self._last_num_rows = math.inf, 1
         self._has_failed = False  # a forward or a sentence, since holes were closed
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
@@ -179,8 +182,8 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
-        step = self._company.next_step(running, slots.end, self._max_steps())
         stats.num_rows = slots.num_occupied if self._runner.limits.skips_unheld else slots.end
+        step = self._company.next_step(running, slots.end, self._max_steps(stats.num_rows))
         stats.num_steps = step.num_steps
         stats.num_spared_row_steps = self._company.num_unspread_rows
         stats.num_idle_rows = slots.num_reserved - stats.num_rows
@@ -200,15 +203,19 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _max_steps(self) -> int:
-        """How many steps the next forward may take: one where a sentence could be admitted after it."""
+    def _max_steps(self, num_rows: int) -> int:
+        """How many steps the next forward may take: one where a sentence could be admitted after it.
+
+        num_rows: that it decodes. Where they are more than in the last one a step takes at most so much longer.
+        """
         limits, scheduler = self._runner.limits, self.scheduler
         if limits.max_steps == 1 or (
             scheduler.num_waiting and scheduler.slots.num_reserved < limits.num_rows
         ):
             return 1
         most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
-        return max(1, min(most, int(MAX_AHEAD_S / max(self._last_step_s, 1e-6))))
+        step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
+        return max(1, min(most, max(int(MAX_AHEAD_S / step_s), min(FEW_STEPS, int(MAX_FEW_S / step_s)))))
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
@@ -229,7 +236,7 @@ class EngineCore:
             self._follow_greedy(output, is_single, stats)
         if asked := company.asked:
             self._ask(asked, output, stats)
-        self._last_step_s = stats.decode_time_s / stats.num_steps
+        self._last_step_s, self._last_num_rows = stats.decode_time_s / stats.num_steps, stats.num_rows
 
     def _follow_beams(self, output: StepOutput, stats: StepStats) -> None:
         """End whose beams are done. Those that run and have none then have the forward's last step before them."""

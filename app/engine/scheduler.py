@@ -19,6 +19,7 @@ While a half runs nobody else is admitted.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from app.engine.fair_queue import FairQueue
@@ -39,11 +40,15 @@ class Scheduler:
         self._queue = FairQueue()
         self._retries: deque[list[Sequence]] = deque()
         self._is_retrying = False
+        self._next_deadline = math.inf  # nobody's who runs or starts again is earlier
 
     @property
     def num_waiting(self) -> int:
         """Sentences that wait for rows, those that start again included."""
-        return len(self._queue) + sum(s.status is Status.WAITING for half in self._retries for s in half)
+        num_retried = 0
+        if self._retries:
+            num_retried = sum(one.status is Status.WAITING for half in self._retries for one in half)
+        return len(self._queue) + num_retried
 
     @property
     def has_work(self) -> bool:
@@ -74,10 +79,14 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Sequence]:
         """Sentences whose time has run out, of those that run or start again; `schedule` finds those in the queue."""
-        late = [sequence for sequence in self.running if sequence.deadline <= now]
+        if now < self._next_deadline:
+            return []
+        begun = list(self.running)
         for half in self._retries:
-            late += [s for s in half if s.status is Status.WAITING and s.deadline <= now]
-        return late
+            begun += [sequence for sequence in half if sequence.status is Status.WAITING]
+        deadlines = [sequence.deadline for sequence in begun]
+        self._next_deadline = min((at for at in deadlines if at > now), default=math.inf)
+        return [sequence for sequence, at in zip(begun, deadlines, strict=True) if at <= now]
 
     def schedule(self, now: float) -> tuple[list[Sequence], list[Sequence]]:
         """Admit who fits, in turn. Returns the admitted, each with its first row, and those found expired."""
@@ -125,3 +134,4 @@ class Scheduler:
         self.slots.admit(sequence)
         sequence.status = Status.RUNNING
         self.running[sequence] = None
+        self._next_deadline = min(self._next_deadline, sequence.deadline)

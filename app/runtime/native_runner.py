@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +76,7 @@ class NativeRunner:
         self._ids, self._positions = np.full(num_rows, UNHELD, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._end = 0  # rows behind it hold nothing that is needed
+        self._num_given = 0  # rows of the last step: those behind it are bound as held by nobody
         self._source_lengths = np.ones(num_rows, np.int32)
         self._given_lengths, self._given_slots = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._written = np.zeros(num_rows, np.int32)
@@ -117,23 +117,26 @@ class NativeRunner:
         self._end = max(self._end, max(rows, default=-1) + 1)
         self._source_lengths[rows] = lengths
 
-    def _free_slots(self, rows: Sequence[int]) -> list[int]:
+    def _free_slots(self, rows: Sequence[int]) -> Int64s:
         """One for each of the rows, which name none then. There are as many as rows, so there is one for each."""
         self._slots[rows] = NO_SLOT
-        taken = set(self._slots[: self._end].tolist())
-        return list(islice((slot for slot in range(len(self._slots)) if slot not in taken), len(rows)))
+        is_free = np.ones(len(self._slots) + 1, bool)
+        is_free[self._slots[: self._end]] = is_free[NO_SLOT] = False
+        return is_free.nonzero()[0][: len(rows)]
 
     def decode(self, step: StepInput) -> StepOutput:
         """As `Runner.decode`. The arrays are overwritten by the next step.
 
         Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
         """
-        self._end = num_rows = len(step.ids)
-        self._ids[:num_rows], self._ids[num_rows:] = step.ids, UNHELD
+        num_rows = len(step.ids)
+        self._ids[:num_rows] = step.ids
+        if num_rows < self._num_given:
+            self._ids[num_rows : self._num_given] = UNHELD
+        self._end = self._num_given = num_rows
         self._positions[:num_rows] = step.positions
-        self._num_steps[0] = num_steps = (
-            1 if step.beams else step.num_steps
-        )  # of which the results are kept apart
+        # Of which the results are kept apart.
+        self._num_steps[0] = num_steps = 1 if step.beams else step.num_steps
         self._num_candidates[0] = step.num_candidates
         self._wants_distributions[0] = step.wants_distributions
         found = self._bind_candidates(_Shape(step.num_candidates, num_steps))

@@ -83,7 +83,12 @@ class World:
             del self.running[gone]
 
     def step(self) -> None:
-        num_new = self.rng.randint(1, min(4, self.rows.num_steps_ahead))
+        ahead = min(
+            search.options.max_target_length + 1 - length for _, search, length in self.running.values()
+        )
+        most = self.rng.randint(1, 50)
+        assert self.rows.num_steps_ahead(most) == min(most, ahead)
+        num_new = self.rng.randint(1, self.rows.num_steps_ahead(4))
         ids, scores = np.full((num_new, NUM_ROWS), 7, np.int64), np.zeros((num_new, NUM_ROWS), np.float32)
         for row, (sentence, search, begin) in self.running.items():
             (said, told), end = steps_of(sentence), begin + num_new

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import MAX_AHEAD_S, MAX_STEPS_FOLLOWED
+from app.engine.core import FEW_STEPS, MAX_AHEAD_S, MAX_FEW_S, MAX_STEPS_FOLLOWED
 from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult
@@ -106,12 +106,42 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
     assert runner.steps == [1, 4, 4, 4]
 
 
-@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 4)])
-def test_a_call_takes_no_longer_than_newcomers_may_wait(steps_in_time: float, wanted: int) -> None:
-    driver, runner = timed_driver(step_s=MAX_AHEAD_S / steps_in_time)
+@pytest.mark.parametrize(
+    ("step_s", "wanted"),
+    [
+        (MAX_FEW_S / 0.5, 1),
+        (MAX_FEW_S / 1.5, 1),
+        (MAX_FEW_S / 2.5, 2),
+        (MAX_FEW_S / 3.5, 3),
+        (MAX_FEW_S / 5.5, FEW_STEPS),
+        (MAX_AHEAD_S / 3.5, 3),
+        (MAX_AHEAD_S / 4.5, 4),
+        (MAX_AHEAD_S / 9.0, 4),
+    ],
+)
+def test_a_call_takes_no_longer_than_newcomers_may_wait(step_s: float, wanted: int) -> None:
+    driver, runner = timed_driver(step_s=step_s)
     driver.submit([5, EOS], GREEDY)
     driver.run()
     assert max(runner.steps) == wanted
+
+
+def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
+    """A step of two rows may take twice as long as one of one row."""
+    driver, runner = timed_driver(step_s=MAX_AHEAD_S / 4.5)
+    driver.submit([5, EOS], GREEDY)
+    for _ in range(2):
+        driver.step()
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    assert runner.steps[:4] == [1, 4, FEW_STEPS, 4]
+    driver, runner = timed_driver(step_s=MAX_FEW_S / 4.5)
+    driver.submit([5, EOS], GREEDY)
+    for _ in range(2):
+        driver.step()
+    driver.submit([6, EOS], GREEDY)
+    driver.run()
+    assert runner.steps[:4] == [1, FEW_STEPS, 2, FEW_STEPS]
 
 
 def test_no_row_goes_beyond_its_last_step() -> None:
