@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # waits for them. As many as take so long, and where that is less than a few, a few that take no longer than the second:
 # where rows are many, what is around each call costs more than a newcomer's wait is long beside its decoding.
 MAX_AHEAD_S = 0.003
-FEW_STEPS, MAX_FEW_S = 3, 0.010
+FEW_STEPS, MAX_FEW_S = 4, 0.010
 # Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
 # who leaves gives the rows back within two steps.
 MAX_STEPS_FOLLOWED = 2

@@ -225,9 +225,10 @@ class Engine:
     def _next_lane(self) -> Lane:
         """The first one with few rows, since together they read the weights once, else the one with the fewest."""
         rows = self._num_rows
-        return next((lane for lane in self._lanes if rows[lane] < FEW_ROWS), None) or min(
-            self._lanes, key=rows.__getitem__
-        )
+        for lane in self._lanes:
+            if rows[lane] < FEW_ROWS:
+                return lane
+        return min(self._lanes, key=rows.__getitem__)
 
     def _check_accepting(self) -> None:
         if not self._is_accepting:

@@ -81,6 +81,7 @@ class NativeRunner:
         self._given_lengths, self._given_slots = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
         self._written = np.zeros(num_rows, np.int32)
         self._num_bound_sentences = 0
+        self._sentence_values: dict[int, list[Any]] = {}  # lengths, slots and written, by how many sentences
         self._num_steps, self._num_candidates = np.ones(1, np.int64), np.ones(1, np.int64)
         self._wants_distributions = np.zeros(1, np.int64)
         self._distributions = np.zeros((num_rows, limits.vocab_size), np.float32)
@@ -92,8 +93,8 @@ class NativeRunner:
         self._candidates: dict[_Shape, _Candidates] = {}
         self._given_beams = native.GivenBeams(num_rows)
         self._binding = decoder.binding()
-        self._bound: _Candidates | None = None
         self._bind_all_rows()
+        self._bound_shape, self._bound = self._bind_candidates(_Shape(1, 1))
 
     @property
     def limits(self) -> Limits:
@@ -139,7 +140,9 @@ class NativeRunner:
         self._num_steps[0] = num_steps = 1 if step.beams else step.num_steps
         self._num_candidates[0] = step.num_candidates
         self._wants_distributions[0] = step.wants_distributions
-        found = self._bind_candidates(_Shape(step.num_candidates, num_steps))
+        if (step.num_candidates, num_steps) != self._bound_shape:
+            self._bound_shape, self._bound = self._bind_candidates(_Shape(step.num_candidates, num_steps))
+        found = self._bound
         taken, outcomes = self._run(step.beams, step.num_steps)
         own = slice(num_rows) if num_steps == 1 else (slice(None), slice(num_rows))
         return StepOutput(
@@ -186,9 +189,14 @@ class NativeRunner:
         """What an encoding of so many sentences reads and writes beside their subwords."""
         if count == self._num_bound_sentences:
             return
-        self._encoder_binding.bind_ortvalue_input("lengths", _value(self._given_lengths[:count]))
-        self._encoder_binding.bind_ortvalue_input("slots", _value(self._given_slots[:count]))
-        self._encoder_binding.bind_ortvalue_output("written", _value(self._written[:count]))
+        found = self._sentence_values.get(count)
+        if found is None:
+            own = self._given_lengths[:count], self._given_slots[:count], self._written[:count]
+            found = self._sentence_values[count] = [_value(values) for values in own]
+        lengths, slots, written = found
+        self._encoder_binding.bind_ortvalue_input("lengths", lengths)
+        self._encoder_binding.bind_ortvalue_input("slots", slots)
+        self._encoder_binding.bind_ortvalue_output("written", written)
         self._num_bound_sentences = count
 
     def _bind_all_rows(self) -> None:
@@ -209,16 +217,14 @@ class NativeRunner:
         self._binding.bind_ortvalue_output("log_probabilities", _value(self._distributions))
         self._binding.bind_ortvalue_output("alignment", _value(self._alignment))
 
-    def _bind_candidates(self, shape: _Shape) -> _Candidates:
+    def _bind_candidates(self, shape: _Shape) -> tuple[_Shape, _Candidates]:
         """Have the next steps leave their candidates in this shape."""
         found = self._candidates.get(shape)
         if found is None:
             found = self._candidates[shape] = self._make_candidates(shape)
-        if found is not self._bound:
-            for name, value in found.values.items():
-                self._binding.bind_ortvalue_output(name, value)
-            self._bound = found
-        return found
+        for name, value in found.values.items():
+            self._binding.bind_ortvalue_output(name, value)
+        return shape, found
 
     def _make_candidates(self, shape: _Shape) -> _Candidates:
         axes = shape.num_steps, self._limits.num_rows, shape.num_candidates

@@ -113,14 +113,14 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
         (MAX_FEW_S / 1.5, 1),
         (MAX_FEW_S / 2.5, 2),
         (MAX_FEW_S / 3.5, 3),
-        (MAX_FEW_S / 5.5, FEW_STEPS),
-        (MAX_AHEAD_S / 3.5, 3),
-        (MAX_AHEAD_S / 4.5, 4),
-        (MAX_AHEAD_S / 9.0, 4),
+        (MAX_FEW_S / 6.5, FEW_STEPS),
+        (MAX_AHEAD_S / 3.5, FEW_STEPS),
+        (MAX_AHEAD_S / 6.5, 6),
+        (MAX_AHEAD_S / 9.0, 8),
     ],
 )
 def test_a_call_takes_no_longer_than_newcomers_may_wait(step_s: float, wanted: int) -> None:
-    driver, runner = timed_driver(step_s=step_s)
+    driver, runner = timed_driver(replace(AHEAD, max_steps=8), step_s=step_s)
     driver.submit([5, EOS], GREEDY)
     driver.run()
     assert max(runner.steps) == wanted
@@ -128,13 +128,6 @@ def test_a_call_takes_no_longer_than_newcomers_may_wait(step_s: float, wanted: i
 
 def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
     """A step of two rows may take twice as long as one of one row."""
-    driver, runner = timed_driver(step_s=MAX_AHEAD_S / 4.5)
-    driver.submit([5, EOS], GREEDY)
-    for _ in range(2):
-        driver.step()
-    driver.submit([6, EOS], GREEDY)
-    driver.run()
-    assert runner.steps[:4] == [1, 4, FEW_STEPS, 4]
     driver, runner = timed_driver(step_s=MAX_FEW_S / 4.5)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
