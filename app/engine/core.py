@@ -32,10 +32,11 @@ from app.runtime.interface import Floats, Runner, StepOutput
 
 logger = logging.getLogger(__name__)
 
-# Where nobody could be admitted before a row is free, a runner may take several steps by itself: who comes meanwhile
-# waits for them. As many as take so long, and where that is less than a few, a few that take no longer than the second:
-# where rows are many, what is around each call costs more than a newcomer's wait is long beside its decoding.
+# Where nobody could be admitted before a row is free, a runner may take several steps by itself: as many as take so
+# long. Who comes meanwhile waits for them, and so does who has ended.
 MAX_AHEAD_S = 0.003
+# And where nobody can be admitted because all rows are taken, or nobody has been for so long, a few at least that take
+# no longer: of many rows' steps, which are long, what is around a call is not a tenth then but a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.010
 # Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
 # who leaves gives the rows back within two steps.
@@ -75,6 +76,7 @@ class EngineCore:
         self._is_stopped = False
         # Of one decoder step, in the last forward, and the rows that it decoded.
         self._last_step_s, self._last_num_rows = math.inf, 1
+        self._admitted_at = -math.inf  # somebody, last
         self._has_failed = False  # a forward or a sentence, since holes were closed
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
@@ -102,6 +104,7 @@ class EngineCore:
         admitted, expired = self.scheduler.schedule(now)
         self._expire(expired, stats)
         if admitted:
+            self._admitted_at = now
             self._encode(admitted, stats)
             copies = self._company.join(admitted, self.scheduler.slots)
             if copies:
@@ -215,7 +218,10 @@ class EngineCore:
             return 1
         most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
-        return max(1, min(most, max(int(MAX_AHEAD_S / step_s), min(FEW_STEPS, int(MAX_FEW_S / step_s)))))
+        in_time = int(MAX_AHEAD_S / step_s)
+        if scheduler.num_waiting or self._clock() - self._admitted_at >= MAX_FEW_S:
+            in_time = max(in_time, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
+        return max(1, min(most, in_time))
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""

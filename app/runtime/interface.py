@@ -62,6 +62,7 @@ class StepInput:
         most; the last one is that in which one is open, or the last is done. More than one only where every row is a
         beam's.
     beams: those that the runner advances; what ids and positions say of their rows is not read.
+    ids and positions may be views of what changes after the step.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
         them pays for none.
     """

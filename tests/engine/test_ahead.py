@@ -106,35 +106,55 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
     assert runner.steps == [1, 4, 4, 4]
 
 
-@pytest.mark.parametrize(
-    ("step_s", "wanted"),
-    [
-        (MAX_FEW_S / 0.5, 1),
-        (MAX_FEW_S / 1.5, 1),
-        (MAX_FEW_S / 2.5, 2),
-        (MAX_FEW_S / 3.5, 3),
-        (MAX_FEW_S / 6.5, FEW_STEPS),
-        (MAX_AHEAD_S / 3.5, FEW_STEPS),
-        (MAX_AHEAD_S / 6.5, 6),
-        (MAX_AHEAD_S / 9.0, 8),
-    ],
-)
-def test_a_call_takes_no_longer_than_newcomers_may_wait(step_s: float, wanted: int) -> None:
-    driver, runner = timed_driver(replace(AHEAD, max_steps=8), step_s=step_s)
+@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 4)])
+def test_a_call_takes_no_longer_than_newcomers_may_wait(steps_in_time: float, wanted: int) -> None:
+    """As long as one was admitted a moment ago."""
+    driver, runner = timed_driver(step_s=MAX_AHEAD_S / steps_in_time)
     driver.submit([5, EOS], GREEDY)
+    for _ in range(2):
+        driver.step()
+    assert runner.steps == [1, wanted]
+
+
+QUIET = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STEPS), (1 / 40, 8)]
+
+
+@pytest.mark.parametrize(("share", "wanted"), QUIET)
+def test_a_few_steps_where_nobody_has_come_of_late(share: float, wanted: int) -> None:
+    """share: of the time after which nobody has come of late, a step."""
+    driver, runner = timed_driver(replace(AHEAD, max_steps=8), step_s=share * MAX_FEW_S)
+    driver.submit([5, EOS], GREEDY)
+    driver.step()
+    driver.now += MAX_FEW_S
     driver.run()
     assert max(runner.steps) == wanted
 
 
+@pytest.mark.parametrize(("share", "wanted"), QUIET)
+def test_a_few_steps_where_all_rows_are_taken(share: float, wanted: int) -> None:
+    """Though one has begun just now."""
+    limits = replace(AHEAD, num_rows=1, max_steps=8)
+    driver, runner = timed_driver(limits, step_s=share * MAX_FEW_S)
+    for length in (1, 12):
+        driver.submit([5, EOS], replace(GREEDY, max_target_length=length))
+    driver.submit([5, EOS], GREEDY)
+    driver.step()
+    driver.step()
+    now = driver.now
+    driver.step()
+    assert runner.steps[2] == wanted
+    assert driver.now - now <= max(MAX_FEW_S, share * MAX_FEW_S)
+
+
 def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
     """A step of two rows may take twice as long as one of one row."""
-    driver, runner = timed_driver(step_s=MAX_FEW_S / 4.5)
+    driver, runner = timed_driver(step_s=MAX_AHEAD_S / 4.5)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
         driver.step()
     driver.submit([6, EOS], GREEDY)
     driver.run()
-    assert runner.steps[:4] == [1, FEW_STEPS, 2, FEW_STEPS]
+    assert runner.steps[:4] == [1, 4, 2, 4]
 
 
 def test_no_row_goes_beyond_its_last_step() -> None:

@@ -218,6 +218,17 @@ def test_a_deadline_that_has_passed_costs_no_step() -> None:
     assert sum(step.num_expired for report in driver.reports for step in report.steps) == 2
 
 
+def test_the_later_deadlines_hold_after_the_first() -> None:
+    driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
+    options = DecodingOptions(beam_size=1, max_target_length=12)
+    running = [driver.submit([5, EOS], options, deadline=at) for at in (2.0, 1.0, 3.0, 9.0)]
+    ended = []
+    for driver.now in (0.0, 1.0, 2.0, 2.5, 3.0):
+        driver.step()
+        ended.append([isinstance(one.outcome, DeadlineExceeded) for one in running].count(True))
+    assert ended == [0, 1, 2, 2, 3]
+
+
 def test_the_times_of_an_answer() -> None:
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)

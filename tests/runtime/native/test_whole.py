@@ -231,6 +231,15 @@ def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
     )
 
 
+def test_rows_behind_those_of_a_step_are_held_by_nobody(tmp_path: Path) -> None:
+    """One stood at the last position a step before: several steps would not fit there."""
+    runner = load(tmp_path, "int8")
+    runner.encode(sources(2), [0, 1])
+    runner.decode(StepInput(np.array([9, 9], np.int32), np.array([0, MAX_LENGTH - 1], np.int32), 1))
+    first, positions = np.array([9], np.int32), np.ones(1, np.int32)
+    assert runner.decode(StepInput(first, positions, 1, NUM_STEPS)).ids.shape == (NUM_STEPS, 1)
+
+
 def test_time_is_told_by_kind_of_block(tmp_path: Path) -> None:
     runner = load(tmp_path, "int8")
 
