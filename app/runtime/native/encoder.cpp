@@ -279,13 +279,14 @@ private:
         if (n == 0) return;
         const Linear& widest = layers_.front().self_attention.parts().in;
         int64_t threads = num_threads(), most = widest.most_rows_together();
-        int64_t rounds = (n + most * threads - 1) / (most * threads);
-        int64_t wanted = std::max<int64_t>(1, n / (rounds * threads));
+        int64_t rounds = (n + most * threads - 1) / (most * threads), count = rounds * threads;
+        int64_t last = 0;
         std::vector<Run> runs;
         for (int64_t i = 0, begin = 0; i < sentences.count; begin += sentences.lengths[i++]) {
-            // A sentence goes to the run before it where that brings it nearer to what is wanted.
-            bool fits = !runs.empty() && runs.back().n + sentences.lengths[i] / 2 <= wanted;
-            if (!fits) runs.push_back({i, 0, begin, 0});
+            // Each run ends where its share of all rows does, as nearly as sentences allow: threads have equally much.
+            int64_t share = (begin + sentences.lengths[i] / 2) * count / n;
+            if (runs.empty() || share > last) runs.push_back({i, 0, begin, 0});
+            last = share;
             ++runs.back().count;
             runs.back().n += sentences.lengths[i];
         }

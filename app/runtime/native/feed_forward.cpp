@@ -57,16 +57,18 @@ void FeedForwardBlock::run(const Flow& flow, const Made& made) const {
 }
 
 void FeedForwardBlock::run_rows(const Flow& flow, const Made& made) const {
-    int64_t f = inner_.outputs(), n = flow.n;
-    Scratch scratch(Prepared::bytes(inner_, n) + Scratch::piece<float>(n * f) + Prepared::bytes(outer_, n));
+    // A cache line more than a row has, as in Prepared.
+    int64_t stride = inner_.outputs() + LANES, n = flow.n;
+    Scratch scratch(Prepared::bytes(inner_, n) + Scratch::piece<float>(n * stride) + Prepared::bytes(outer_, n));
     Prepared x(inner_, flow.given, n, scratch);
     x.put_all();
-    auto hidden = scratch.take<float>(n * f);
+    auto hidden = scratch.take<float>(n * stride);
     Activation activation = activation_;
     multiply(inner_, x.activations(), n, [=](int column, __mmask16) {
-        return [=](int64_t row, __m512 product) { store16(hidden + row * f + column, activate(activation, product)); };
+        float* to = hidden + column;
+        return [=](int64_t row, __m512 product) { store16(to + row * stride, activate(activation, product)); };
     });
-    Prepared h(outer_, hidden, n, scratch);
+    Prepared h(outer_, hidden, n, scratch, stride);
     h.put_all();
     add_and_normalize(outer_, h.activations(), flow.residual, norm_, n, made.total, made.normalised);
 }

@@ -193,10 +193,9 @@ Fetch Linear::fetch(int index, const InputRun& run, const char* next, int tile, 
     return {next + panel_bytes() / VECTORS * lines * tile, lines, lines * LINE};
 }
 
-void Linear::sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int index, const char* next,
-                           int32_t* to) const {
+void Linear::sums_of_tile(const Activations& x, int64_t begin, int index, const char* next, int32_t* to) const {
     auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
-    matrix_sums(values, x.stride, rows, {panel(index), inputs_, starts_ + index * PANEL, next}, to);
+    matrix_sums(values, x.stride, {panel(index), inputs_, starts_ + index * PANEL, next}, to);
 }
 
 int Linear::inputs_together(int tiles) const { return is_int8_ || tiles == 1 ? inputs_ : FLOATS_TOGETHER; }

@@ -9,6 +9,7 @@
 #include "memory.h"
 #include "simd.h"
 #include "team.h"
+#include "tile_products.h"
 
 namespace transduce {
 
@@ -69,7 +70,10 @@ struct Finish {
     // One row's products. sums: 16 of that row, int32 or float.
     __m512 operator()(const int32_t* sums, float magnitude) const {
         if (!is_int8) return _mm512_add_ps(load16(reinterpret_cast<const float*>(sums)), bias);
-        __m512 whole = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums));
+        return of_int8(_mm512_loadu_si512(sums), magnitude);
+    }
+    __m512 of_int8(__m512i sums, float magnitude) const {
+        __m512 whole = _mm512_cvtepi32_ps(sums);
         return _mm512_fmadd_ps(_mm512_mul_ps(whole, _mm512_set1_ps(magnitude)), scale, bias);
     }
 };
@@ -106,9 +110,20 @@ public:
     void sums(const Activations& x, int64_t begin, int count, int panel, const InputRun& run, const Fetch& fetch,
               void* to) const;
 
-    // As `sums` of rows from `begin` on, as `matrix_sums` has it. next: the panel that is used afterwards, or nullptr.
-    void sums_of_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
-                       int32_t* to) const;
+    // As `sums` of MATRIX_ROWS rows or fewer from `begin` on, by tile registers. next: the panel that is used
+    // afterwards, or nullptr.
+    void sums_of_tile(const Activations& x, int64_t begin, int panel, const char* next, int32_t* to) const;
+
+    // Multiply some more rows from `begin` on by tile registers. sums: TileGroup::MOST_SUMS, in use until `finishing` has
+    // finished all that waits.
+    template <class Finishing>
+    void multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
+                        int32_t* sums, Finishing& finishing) const;
+
+    // What the sums of column 16 * vector of the panel on start from.
+    __m512i starts(int panel, int vector) const {
+        return _mm512_loadu_si512(starts_ + panel * PANEL + vector * LANES);
+    }
 
     // What turns sums of column 16 * vector of the panel on into products.
     Finish finish(int panel, int vector) const {
@@ -148,13 +163,102 @@ private:
     int32_t* starts_ = nullptr;
 };
 
+template <class Finishing>
+void Linear::multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
+                            int32_t* sums, Finishing& finishing) const {
+    // Inputs that a group is multiplied with before the next: its rows stay in the nearest cache meanwhile.
+    constexpr int DEPTH_TOGETHER = 512;
+    constexpr int MOST = TileGroup::MOST_TILES;
+    constexpr size_t APART = size_t(MATRIX_DEPTH) * PANEL;
+    auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
+    int groups = (rows.tiles + MOST - 1) / MOST;
+    AskingForPanel asking(next, panel_bytes(), int64_t(groups) * inputs_ / MATRIX_DEPTH * TileGroup::VECTORS);
+    for (int index = 0; index < groups; ++index) {
+        int first = rows.tiles * index / groups, count = rows.tiles * (index + 1) / groups - first;
+        TileGroup group{{}, x.stride, sums, rows.height * LANES};
+        for (int i = 0; i < count; ++i) group.x[i] = values + rows.first(first + i) * x.stride;
+        finishing.come(begin, rows, first, count, panel);
+        for (int depth = 0; depth < inputs_; depth += DEPTH_TOGETHER) {
+            DepthRun run{this->panel(panel) + size_t(depth) * PANEL, depth, std::min(DEPTH_TOGETHER, inputs_ - depth),
+                         APART};
+            bool is_last = depth + run.depth == inputs_;
+            if (count == 4) multiply_run<4>(group, run, is_last, asking, finishing);
+            else if (count == 3) multiply_run<3>(group, run, is_last, asking, finishing);
+            else if (count == 2) multiply_run<2>(group, run, is_last, asking, finishing);
+            else multiply_run<1>(group, run, is_last, asking, finishing);
+        }
+    }
+}
+
+// Gives away what tile registers made: a vector of columns of some tiles of rows waits, and is given away bit by bit.
+template <class Store>
+class TilesFinishing {
+public:
+    TilesFinishing(const Linear& linear, const float* magnitudes, Store& store)
+        : linear_(linear), magnitudes_(magnitudes), store_(store) {}
+
+    // The next sums are those of tiles [first, first + count) of rows from `begin` on.
+    void come(int64_t begin, const RowTiles& rows, int first, int count, int panel) {
+        coming_.begin = begin + int64_t(first) * rows.height;
+        coming_.end = begin + std::min<int64_t>(int64_t(first + count) * rows.height, rows.rows);
+        // The last tile begins inside the one before: those rows are that one's.
+        coming_.moved_from = begin + int64_t(rows.tiles - 1) * rows.height;
+        coming_.moved_by = int64_t(rows.tiles) * rows.height - rows.rows;
+        coming_.panel = panel;
+    }
+    // `rest` was called. sums: (rows, 16).
+    void wait(int vector, const int32_t* sums) {
+        int column = coming_.panel * PANEL + vector * LANES;
+        if (column >= linear_.outputs()) return;
+        now_ = coming_;
+        vector_ = vector;
+        row_ = now_.begin;
+        sums_ = sums;
+    }
+    void some() { give(std::min(row_ + ROWS_A_TURN, now_.end)); }
+    void rest() { give(now_.end); }
+
+private:
+    // Of 64 rows in the seven turns beside a vector's product.
+    static constexpr int64_t ROWS_A_TURN = 10;
+
+    struct Rows {
+        int64_t begin, end = 0, moved_from, moved_by;
+        int panel;
+    };
+
+    void give(int64_t end) {
+        if (row_ >= end) return;
+        int column = now_.panel * PANEL + vector_ * LANES;
+        auto put = store_(column, first_lanes(linear_.outputs() - column));
+        Finish finish = linear_.finish(now_.panel, vector_);
+        __m512i starts = linear_.starts(now_.panel, vector_);
+        for (; row_ < end; ++row_) {
+            int64_t place = row_ - now_.begin + (row_ >= now_.moved_from ? now_.moved_by : 0);
+            __m512i sums = _mm512_add_epi32(_mm512_load_si512(sums_ + place * LANES), starts);
+            put(row_, finish.of_int8(sums, magnitudes_[row_]));
+        }
+    }
+
+    const Linear& linear_;
+    const float* magnitudes_;
+    Store& store_;
+    Rows coming_{}, now_{};
+    int vector_ = 0;
+    int64_t row_ = 0;
+    const int32_t* sums_ = nullptr;
+};
+
+// Whether this thread has taken rows of its own, which blocks inside do not divide again.
+inline thread_local bool has_own_rows = false;
+
 // Multiply rows [0, n) and give each row's sixteen products away: store(column, lanes), lanes a mask of those that exist,
 // gives what is called as (row, products) for some rows. Split over columns, then over blocks of rows.
 template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
     int num_panels = linear.num_panels();
     int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    int together = linear.panels_together();
+    int together = has_own_rows ? num_panels : linear.panels_together();
     int groups = (num_panels + together - 1) / together;
     bool uses_matrix = linear.uses_matrix_tiles(n);
     // Of rows [begin, end); sums_of(row): its (PANEL,) sums.
@@ -171,10 +275,9 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
         }
     };
     auto by_matrix = [&](int64_t begin, int64_t end, int panel, const char* next) {
-        RowTiles rows(end - begin);
-        alignas(64) int32_t sums[(BLOCK_ROWS + MATRIX_ROWS) * PANEL];
-        linear.sums_of_tiles(x, begin, rows, panel, next, sums);
-        give(begin, end, panel, [&](int64_t row) { return sums + rows.place(row - begin) * PANEL; });
+        alignas(64) int32_t sums[MATRIX_ROWS * PANEL];
+        linear.sums_of_tile(x, begin, panel, next, sums);
+        give(begin, end, panel, [&](int64_t row) { return sums + (row - begin) * PANEL; });
     };
     auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
         int64_t count = end - begin;
@@ -198,12 +301,21 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
     auto work = [&](int chunk, Direction direction) {
         int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
         int first = chunk % groups * together, last = std::min(first + together, num_panels);
-        if (uses_matrix) set_up_matrix_tiles(RowTiles(end - begin).height);
+        RowTiles rows(end - begin);
+        if (uses_matrix) set_up_matrix_tiles(rows.height);
+        bool is_one_tile = rows.tiles == 1;
+        TilesFinishing<Store> finishing(linear, x.magnitudes, store);
+        alignas(64) int32_t sums[TileGroup::MOST_SUMS];
         for (int panel = first; panel < last; ++panel) {
             int next = panel + 1 < last ? panel + 1 : panel + 1 + (direction == Direction::up ? 0 : -2 * together);
             const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;
-            uses_matrix ? by_matrix(begin, end, panel, memory) : by_vectors(begin, end, panel, memory);
+            // Of the product that follows, where this thread begins it too.
+            if (next == num_panels && has_own_rows) memory = linear.following().up;
+            if (!uses_matrix) by_vectors(begin, end, panel, memory);
+            else if (is_one_tile) by_matrix(begin, end, panel, memory);
+            else linear.multiply_tiles(x, begin, rows, panel, memory, sums, finishing);
         }
+        finishing.rest();
     };
     parallel(int(groups * num_blocks), linear.nanoseconds(n), work, linear.following());
 }

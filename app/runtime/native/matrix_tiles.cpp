@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 
 #include "linear.h"
@@ -22,10 +21,7 @@ constexpr size_t LINE = 64;
 constexpr size_t TILE_BYTES = MATRIX_ROWS * LINE, DEPTH_BYTES = TILE_BYTES * PANEL / LANES;
 // Bytes ahead of the weights in use that a single pass asks for.
 constexpr size_t AHEAD = 4096;
-// Inputs that some tiles of rows are multiplied with before the next: those tiles stay in the nearest cache meanwhile.
-constexpr int DEPTH_TOGETHER = 512;
 constexpr size_t SUMS_STRIDE = PANEL * 4;
-constexpr int VECTORS = PANEL / LANES;
 
 // What LDTILECFG reads. Intel, Architecture Instruction Set Extensions Programming Reference, 3.3.
 struct alignas(64) Configuration {
@@ -55,26 +51,11 @@ thread_local int height_set_up = 0;
 inline void ask_soon(const char* from, int lines) {
     for (int line = 0; line < lines; ++line) _mm_prefetch(from + line * LINE, _MM_HINT_T0);
 }
-// Asks for a panel's memory bit by bit, one line of two: the processor brings the other.
-class Asking {
-public:
-    Asking(const char* from, size_t bytes, int64_t times)
-        : next_(from), end_(from + bytes), lines_(int((bytes / PAIR + times - 1) / times)) {}
-    void once() {
-        if (!next_ || next_ >= end_) return;
-        for (int line = 0; line < lines_; ++line, next_ += PAIR) _mm_prefetch(next_, _MM_HINT_T1);
-    }
 
-private:
-    static constexpr size_t PAIR = 2 * LINE;
-    const char *next_, *end_;
-    int lines_;
-};
+}  // namespace
 
-// Registers, everywhere: 0 to 3 sums, 4 and 5 inputs, 6 and 7 weights.
-
-// One tile of rows by the whole panel, which is read once, from its first byte to its last.
-void single_pass(const uint8_t* x, size_t stride, const MatrixPanel& panel, int32_t* to) {
+// Registers: 0 to 3 sums, 4 inputs, 6 and 7 weights. The panel is read once, from its first byte to its last.
+void matrix_sums(const uint8_t* x, size_t stride, const MatrixPanel& panel, int32_t* to) {
     size_t bytes = size_t(panel.inputs) * PANEL;
     // Every row starts from the same sums.
     _tile_loadd(0, panel.starts, 0);
@@ -105,61 +86,6 @@ void single_pass(const uint8_t* x, size_t stride, const MatrixPanel& panel, int3
     _tile_stored(3, to + 3 * LANES, SUMS_STRIDE);
 }
 
-// A run of `depth` inputs of a vector of columns. stride: bytes from row to row of the inputs.
-struct Run {
-    const char* weights;
-    int depth;
-    size_t stride;
-};
-
-// The rows of a tile, and where their sums stand. starts: what the sums are before, `starts_stride` bytes from row to row,
-// 0 where every row starts from the same.
-struct TileRows {
-    const uint8_t* x;
-    const int32_t* starts;
-    size_t starts_stride;
-    int32_t* sums;
-};
-
-// R tiles of rows by one vector of columns: sums = starts + x weights.
-template <int R>
-void add_tiles(const TileRows* rows, const Run& run, Asking& asking) {
-    _tile_loadd(0, rows[0].starts, rows[0].starts_stride);
-    if (R > 1) _tile_loadd(1, rows[1].starts, rows[1].starts_stride);
-    if (R > 2) _tile_loadd(2, rows[2].starts, rows[2].starts_stride);
-    if (R > 3) _tile_loadd(3, rows[3].starts, rows[3].starts_stride);
-    const char* weights = run.weights;
-    for (int depth = 0; depth < run.depth; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
-        _tile_loadd(6, weights, LINE);
-        _tile_loadd(4, rows[0].x + depth, run.stride);
-        _tile_dpbusd(0, 4, 6);
-        if (R > 1) {
-            _tile_loadd(5, rows[1].x + depth, run.stride);
-            _tile_dpbusd(1, 5, 6);
-        }
-        if (R > 2) {
-            _tile_loadd(4, rows[2].x + depth, run.stride);
-            _tile_dpbusd(2, 4, 6);
-        }
-        if (R > 3) {
-            _tile_loadd(5, rows[3].x + depth, run.stride);
-            _tile_dpbusd(3, 5, 6);
-        }
-        asking.once();
-    }
-    _tile_stored(0, rows[0].sums, SUMS_STRIDE);
-    if (R > 1) _tile_stored(1, rows[1].sums, SUMS_STRIDE);
-    if (R > 2) _tile_stored(2, rows[2].sums, SUMS_STRIDE);
-    if (R > 3) _tile_stored(3, rows[3].sums, SUMS_STRIDE);
-}
-
-using AddTiles = void (*)(const TileRows*, const Run&, Asking&);
-// By tiles - 1.
-constexpr AddTiles ADD_TILES[] = {add_tiles<1>, add_tiles<2>, add_tiles<3>, add_tiles<4>};
-constexpr int MOST_TILES = 4;
-
-}  // namespace
-
 bool has_matrix_tiles() {
     static const bool is_there = is_granted();
     return is_there && is_allowed.load(std::memory_order_relaxed);
@@ -178,28 +104,6 @@ void release_matrix_tiles() {
     if (height_set_up == 0) return;
     asm volatile("tilerelease");
     height_set_up = 0;
-}
-
-void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to) {
-    if (rows.tiles == 1) return single_pass(x, stride, panel, to);
-    int groups = (rows.tiles + MOST_TILES - 1) / MOST_TILES, runs = (panel.inputs + DEPTH_TOGETHER - 1) / DEPTH_TOGETHER;
-    Asking asking(panel.next, size_t(panel.inputs) * PANEL, int64_t(groups) * panel.inputs / MATRIX_DEPTH * VECTORS);
-    for (int part = 0; part < groups * runs; ++part) {
-        int group = part / runs, begin = part % runs * DEPTH_TOGETHER;
-        int depth = std::min(DEPTH_TOGETHER, panel.inputs - begin);
-        int first = rows.tiles * group / groups, count = rows.tiles * (group + 1) / groups - first;
-        for (int vector = 0; vector < VECTORS; ++vector) {
-            TileRows own[MOST_TILES];
-            for (int i = 0; i < count; ++i) {
-                int32_t* sums = to + int64_t(first + i) * rows.height * PANEL + vector * LANES;
-                own[i] = {x + rows.first(first + i) * stride + begin, sums, SUMS_STRIDE, sums};
-                if (begin) continue;
-                own[i].starts = panel.starts + vector * LANES;
-                own[i].starts_stride = 0;
-            }
-            ADD_TILES[count - 1](own, {panel.weights + size_t(begin) * PANEL + vector * TILE_BYTES, depth, stride}, asking);
-        }
-    }
 }
 
 }  // namespace transduce

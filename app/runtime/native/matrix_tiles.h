@@ -55,8 +55,8 @@ struct MatrixPanel {
     const char* next;
 };
 
-// to (tiles * height, 64) = starts + x weights, a row at its `place`; tiles must be set up for that height. x: uint8,
-// `stride` bytes from row to row. The very integers that the vector instructions give.
-void matrix_sums(const uint8_t* x, size_t stride, const RowTiles& rows, const MatrixPanel& panel, int32_t* to);
+// to (height, 64) = starts + x weights, of as many rows as tiles are set up for. x: uint8, `stride` bytes from row to row.
+// The very integers that the vector instructions give. Of more rows: tile_products.h.
+void matrix_sums(const uint8_t* x, size_t stride, const MatrixPanel& panel, int32_t* to);
 
 }  // namespace transduce

@@ -74,8 +74,13 @@ void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to) {
     each_row(n, row_cost(width) * 2, [&](int64_t row) { normalize_row(x + row * width, norm, to + row * width); });
 }
 
-Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch)
-    : x_(x), n_(n), width_(linear.inputs()), stride_(stride_of(linear)), levels_(linear.levels()) {
+Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride)
+    : x_(x),
+      n_(n),
+      width_(linear.inputs()),
+      x_stride_(x_stride ? x_stride : width_),
+      stride_(linear.is_int8() ? stride_of(linear) : x_stride_),
+      levels_(linear.levels()) {
     if (!linear.is_int8()) return;
     q_ = scratch.take<uint8_t>(n * stride_);
     magnitudes_ = scratch.take<float>(n);

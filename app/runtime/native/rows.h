@@ -42,9 +42,6 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Whether this thread has taken rows of its own, which blocks inside do not divide again.
-inline thread_local bool has_own_rows = false;
-
 // Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
 // then what stands between the block's products stays in that thread's cache, and nobody waits in between. linear: of
 // the block. nanoseconds: what a row costs.
@@ -68,12 +65,12 @@ public:
         return linear.is_int8() ? Scratch::piece<uint8_t>(n * stride_of(linear)) + Scratch::piece<float>(n) : 0;
     }
 
-    // x: (n, linear.inputs()), read by `put` or `put_all`.
-    Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch);
+    // x: (n, linear.inputs()), read by `put` or `put_all`; x_stride: from row to row, 0 where they stand side by side.
+    Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
 
     // Prepare one row, from the thread that has just written it.
     void put(int64_t row) const {
-        if (q_) magnitudes_[row] = quantize_row(x_ + row * width_, width_, levels_, q_ + row * stride_);
+        if (q_) magnitudes_[row] = quantize_row(x_ + row * x_stride_, width_, levels_, q_ + row * stride_);
     }
     void put_all() const;
     Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, stride_, magnitudes_}; }
@@ -85,6 +82,7 @@ private:
     const float* x_;
     int64_t n_;
     int width_;
+    int64_t x_stride_;
     size_t stride_;
     Levels levels_;
     uint8_t* q_ = nullptr;

@@ -1,0 +1,144 @@
+// Products of more rows than a tile has, by tile registers: what one vector of columns gave is finished by vector
+// instructions while the tile registers make the next.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "matrix_tiles.h"
+
+namespace transduce {
+
+// Asks for a panel's memory bit by bit, one line of two: the processor brings the other.
+class AskingForPanel {
+public:
+    AskingForPanel(const char* from, size_t bytes, int64_t times)
+        : next_(from), end_(from + bytes), lines_(int((bytes / PAIR + times - 1) / times)) {}
+    void once() {
+        if (!next_ || next_ >= end_) return;
+        for (int line = 0; line < lines_; ++line, next_ += PAIR) _mm_prefetch(next_, _MM_HINT_T1);
+    }
+
+private:
+    static constexpr size_t PAIR = 128;
+    const char *next_, *end_;
+    int lines_;
+};
+
+// Tiles of rows that are multiplied together. x: each one's first row, `stride` bytes from row to row. sums: (4, tiles,
+// height, 16), by the vectors of a panel's columns. sums_each: of one tile.
+struct TileGroup {
+    static constexpr int MOST_TILES = 4, VECTORS = 4;
+    static constexpr size_t LINE = 64;
+    static constexpr int MOST_SUMS = VECTORS * MOST_TILES * MATRIX_ROWS * 16;
+
+    const uint8_t* x[MOST_TILES];
+    size_t stride;
+    int32_t* sums;
+    int sums_each;
+};
+
+// Inputs [begin, begin + depth) of a panel; its first run starts from zero, another from the sums of that before it.
+struct DepthRun {
+    const char* weights;
+    int begin, depth;
+    // Of one instruction's inputs to the next.
+    size_t apart;
+};
+
+// Registers: 0 to 3 sums, 4 and 5 inputs, 6 weights.
+
+// The first of a run's inputs: the sums of the vector of columns before, if any, go to `done`.
+template <int R>
+inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char* weights, const int32_t* from,
+                        int32_t* done) {
+    constexpr size_t LINE = TileGroup::LINE;
+    const size_t x = run.begin;
+    bool is_first = run.begin == 0;
+    _tile_loadd(6, weights, LINE);
+    _tile_loadd(4, group.x[0] + x, group.stride);
+    if (done) _tile_stored(0, done, LINE);
+    if (is_first) _tile_zero(0);
+    else _tile_loadd(0, from, LINE);
+    _tile_dpbusd(0, 4, 6);
+    if constexpr (R > 1) {
+        _tile_loadd(5, group.x[1] + x, group.stride);
+        if (done) _tile_stored(1, done + group.sums_each, LINE);
+        if (is_first) _tile_zero(1);
+        else _tile_loadd(1, from + group.sums_each, LINE);
+        _tile_dpbusd(1, 5, 6);
+    }
+    if constexpr (R > 2) {
+        _tile_loadd(4, group.x[2] + x, group.stride);
+        if (done) _tile_stored(2, done + 2 * group.sums_each, LINE);
+        if (is_first) _tile_zero(2);
+        else _tile_loadd(2, from + 2 * group.sums_each, LINE);
+        _tile_dpbusd(2, 4, 6);
+    }
+    if constexpr (R > 3) {
+        _tile_loadd(5, group.x[3] + x, group.stride);
+        if (done) _tile_stored(3, done + 3 * group.sums_each, LINE);
+        if (is_first) _tile_zero(3);
+        else _tile_loadd(3, from + 3 * group.sums_each, LINE);
+        _tile_dpbusd(3, 5, 6);
+    }
+}
+
+template <int R>
+inline void add_tiles(const TileGroup& group, size_t x, const char* weights) {
+    _tile_loadd(6, weights, TileGroup::LINE);
+    _tile_loadd(4, group.x[0] + x, group.stride);
+    _tile_dpbusd(0, 4, 6);
+    if constexpr (R > 1) {
+        _tile_loadd(5, group.x[1] + x, group.stride);
+        _tile_dpbusd(1, 5, 6);
+    }
+    if constexpr (R > 2) {
+        _tile_loadd(4, group.x[2] + x, group.stride);
+        _tile_dpbusd(2, 4, 6);
+    }
+    if constexpr (R > 3) {
+        _tile_loadd(5, group.x[3] + x, group.stride);
+        _tile_dpbusd(3, 5, 6);
+    }
+}
+
+template <int R>
+inline void store_tiles(const TileGroup& group, int32_t* to) {
+    _tile_stored(0, to, TileGroup::LINE);
+    if constexpr (R > 1) _tile_stored(1, to + group.sums_each, TileGroup::LINE);
+    if constexpr (R > 2) _tile_stored(2, to + 2 * group.sums_each, TileGroup::LINE);
+    if constexpr (R > 3) _tile_stored(3, to + 3 * group.sums_each, TileGroup::LINE);
+}
+
+// All vectors of columns of one run of R tiles. finishing: `some` finishes a part of the sums that wait, `rest` all of
+// them, and `wait(vector, sums)` has others wait, which only those of the last run do.
+template <int R, class Finishing>
+void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, AskingForPanel& asking,
+                  Finishing& finishing) {
+    int32_t* before = nullptr;
+    for (int vector = 0; vector < TileGroup::VECTORS; ++vector) {
+        const char* weights = run.weights + vector * MATRIX_ROWS * TileGroup::LINE;
+        // Sums of a single run wait for the next vector only.
+        bool is_single = is_last && run.begin == 0;
+        int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.sums_each;
+        if (vector) finishing.rest();
+        begin_tiles<R>(group, run, weights, own, before);
+        if (vector && is_last) finishing.wait(vector - 1, before);
+        asking.once();
+        for (int depth = MATRIX_DEPTH; depth < run.depth; depth += MATRIX_DEPTH) {
+            weights += run.apart;
+            add_tiles<R>(group, run.begin + depth, weights);
+            asking.once();
+            finishing.some();
+        }
+        before = own;
+    }
+    finishing.rest();
+    store_tiles<R>(group, before);
+    if (is_last) finishing.wait(TileGroup::VECTORS - 1, before);
+}
+
+}  // namespace transduce
