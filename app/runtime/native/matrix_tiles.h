@@ -24,10 +24,6 @@ struct RowTiles {
 
     // A tile's first row.
     int64_t first(int tile) const { return tile + 1 < tiles ? int64_t(tile) * height : rows - height; }
-    // Where a row stands among all tiles' rows, one tile after another.
-    int64_t place(int64_t row) const {
-        return row < int64_t(tiles - 1) * height ? row : row + int64_t(tiles) * height - rows;
-    }
 };
 
 // Set the calling thread's tile registers up for tiles of 1 to MATRIX_ROWS rows, unless they are: this takes as long as
