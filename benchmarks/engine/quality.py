@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
 from app.bundle import Bundle, load_bundle
 from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
@@ -35,6 +38,7 @@ from model.evaluate import score
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "engine_quality.json"
 OWN = "own sentences"
+NUM_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,31 @@ def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: 
         "num_equal": sum(own == their[:last] for own, their in pairs),
     }
     if test_set.targets:
-        for side, ids in sides.items():
-            texts = [
+        texts = {
+            side: [
                 tokenizer.decode(found[:last], source.carried).text
                 for found, source in zip(ids, test_set.sources, strict=True)
             ]
-            scores = score(texts, test_set.targets)
+            for side, ids in sides.items()
+        }
+        for side, translations in texts.items():
+            scores = score(translations, test_set.targets)
             row[f"{side}_bleu"], row["signature"] = scores.bleu, scores.bleu_signature
+        row["p"] = p_of_difference(texts["ours"], texts["peer"], test_set.targets)
     return row
+
+
+def p_of_difference(translations: list[str], others: list[str], references: list[str]) -> float:
+    """How likely such a difference in BLEU is by the choice of sentences alone.
+
+    Paired bootstrap resampling, Koehn, "Statistical Significance Tests for Machine Translation Evaluation", 2004. 1
+    where there is no difference.
+    """
+    if translations == others:
+        return 1.0
+    systems = [("others", others), ("translations", translations)]
+    test = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
+    return float(test()[1]["BLEU"][1].p_value)
 
 
 def render(result: dict[str, Any]) -> str:
