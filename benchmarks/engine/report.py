@@ -190,7 +190,7 @@ def quality_table(result: dict[str, Any]) -> str:
         scores: tuple[str, ...] = ("", "", "", "")
         if "ours_bleu" in row:
             own, their = row["ours_bleu"], row["peer_bleu"]
-            scores = (f"{own:.2f}", f"{their:.2f}", f"{own - their:+.2f}", f"{row['p']:.2f}")
+            scores = (f"{own:.2f}", f"{their:.2f}", f"{own - their:+.2f}", f"{row['p']:.3f}")
         equal = f"{row['num_equal']} ({row['num_equal'] / row['num_sentences']:.1%})"
         lines.append(
             (row["precision"], row["test_set"], row["beam_size"], row["num_sentences"], equal, *scores)
