@@ -95,9 +95,12 @@ def test_what_is_slow_runs_first_and_what_is_alone_beside_nobody(tmp_path: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     notes = (tmp_path / "notes").read_text().splitlines()
     assert set(notes[:2]) == {"test_plain", "test_slow"}, "the slow one is among the first, beside another"
-    rest = notes[4:]
-    assert len(rest) == 2 * 7
-    assert rest[::2] == rest[1::2], "each ends before the next begins"
+    assert len(notes) == 2 * 9
+    alone = [number for number, name in enumerate(notes) if name.startswith("test_alone")]
+    assert len(alone) == 2 * 6
+    begins, ends = alone[::2], alone[1::2]
+    assert ends == [begin + 1 for begin in begins], "nobody begins or ends while one is alone"
+    assert [notes[begin] for begin in begins] == [notes[end] for end in ends]
 
 
 def test_who_waits_to_be_alone_is_not_passed_by(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,13 @@ CLOSE_S = 1.0 + 30.0
 @pytest.fixture
 def plan(tmp_path: Path) -> FakePlan:
     return FakePlan(str(tmp_path), eos_bonus=-30.0)
+
+
+@pytest.fixture
+def of_this_test() -> Callable[[], set[int]]:
+    """The processes that this one has started or adopted since the test began: it may have others."""
+    before = set(children())
+    return lambda: set(children()) - before
 
 
 async def assert_dead(lanes: Lanes, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
@@ -157,13 +164,14 @@ def test_a_lane_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> Non
     run(scenario())
 
 
-def wait_for_all(timeout_s: float) -> None:
-    """Until this process has no child any more."""
+def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
+    """Until there are none any more."""
     until = time.monotonic() + timeout_s
-    while children():
+    while found := processes():
         assert time.monotonic() < until
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
+        for process_id in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, os.WNOHANG)
         time.sleep(0.001)
 
 
@@ -179,7 +187,9 @@ def load_all(processes: Sequence[ProcessLane]) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, SHARED])
 @pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
-def test_what_keeps_a_lane_from_loading_is_told(plan: FakePlan, ends: str, number: int) -> None:
+def test_what_keeps_a_lane_from_loading_is_told(
+    plan: FakePlan, ends: str, number: int, of_this_test: Callable[[], set[int]]
+) -> None:
     before = descriptors("socket:")
     origin = Origin(replace(plan, ends=ends, ends_in=number).command())
     processes = start_lanes(origin, 2)
@@ -191,24 +201,26 @@ def test_what_keeps_a_lane_from_loading_is_told(plan: FakePlan, ends: str, numbe
         assert getattr(caught.value, "path", "fake") == "fake"
     else:
         assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
-    assert not children()
+    assert not of_this_test()
     assert descriptors("socket:") == before
 
 
-def test_lanes_that_are_let_go_of_while_they_load_are_gone(plan: FakePlan) -> None:
+def test_lanes_that_are_let_go_of_while_they_load_are_gone(
+    plan: FakePlan, of_this_test: Callable[[], set[int]]
+) -> None:
     processes = start_lanes(Origin(plan.command()), 2)
-    assert children()
+    assert of_this_test()
     began = time.monotonic()
     for process in processes:
         process.leave()
     assert time.monotonic() - began < CLOSE_S
-    assert not children()
+    assert not of_this_test()
     for process in processes:
         process.leave()  # once more
 
 
 def test_where_they_cannot_be_started_nothing_is_left(
-    plan: FakePlan, monkeypatch: pytest.MonkeyPatch
+    plan: FakePlan, monkeypatch: pytest.MonkeyPatch, of_this_test: Callable[[], set[int]]
 ) -> None:
     before = descriptors("socket:"), descriptors("/memfd:transduce")
     with pytest.raises(FileNotFoundError):
@@ -219,12 +231,14 @@ def test_where_they_cannot_be_started_nothing_is_left(
     monkeypatch.setattr(socket, "socketpair", made.pop)  # one more cannot be had
     with pytest.raises(IndexError):
         start_lanes(origin, 2)
-    assert not children()
+    assert not of_this_test()
     assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_an_origin_whose_engine_is_gone_ends(plan: FakePlan, is_told: bool) -> None:
+def test_an_origin_whose_engine_is_gone_ends(
+    plan: FakePlan, is_told: bool, of_this_test: Callable[[], set[int]]
+) -> None:
     """Before it was told what to load, and with the lanes that it has become by then."""
     origin = Origin(plan.command())
     if is_told:
@@ -232,7 +246,7 @@ def test_an_origin_whose_engine_is_gone_ends(plan: FakePlan, is_told: bool) -> N
             lane._connection.close()
     origin._control.close()
     assert origin._process.wait(PATIENCE_S) == 0
-    wait_for_all(PATIENCE_S)
+    wait_for_all(of_this_test, PATIENCE_S)
 
 
 def test_a_lane_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
