@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest, Result
 
 from app.bundle import Bundle, load_bundle
 from app.errors import BundleError, SettingsError
@@ -128,9 +128,12 @@ def p_of_difference(translations: list[str], others: list[str], references: list
     """
     if translations == others:
         return 1.0
-    systems = [("others", others), ("translations", translations)]
+    systems: list[tuple[str, Sequence[str]]] = [("others", others), ("translations", translations)]
     test = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
-    return float(test()[1]["BLEU"][1].p_value)
+    result = test()[1]["BLEU"][1]
+    assert isinstance(result, Result)
+    assert result.p_value is not None
+    return result.p_value
 
 
 def render(result: dict[str, Any]) -> str:
