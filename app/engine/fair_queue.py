@@ -57,24 +57,19 @@ class FairQueue:
         caller_key, caller = next(iter(self._callers.items()))
         request_id, request = next(iter(caller.items()))
         sequence = next(iter(request))
-        if len(caller) > 1:
-            caller.move_to_end(request_id)
-        if len(self._callers) > 1:
-            self._callers.move_to_end(caller_key)
+        caller.move_to_end(request_id)
+        self._callers.move_to_end(caller_key)
         self.remove(sequence)
         return sequence
 
     def remove(self, sequence: Sequence) -> None:
         """Take one out of turn: it has no wish to be served any more. Does nothing where it does not wait here."""
         if not self._stands(sequence, sequence.caller, sequence.request_id):
-            return None
+            return
         self._num_sequences -= 1
-        if not sequence.more_places:
-            return self._leave(sequence, sequence.caller, sequence.request_id)
         for caller, request_id in {(sequence.caller, sequence.request_id), *sequence.more_places}:
             self._leave(sequence, caller, request_id)
         sequence.more_places.clear()
-        return None
 
     def _stands(self, sequence: Sequence, caller: str, request_id: str) -> bool:
         requests = self._callers.get(caller)
