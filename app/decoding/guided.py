@@ -58,6 +58,7 @@ class GuidedSearch:
         if options.sampling is not None:
             self._generator = np.random.Generator(np.random.PCG64(options.sampling.seed))
         self._length = 0
+        self._said: list[tuple[int, ...]] = [()]  # by each live hypothesis
         if _takes_notes(options):
             plain.notes = Notes(options, len(plain.source_ids))
         self._follow_plain()
@@ -68,7 +69,7 @@ class GuidedSearch:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What each live hypothesis has said."""
-        return self._plain.prefixes()
+        return self._said
 
     def hypotheses(self) -> list[Hypothesis]:
         """The plain search's, with what was noted of them."""
@@ -92,9 +93,7 @@ class GuidedSearch:
         own_ids, own_scores = ids[rows], log_probabilities[rows]
         if self._plain.notes is not None:
             attention = alignment[rows] if self.wants_alignment and alignment is not None else None
-            self._plain.notes.add(
-                self._plain.prefixes(), ids=own_ids, log_probabilities=own_scores, alignment=attention
-            )
+            self._plain.notes.add(self._said, ids=own_ids, log_probabilities=own_scores, alignment=attention)
         if self.wants_distributions:
             assert distributions is not None
             own_scores, own_ids = self._candidates(distributions[rows])
@@ -107,6 +106,9 @@ class GuidedSearch:
             self._plain.take(int(own_ids[0, 0]), float(own_scores[0, 0]))
         self._length += 1
         self._follow_plain()
+        if not self.is_done:
+            continued = zip(self.parents, self.last_ids, strict=True)
+            self._said = [(*self._said[parent], token) for parent, token in continued]
 
     def _follow_plain(self) -> None:
         """Show what the plain search shows, and what the next step must bring."""
@@ -125,7 +127,7 @@ class GuidedSearch:
             return _only(self._forced[self._length], distributions)
         scores = distributions
         if is_constrained(self.options, self._length):
-            scores = constrained(scores, self._plain.prefixes(), self.options, eos_id=self.eos_id)
+            scores = constrained(scores, self._said, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling
         if sampling is None or self._generator is None or scores.max() == -math.inf:
             return best_candidates(scores, self._plain.num_candidates)

@@ -94,6 +94,11 @@ class Mended:
     places: Sequence[Place] = ()
 
 
+def lacks_any(segment: Segment, translation: SegmentTranslation) -> bool:
+    """Whether the model lost anything that it was to carry: a stand-in, or a run of unknown characters."""
+    return bool(_lost(segment, translation)[1])
+
+
 def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span]:
     """What to translate a second time: the parts of `segment.source` around its stand-ins, in order.
 

@@ -63,7 +63,7 @@ class Planner:
         self._languages = languages
         self._cutter = cutter
         self._default_options = default_options
-        self._has_alignment = has_alignment
+        self.has_alignment = has_alignment
         self._limits = limits
         self._glossaries = glossaries
 
@@ -92,16 +92,19 @@ class Planner:
         return plan
 
     def part(self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "") -> Part:
-        """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can."""
+        """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can.
+
+        With tags, whose places only the attention tells, that is asked for; with stand-ins not before one is lost.
+        """
         ids = self._cutter.forced(prefix, encoded.carried, "target_prefix") if prefix else ()
         options = self.options(asked.request, num_source_tokens=len(encoded.ids), num_forced=len(ids))
-        has_markers = bool(job.segment.stand_ins or job.segment.tags or encoded.carried)
-        if asked.suppressed or ids or (has_markers and self._has_alignment):
+        aligns = self.has_alignment and bool(job.segment.tags)
+        if asked.suppressed or ids or aligns:
             options = replace(
                 options,
                 suppress_sequences=asked.suppressed,
                 target_prefix=ids,
-                alignment=options.alignment or (has_markers and self._has_alignment),
+                alignment=options.alignment or aligns,
             )
         return Part(span, encoded, options)
 

@@ -1,15 +1,19 @@
 """What is decoded a second time, and why: no end was found, a term lacks, a number changed, a placeholder is missing.
 
+Where one is missing and the model gives its attention, which says where it goes, the same is decoded with that: few
+sentences lose one, and a search that tells attention is slower.
+
 Each of them at most once a segment, so that a request ends; called off the event loop.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 from app.decoding.options import FinishReason
 from app.text.segmentation import Span, best_cut, trimmed
-from app.text.segments import Fallback, parts_around
+from app.text.segments import Fallback, lacks_any, parts_around
 from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Job, Part
@@ -34,6 +38,7 @@ class Reviewer:
         if (
             self._carries_terms(asked, job)
             or self._carries_numbers(asked, job)
+            or self._aligns(job)
             or self._goes_around(asked, job)
         ):
             job.best = None
@@ -90,6 +95,18 @@ class Reviewer:
             return False
         job.segment = carrying
         self._planner.begin(asked, job, encoded[carrying.source])
+        return True
+
+    def _aligns(self, job: Job) -> bool:
+        """Give the model the same again, to tell its attention, where something is missing whose place that tells."""
+        is_aligned = all(part.options.alignment for part in job.parts)
+        if is_aligned or not self._planner.has_alignment or job.best is None:
+            return False
+        if not lacks_any(job.segment, job.best):
+            return False
+        job.parts = [
+            Part(part.span, part.encoded, replace(part.options, alignment=True)) for part in job.parts
+        ]
         return True
 
     def _goes_around(self, asked: Asked, job: Job) -> bool:

@@ -95,11 +95,11 @@ def test_what_has_no_letter_is_not_asked(tokenizer: Tokenizer, text: str) -> Non
     assert script.engine.asked == []
 
 
-def test_only_sentences_with_something_to_place_ask_for_the_alignment(tokenizer: Tokenizer) -> None:
+def test_only_sentences_with_tags_ask_for_the_alignment_at_once(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here.", "Anna sees \U0001f600 here."])
     script("<p>Anna <b>draws</b> cats.</p><p>Anna draws.</p>", text_format=TextFormat.HTML)
-    assert [options.alignment for _, options in script.engine.asked] == [False, True, True, True, False]
+    assert [options.alignment for _, options in script.engine.asked] == [False, False, False, True, False]
 
 
 def test_a_long_request_needs_two_hops_and_a_short_one_none(tokenizer: Tokenizer) -> None:
@@ -119,10 +119,22 @@ def test_a_lost_placeholder_is_translated_around(tokenizer: Tokenizer) -> None:
     assert script.engine.came_back == script.sources[1:]
 
 
-def test_an_alignment_spares_the_second_round(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("lost", ["{name}", "\U0001f600"])
+def test_what_is_lost_is_put_where_the_alignment_says_which_is_asked_for_then(
+    tokenizer: Tokenizer, lost: str
+) -> None:
+    script = Script(tokenizer, lambda source: source.replace(f" {source.split()[2]}", ""), has_alignment=True)
+    translation = script(f"Anna draws {lost} and nobody sees it.")
+    assert lost in translation.text
+    assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
+    (first, plain), (again, aligned) = script.engine.asked
+    assert (again, aligned) == (first, replace(plain, alignment=True))
+    assert script.engine.came_back == [again]
+
+
+def test_what_was_told_its_alignment_is_not_asked_again(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
-    translation = script("Anna draws {name} and nobody sees it.")
-    assert "{name}" in translation.text
+    translation = script("Anna draws {name} and nobody sees it.", options=replace(GREEDY, alignment=True))
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
     assert len(script.engine.asked) == 1
 
