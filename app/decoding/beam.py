@@ -104,9 +104,10 @@ class BeamSearch:
     def last_plain_length(self) -> int:
         """Steps after which the next one may take more than to follow the best and to count those that are complete.
 
-        0 where any step may, or where not beam_size hypotheses have lived after every step so far.
+        0 where any step may, or where not beam_size hypotheses have lived after every step so far. Notes that are
+        taken of a step are not looked at.
         """
-        is_plain = self.options.early_stop is EarlyStop.FIRST and self.notes is None
+        is_plain = self.options.early_stop is EarlyStop.FIRST
         if not is_plain or len(self._said) != self.options.beam_size * len(self._starts):
             return 0
         return min(self._max_length, self._next_check - 1) if self._next_check > 0 else self._max_length
@@ -190,7 +191,7 @@ class BeamSearch:
     def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
-        if self.notes is not None:
+        if self.notes is not None and self.options.coverage_penalty:
             coverage = self.notes.coverage(tuple(self._unwound(length, parent)[0]), num_tokens)
         worth = score(total, num_tokens, self.options, coverage=coverage)
         self._complete.append(Complete(total, worth, reason, length, parent))

@@ -7,12 +7,12 @@ constraints leave, or what is drawn. That takes the rows' whole distributions, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.beam import BeamSearch, advance_beams
+from app.decoding.beam import BeamSearch, History, advance_beams
 from app.decoding.constraints import best_candidates, constrained, is_constrained
 from app.decoding.greedy import GreedySearch
 from app.decoding.notes import Notes
@@ -25,12 +25,18 @@ Int64s = NDArray[np.int64]
 
 def is_guided(options: DecodingOptions) -> bool:
     """Whether a plain search does not do."""
+    return _chooses(options) or options.alignment
+
+
+def _chooses(options: DecodingOptions) -> bool:
+    """Whether more is done with a step's candidates than to follow the best."""
     return bool(
         is_constrained(options, length=0)
         or options.target_prefix
         or options.forced_target is not None
         or options.sampling is not None
-        or _takes_notes(options)
+        or options.num_alternatives
+        or options.coverage_penalty
     )
 
 
@@ -71,6 +77,54 @@ class GuidedSearch:
         """What each live hypothesis has said."""
         return self._said
 
+    @property
+    def last_plain_length(self) -> int:
+        """As the beam's, where attention is told and nothing else is but plain; 0 for others."""
+        if isinstance(self._plain, GreedySearch) or _chooses(self.options):
+            return 0
+        return self._plain.last_plain_length
+
+    @property
+    def num_left_to_complete(self) -> int:
+        """The beam's."""
+        return self._beam.num_left_to_complete
+
+    def history(self) -> History:
+        """The beam's."""
+        return self._beam.history()
+
+    def catch_up(
+        self,
+        history: History,
+        ended: Sequence[tuple[float, int, int]],
+        *,
+        is_done: bool,
+        attention: Callable[[int, int], Floats],
+    ) -> None:
+        """As the beam's. attention: of the steps from one to another, (steps, beam_size, source's length)."""
+        beam, beam_size = self._beam, self.options.beam_size
+        beam.catch_up(history, ended, is_done=is_done)
+        length = len(history.said) // beam_size
+        notes = beam.notes
+        assert notes is not None
+        for step, paid in enumerate(attention(self._length, length + is_done), self._length):
+            notes.add_attention(self._said, paid[: len(self._said)])
+            if step < length:
+                own = slice(step * beam_size, (step + 1) * beam_size)
+                self._continue(history.parents[own], history.said[own])
+        self._length = length
+        self._follow_plain()
+
+    @property
+    def _beam(self) -> BeamSearch:
+        assert isinstance(self._plain, BeamSearch)
+        return self._plain
+
+    def _continue(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """What is said after a step by who lives."""
+        continued = zip(parents, tokens, strict=True)
+        self._said = [(*self._said[parent], token) for parent, token in continued]
+
     def hypotheses(self) -> list[Hypothesis]:
         """The plain search's, with what was noted of them."""
         found, notes = self._plain.hypotheses(), self._plain.notes
@@ -107,8 +161,7 @@ class GuidedSearch:
         self._length += 1
         self._follow_plain()
         if not self.is_done:
-            continued = zip(self.parents, self.last_ids, strict=True)
-            self._said = [(*self._said[parent], token) for parent, token in continued]
+            self._continue(self.parents, self.last_ids)
 
     def _follow_plain(self) -> None:
         """Show what the plain search shows, and what the next step must bring."""

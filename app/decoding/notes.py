@@ -46,8 +46,11 @@ class Notes:
             for prefix, tokens, scores in columns:
                 self._alternatives[prefix] = tuple(map(Alternative, tokens, scores))
         if alignment is not None:
-            for prefix, attention in zip(prefixes, alignment[:, : self._source_length].copy(), strict=True):
-                self._attention[prefix] = attention
+            self.add_attention(prefixes, alignment[:, : self._source_length].copy())
+
+    def add_attention(self, prefixes: Sequence[tuple[int, ...]], attention: NDArray[np.float32]) -> None:
+        """Note a step's attention to the source alone, (live, source_length), which is kept."""
+        self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
         """Sum over the source of log(min(attention paid to it by all tokens, 1)): at most 0 (equation 14).

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.decoding.beam import BeamSearch, History
+from app.decoding.greedy import GreedySearch
+from app.decoding.guided import GuidedSearch
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.runtime.beams import Beam, Outcome
@@ -20,20 +22,20 @@ GOES_ON = int(Outcome.GOES_ON)  # looked at once a sentence and step
 def can_be_led(sequence: Sequence) -> bool:
     """Whether the next step of its search is one that a runner may take."""
     search = sequence.search
-    return isinstance(search, BeamSearch) and sequence.length < search.last_plain_length
+    return not isinstance(search, GreedySearch) and sequence.length < search.last_plain_length
 
 
 def hand_over(sequence: Sequence) -> None:
     """Let the runner advance its beam, which can be led: all its rows hold what they should."""
     search = sequence.search
-    assert isinstance(search, BeamSearch)
+    assert not isinstance(search, GreedySearch)
     sequence.beam = Beam(
-        bos_id=search.bos_id,
-        eos_id=search.eos_id,
+        start_and_end=(search.bos_id, search.eos_id),
         rows=sequence.rows,
         history=search.history(),
         last_length=search.last_plain_length,
         num_to_complete=search.num_left_to_complete,
+        num_columns=len(search.source_ids) if search.wants_alignment else 0,
     )
 
 
@@ -51,9 +53,12 @@ def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
     """Let its search stand where its beam does, and its rows be in order."""
     beam, search = sequence.beam, sequence.search
     assert beam is not None
-    assert isinstance(search, BeamSearch)
-    history = History(*beam.history())
-    search.catch_up(history, beam.ended(), is_done=is_done)
+    history, ended = History(*beam.history()), beam.ended()
+    if isinstance(search, GuidedSearch):
+        search.catch_up(history, ended, is_done=is_done, attention=beam.attention)
+    else:
+        assert isinstance(search, BeamSearch)
+        search.catch_up(history, ended, is_done=is_done)
     parents, size = history.parents, beam.beam_size
     sequence.rows, sequence.beam = beam.rows, None
     sequence.ancestry = [tuple(parents[start : start + size]) for start in range(0, len(parents), size)]

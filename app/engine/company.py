@@ -83,7 +83,8 @@ class Company:
         if self.others:
             ids, positions = ids.copy(), positions.copy()
         num_candidates = max([1, *(one.search.num_candidates for one in self.led)])
-        wants_distributions = wants_alignment = False
+        wants_distributions = False
+        wants_alignment = any(one.search.wants_alignment for one in self.led)
         for sequence in self.others:
             search = sequence.search
             ids[sequence.rows], positions[sequence.rows] = search.last_ids, sequence.length

@@ -10,9 +10,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Numbers of eight bytes before a beam's rows, and which of them change, as native/beams.h has them.
-NUM_HEADER = 7
+NUM_HEADER = 8
 LENGTH, NUM_COMPLETE = 3, 5
 
 
@@ -39,22 +40,23 @@ class Ended(NamedTuple):
 class Beam:
     """The beam of one sentence: one hypothesis before its first step, beam_size live ones after each.
 
-    rows: cache row of each live hypothesis, beam_size from the beginning on: before the first step the first is the one
-    hypothesis', and the others hold its source. history: said, parents, sums of every step, one after another,
-    beam_size each: subword, which hypothesis before it each one continues, sum of log-probabilities.
-    last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those that are complete
-    already, that end the search.
+    start_and_end: the tokens' ids. rows: cache row of each live hypothesis, beam_size from the beginning on: before the
+    first step the first is the one hypothesis', and the others hold its source. history: said, parents, sums of every
+    step, one after another, beam_size each: subword, which hypothesis before it each one continues, sum of
+    log-probabilities. last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those
+    that are complete already, that end the search. num_columns: source subwords the attention to which is kept of every
+    step; 0: none is.
     """
 
     def __init__(
         self,
         *,
-        bos_id: int,
-        eos_id: int,
+        start_and_end: tuple[int, int],
         rows: Sequence[int],
         history: tuple[Sequence[int], Sequence[int], Sequence[float]],
         last_length: int,
         num_to_complete: int,
+        num_columns: int = 0,
     ) -> None:
         self.beam_size = b = len(rows)
         said, parents, sums = history
@@ -63,10 +65,14 @@ class Beam:
         self._parents = self._said + most
         self._sums = self._parents + most
         self._complete = self._sums + most
-        self._numbers = numbers = np.empty(self._complete + 3 * (num_to_complete + b), np.int64)
+        self._attention = self._complete + 3 * (num_to_complete + b)
+        self._num_columns = num_columns
+        self._numbers = numbers = np.empty(self._attention + (most * num_columns + 1) // 2, np.int64)
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.ctypes.data
-        numbers[: self._said] = (b, eos_id, last_length, num_said // b, num_to_complete, 0, bos_id, *rows)
+        bos_id, eos_id = start_and_end
+        header = (b, eos_id, last_length, num_said // b, num_to_complete, 0, bos_id, num_columns)
+        numbers[: self._said] = (*header, *rows)
         numbers[self._said : self._said + num_said] = said
         numbers[self._parents : self._parents + num_said] = parents
         self._floats[self._sums : self._sums + num_said] = sums
@@ -99,3 +105,9 @@ class Beam:
         count = 3 * int(self._numbers[NUM_COMPLETE])
         found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
         return [Ended(total, int(length), int(rank)) for total, length, rank in found]
+
+    def attention(self, first: int, end: int) -> NDArray[np.float32]:
+        """That of the steps first..end-1, (steps, live hypotheses before the step, num_columns), taken since then."""
+        width = self.beam_size * self._num_columns
+        kept = self._numbers[self._attention :].view(np.float32)[first * width : end * width]
+        return kept.reshape(-1, self.beam_size, self._num_columns)

@@ -1,7 +1,7 @@
 """What is decoded a second time, and why: no end was found, a term lacks, a number changed, a placeholder is missing.
 
 Where one is missing and the model gives its attention, which says where it goes, the same is decoded with that: few
-sentences lose one, and a search that tells attention is slower.
+sentences lose one, and greedily a search that tells attention is several times slower.
 
 Each of them at most once a segment, so that a request ends; called off the event loop.
 """

@@ -44,7 +44,7 @@ class LeadingRunner(FakeRunner):
             moves: list[list[int]] = []
             for index, beam in enumerate(step.beams):
                 if outcomes[index] != Outcome.IS_DONE:
-                    candidates = output.log_probabilities, output.ids
+                    candidates = output.log_probabilities, output.ids, output.alignment
                     outcomes[index], copies = native.advance_beam(beam.address, *candidates)
                     moves += copies
             if moves:

@@ -22,7 +22,7 @@ from tests.engine.core_driver import (
     hypotheses_of,
     run_in_company,
 )
-from tests.engine.fake_runner import EOS, LoopingRunner
+from tests.engine.fake_runner import EOS, LoopingRunner, attention
 from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
 
@@ -54,6 +54,34 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
     assert driver.core.scheduler.slots.num_occupied == 0
     assert set(runner.outcomes) >= {Outcome.GOES_ON, Outcome.IS_DONE}
     assert max(num_beams for num_beams, _ in runner.led) > 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
+    """In any company: each subword's, that of the hypothesis as it was before it."""
+    rng = random.Random(seed)
+    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    driver = CoreDriver(runner)
+    jobs = [wanted(rng) for _ in range(10)]
+    jobs += [
+        (source, replace(options, alignment=True)) for source, options in [wanted(rng) for _ in range(20)]
+    ]
+    rng.shuffle(jobs)
+    for sequence in run_in_company(driver, rng, jobs):
+        source = np.array(sequence.source_ids, np.int32)
+        for one in hypotheses_of(sequence):
+            said = np.array([runner.limits.bos_id, *one.ids], np.int32)
+            paid = [attention(source, said[: place + 1]) for place in range(len(one.token_log_probabilities))]
+            np.testing.assert_array_equal(one.alignment, paid if sequence.options.alignment else [])
+
+
+def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
+    runner = LeadingRunner()
+    driver = CoreDriver(runner)
+    driver.submit([7, 8, EOS], replace(BEAM, alignment=True))
+    driver.run()
+    assert runner.outcomes[-1] == Outcome.IS_DONE
+    assert max(num_steps for _, num_steps in runner.led) > 1
 
 
 def test_steps_are_counted_as_one_after_another() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -222,6 +223,7 @@ def test_lanes_that_are_let_go_of_while_they_load_are_gone(
 def test_where_they_cannot_be_started_nothing_is_left(
     plan: FakePlan, monkeypatch: pytest.MonkeyPatch, of_this_test: Callable[[], set[int]]
 ) -> None:
+    gc.collect()  # other tests' pages
     before = descriptors("socket:"), descriptors("/memfd:transduce")
     with pytest.raises(FileNotFoundError):
         Origin(["/no/such/command"])

@@ -146,9 +146,12 @@ class GivenBeams:
 
 
 def advance_beam(
-    address: int, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]
+    address: int,
+    log_probabilities: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    attention: NDArray[np.float32] | None = None,
 ) -> tuple[int, list[list[int]]]:
-    """One step of one beam, given all rows' candidates (rows, k).
+    """One step of one beam, given all rows' candidates (rows, k), and attention (rows, capacity) where it wants that.
 
     Returns its outcome and the copies that its rows need: source row, target row, first column, end. Raises
     RuntimeError where the library cannot be used.
@@ -156,7 +159,8 @@ def advance_beam(
     copies = np.zeros((MAX_COPIES, 4), np.int64)
     count = ctypes.c_int64()
     scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
-    given = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1]
+    paid = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
+    given = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
     outcome: int = _library().transduce_advance_beam(*given, copies.ctypes.data, ctypes.byref(count))
     return outcome, copies[: count.value].tolist()
 
@@ -174,6 +178,9 @@ def _library() -> ctypes.CDLL:
     library.transduce_copy_rows.restype = ctypes.c_int32
     library.transduce_give_beams.argtypes = (pointer, size, size, pointer)
     library.transduce_give_beams.restype = None
-    library.transduce_advance_beam.argtypes = (pointer, pointer, pointer, size, pointer, pointer)
+    library.transduce_advance_beam.argtypes = (
+        *(pointer, pointer, pointer, size, pointer, size),
+        *(pointer, pointer),
+    )
     library.transduce_advance_beam.restype = size
     return library

@@ -32,7 +32,10 @@ struct Beam::Best {
     }
 };
 
-void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const {
+void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const {
+    if (this->num_columns() < 0 || this->num_columns() > num_columns) {
+        throw Refused("a beam wants the attention to %lld columns", static_cast<long long>(this->num_columns()));
+    }
     if (b_ < 2 || b_ > MAX_SIZE) throw Refused("a beam has %lld hypotheses", static_cast<long long>(b_));
     if (length() < 0 || length() > last_length() || last_length() >= num_positions) {
         throw Refused("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
@@ -94,6 +97,7 @@ Outcome Beam::advance(const Offered& offered, std::vector<RowCopy>& copies) {
         if (best.ones[rank].id != end_id()) chosen[num_chosen++] = rank;
     }
     if (num_chosen < b_ || best.ones[chosen[b_ - 1]].sum == IMPOSSIBLE) return Outcome::is_open;
+    note_attention(offered);
     for (int64_t rank = 0; rank < b_; ++rank) {
         const auto& one = best.ones[rank];
         if (one.id == end_id()) note_complete(one.parent, one.sum);
@@ -116,6 +120,13 @@ void Beam::note_complete(int64_t parent, double sum) {
     to[0] = sum;
     to[1] = double(length());
     to[2] = double(parent);
+}
+
+void Beam::note_attention(const Offered& offered) {
+    float* to = attention_ + length() * b_ * num_columns();
+    for (int64_t i = 0; i < num_live() && num_columns(); ++i, to += num_columns()) {
+        std::copy_n(offered.attention + rows_[i] * offered.capacity, num_columns(), to);
+    }
 }
 
 // As app/engine/slots.py: a parent's first child stays in its row, the others take those of the dead.
@@ -186,9 +197,10 @@ extern "C" __attribute__((visibility("default"))) void transduce_give_beams(void
 // One step of one beam without a decoder. copies: room for (16, 4), in columns. Returns the outcome and how many copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,
                                                                                  const int64_t* ids, int64_t k,
+                                                                                 const float* attention, int64_t capacity,
                                                                                  int64_t* copies, int64_t* num_copies) {
     std::vector<transduce::RowCopy> found;
-    auto outcome = transduce::Beam(block).advance({scores, ids, k}, found);
+    auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
     *num_copies = int64_t(found.size());
     for (const auto& copy : found) {
         for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;

@@ -15,16 +15,20 @@ constexpr int32_t UNHELD = -1;
 // What has become of a beam in a step. open: nothing, its candidates are somebody else's to judge.
 enum class Outcome : int64_t { goes_on = 0, is_done = 1, is_open = 2 };
 
-// A step's candidates: (rows, k), each row descending.
+// A step's candidates: (rows, k), each row descending; and the attention that each row paid to its source (rows,
+// capacity), read where a beam wants it.
 struct Offered {
     const float* log_probabilities;
     const int64_t* ids;
     int64_t k;
+    const float* attention;
+    int64_t capacity;
 };
 
 // One sentence's beam of b hypotheses, of one before its first step, in the first row, over a block of numbers of eight bytes each, which app/runtime/beams.py lays out:
 // NUM_HEADER numbers; b rows; then of every step b subwords, of every step b parents, of every step b sums (doubles);
-// then of each complete hypothesis its sum (a double), the steps before its end, and its rank after them.
+// then of each complete hypothesis its sum (a double), the steps before its end, and its rank after them; and where it
+// wants attention, of every step that of each live hypothesis: num_columns floats, the source's.
 class Beam {
 public:
     explicit Beam(void* block)
@@ -34,17 +38,18 @@ public:
           said_(rows_ + b_),
           parents_(said_ + last_length() * b_),
           sums_(static_cast<double*>(block) + (parents_ + last_length() * b_ - header_)),
-          complete_(sums_ + last_length() * b_) {}
+          complete_(sums_ + last_length() * b_),
+          attention_(reinterpret_cast<float*>(complete_ + 3 * (num_to_complete() + b_))) {}
 
     int64_t length() const { return header_[3]; }
-    // Throws Refused for rows or subwords that there are not, and for a beam that is full.
-    void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions) const;
+    // Throws Refused for rows, subwords or columns that there are not, and for a beam that is full.
+    void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const;
     // What the next step reads of each of its rows; where it is done, nothing.
     void write_inputs(bool is_done, int32_t* ids, int32_t* positions) const;
     // One step. copies: those that its rows' columns need are added, in columns.
     Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
 
-    static constexpr int64_t NUM_HEADER = 7, MAX_SIZE = 16;
+    static constexpr int64_t NUM_HEADER = 8, MAX_SIZE = 16;
 
 private:
     struct Best;
@@ -52,6 +57,7 @@ private:
     bool has_scores(const Offered& offered) const;
     void find_best(const Offered& offered, Best& best) const;
     void note_complete(int64_t parent, double sum);
+    void note_attention(const Offered& offered);
     void move_rows(const int64_t* parents, std::vector<RowCopy>& copies);
     int64_t num_shared(int64_t one, int64_t other) const;
 
@@ -63,11 +69,13 @@ private:
     int64_t last_length() const { return header_[2]; }
     int64_t num_to_complete() const { return header_[4]; }
     int64_t& num_complete() { return header_[5]; }
+    int64_t num_columns() const { return header_[7]; }
 
     int64_t* header_;
     int64_t b_;
     int64_t *rows_, *said_, *parents_;
     double *sums_, *complete_;
+    float* attention_;
 };
 
 // What a decoder step is given beside its inputs: beams that it advances itself, on the thread that calls it.

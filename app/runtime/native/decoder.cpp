@@ -174,12 +174,14 @@ private:
         std::vector<Beam> beams;
         for (int64_t i = 0; i < given.count; ++i) {
             beams.emplace_back(given.blocks[i]);
-            beams.back().check(steps.n, embedding_.vocab_size(), steps.num_positions);
+            beams.back().check(steps.n, embedding_.vocab_size(), steps.num_positions,
+                               aligned_layer_ < 0 ? 0 : steps.cross.capacity());
         }
         std::vector<int32_t> ids(steps.ids, steps.ids + steps.n), positions(steps.positions, steps.positions + steps.n);
         steps.ids = ids.data();
         steps.positions = positions.data();
-        Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k};
+        Offered offered{steps.chosen.log_probabilities, steps.chosen.ids, steps.chosen.k, steps.alignment,
+                        steps.cross.capacity()};
         std::vector<RowCopy> copies;
         int64_t step = 0, *outcomes = given.outcomes + 1;
         std::fill(outcomes, outcomes + beams.size(), int64_t(Outcome::goes_on));

@@ -28,7 +28,7 @@ from app.runtime.interface import StepInput
 from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
 from tests.export.tiny import VOCAB_SIZE
-from tests.runtime.native.test_whole import NUM_ROWS, load, sources
+from tests.runtime.native.test_whole import MAX_LENGTH, NUM_ROWS, load, sources
 
 BOS, EOS = 0, 1
 NUM_TABLE_ROWS = 20
@@ -129,7 +129,7 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
 
 def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
-        beam = Beam(bos_id=BOS, eos_id=EOS, rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
+        beam = Beam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     last_length=9, num_to_complete=3)  # fmt: skip
         before = beam.history()
         scores, ids = random_candidates(random.Random(1), 4)
@@ -143,19 +143,25 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
     """By real decoders, that advance beams or do not: every number, whatever is left of rows and steps."""
     runner = load(tmp_path, precision, norm="pre")
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
+    kinds = [(4, False), (4, True), (5, False), (7, True)]
     found = []
     for advances in (True, False):
         runner._limits = replace(runner.limits, advances_beams=advances)
         driver = CoreDriver(runner)
         sequences = [
-            driver.submit(source.tolist(), replace(options, beam_size=size))
-            for source, size in zip(sources(60), cycle([4, 4, 5, 7]), strict=False)
+            driver.submit(source.tolist(), replace(options, beam_size=size, alignment=is_aligned))
+            for source, (size, is_aligned) in zip(sources(60), cycle(kinds), strict=False)
         ]
         driver.run()
         found.append([hypotheses_of(sequence) for sequence in sequences])
         steps = [step.num_steps for report in driver.reports for step in report.steps]
         assert (max(steps) > 1) == advances
     assert found[0] == found[1]
+    assert all(
+        any(one.alignment) == kind[1]
+        for kind, several in zip(cycle(kinds), found[0], strict=False)
+        for one in several
+    )
     assert len({len(one.ids) for several in found[0] for one in several}) > 3
 
 
@@ -166,6 +172,7 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
         ({"rows": [-1, 0]}, "row -1"),
         ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),
+        ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
 )
 def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
@@ -178,7 +185,7 @@ def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
     expected = runner.decode(plain).ids.copy()
     given: dict[str, Any] = {"rows": [0, 1], "said": [5, 5], "last_length": 9, **changes}
     history = given.pop("said"), [0, 0], [-1.0, -1.0]
-    beam = Beam(bos_id=BOS_ID, eos_id=EOS_ID, history=history, num_to_complete=2, **given)
+    beam = Beam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **given)
     with pytest.raises(EngineFailure) as caught:
         runner.decode(replace(plain, beams=[beam]))
     assert match in str(caught.value.__cause__)
