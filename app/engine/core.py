@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_AHEAD_S = 0.003
 # And where nobody can be admitted because all rows are taken, or nobody has been for so long, a few at least that take
 # no longer: of many rows' steps, which are long, what is around a call is not a tenth then but a thirtieth.
-FEW_STEPS, MAX_FEW_S = 4, 0.010
+FEW_STEPS, MAX_FEW_S = 4, 0.015
 # Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
 # who leaves gives the rows back within two steps.
 MAX_STEPS_FOLLOWED = 2
