@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "simd.h"
@@ -11,33 +10,74 @@ namespace transduce {
 namespace {
 
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
+constexpr int VECTORS = PANEL / LANES;
 
-// The largest of each BLOCK_IDS logits into blocks.
-void block_maxima(const float* logits, int64_t vocab_size, float* blocks) {
-    const __m512 lowest = _mm512_set1_ps(LOWEST);
-    for (int64_t begin = 0; begin < vocab_size; begin += BLOCK_IDS) {
-        __m512 largest = lowest;
-        for (int64_t i = begin; i < std::min(begin + BLOCK_IDS, vocab_size); i += LANES) {
-            largest = max16(largest, _mm512_mask_loadu_ps(lowest, first_lanes(vocab_size - i), logits + i));
-        }
-        blocks[begin / BLOCK_IDS] = _mm512_reduce_max_ps(largest);
-    }
+// Sixteen of `count` logits from `at` on, the lowest behind them.
+__m512 load_some(const float* logits, int64_t at, int64_t count) {
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(LOWEST), first_lanes(count - at), logits + at);
 }
 
-// The sum of e^(logit - largest).
-float sum_of_exponentials(const float* logits, int64_t vocab_size, float largest) {
-    const __m512 bound = _mm512_set1_ps(largest), lowest = _mm512_set1_ps(LOWEST);
-    __m512 even = _mm512_setzero_ps(), odd = even;
-    int64_t i = 0;
-    for (; i + 2 * LANES <= vocab_size; i += 2 * LANES) {
-        even = _mm512_add_ps(even, exp16(_mm512_sub_ps(load16(logits + i), bound)));
-        odd = _mm512_add_ps(odd, exp16(_mm512_sub_ps(load16(logits + i + LANES), bound)));
+// Call visit(vector, at, logits) for each sixteen logits. vector: at / LANES % VECTORS.
+template <class Visit>
+inline void each_vector(const float* logits, int64_t count, Visit&& visit) {
+    int64_t at = 0;
+    for (; at + PANEL <= count; at += PANEL) {
+        visit(0, at, load16(logits + at));
+        visit(1, at + LANES, load16(logits + at + LANES));
+        visit(2, at + 2 * LANES, load16(logits + at + 2 * LANES));
+        visit(3, at + 3 * LANES, load16(logits + at + 3 * LANES));
     }
-    for (; i < vocab_size; i += LANES) {
-        __m512 values = _mm512_mask_loadu_ps(lowest, first_lanes(vocab_size - i), logits + i);
-        even = _mm512_add_ps(even, exp16(_mm512_sub_ps(values, bound)));
+    for (int vector = 0; at < count; at += LANES, ++vector) visit(vector, at, load_some(logits, at, count));
+}
+
+// What logits are subtracted from: a number where there are none above negative infinity.
+__m512 finite(__m512 peaks) { return max16(_mm512_set1_ps(std::numeric_limits<float>::lowest()), peaks); }
+
+// The k-th largest of G vectors, k <= 16 G: the least that fewer than k are above.
+template <int G>
+float kth_largest(const __m512* vectors, int64_t k) {
+    const __m512i one = _mm512_set1_epi32(1);
+    alignas(64) float each[G * LANES];
+    __m512i above[G];
+    for (int i = 0; i < G; ++i) {
+        _mm512_store_ps(each + i * LANES, vectors[i]);
+        above[i] = _mm512_setzero_si512();
     }
-    return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+    for (float value : each) {
+        __m512 other = _mm512_set1_ps(value);
+        for (int i = 0; i < G; ++i) {
+            __mmask16 lanes = _mm512_cmp_ps_mask(other, vectors[i], _CMP_GT_OQ);
+            above[i] = _mm512_mask_add_epi32(above[i], lanes, above[i], one);
+        }
+    }
+    const __m512 highest = _mm512_set1_ps(-LOWEST);
+    __m512 least = highest;
+    for (int i = 0; i < G; ++i) {
+        __mmask16 lanes = _mm512_cmplt_epi32_mask(above[i], _mm512_set1_epi32(int(k)));
+        least = _mm512_min_ps(least, _mm512_mask_mov_ps(highest, lanes, vectors[i]));
+    }
+    return _mm512_reduce_min_ps(least);
+}
+
+// A number that at least k ids reach, close to the k-th largest: of classes there are about twice as many as k.
+float bound_of(const __m512* largest, int64_t k) {
+    __m512 halves[] = {max16(largest[0], largest[2]), max16(largest[1], largest[3])};
+    __m512 all = max16(halves[0], halves[1]);
+    if (k == 1) return _mm512_reduce_max_ps(all);
+    if (k <= LANES / 2) return kth_largest<1>(&all, k);
+    if (k <= LANES + 1) return kth_largest<2>(halves, k);
+    return kth_largest<4>(largest, k);
+}
+
+// As bound_of, of all spans.
+float bound_of_spans(const Span* spans, int64_t count, int64_t k) {
+    constexpr int GROUPS = 2 * MAX_CANDIDATES / LANES;
+    __m512 largest[GROUPS];
+    std::fill(largest, largest + GROUPS, _mm512_set1_ps(LOWEST));
+    for (int64_t i = 0; i < count; ++i) {
+        largest[i % GROUPS] = max16(largest[i % GROUPS], load16(spans[i].peaks));
+    }
+    return kth_largest<GROUPS>(largest, k);
 }
 
 // The k best so far, in order. Ids are offered ascending, so an equal one that comes later stands behind.
@@ -47,9 +87,8 @@ struct Best {
     int64_t k;
     int64_t count = 0;
 
-    bool takes(float value) const { return count < k || value > values[k - 1]; }
     void offer(float value, int64_t id) {
-        if (!takes(value)) return;
+        if (count == k && !(value > values[k - 1])) return;
         int64_t at = count < k ? count++ : k - 1;
         for (; at > 0 && values[at - 1] < value; --at) {
             values[at] = values[at - 1];
@@ -62,15 +101,71 @@ struct Best {
 
 }  // namespace
 
-void choose(float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float* log_probabilities, int64_t* ids,
-            float* work) {
-    int64_t num_blocks = num_block_floats(vocab_size) / 2;
-    float *blocks = work, *sorted = work + num_blocks;
-    block_maxima(logits, vocab_size, blocks);
-    float largest = *std::max_element(blocks, blocks + num_blocks);
-    float log_sum = std::log(sum_of_exponentials(logits, vocab_size, largest));
-    const __m512 bound = _mm512_set1_ps(largest), logs = _mm512_set1_ps(log_sum);
-    auto log_softmax = [&](__m512 values) { return _mm512_sub_ps(_mm512_sub_ps(values, bound), logs); };
+Classes::Classes() : bound(LOWEST) { std::fill(largest, largest + PANEL, LOWEST); }
+
+// Both differences of a log-softmax are rounded by at most 2^-24 of 2 most and of 2 most + log(V), and two that come to the
+// same differ by no more than their last place: in all less than 2^-22 of that, log(V) < 32.
+float slack_of(float most) { return (2 * most + 32) * 0x1p-20f; }
+
+Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept,
+          AskingForPanel& asking) {
+    Span span;
+    __m512 largest[VECTORS];
+    std::fill(largest, largest + VECTORS, _mm512_set1_ps(LOWEST));
+    each_vector(logits, count, [&](int vector, int64_t, __m512 values) {
+        largest[vector] = max16(largest[vector], values);
+    });
+    __m512 peaks = max16(max16(largest[0], largest[1]), max16(largest[2], largest[3]));
+    __m512 top = finite(peaks), even = _mm512_setzero_ps(), odd = even;
+    each_vector(logits, count, [&](int vector, int64_t, __m512 values) {
+        if (vector == 0) asking.once();
+        __m512& sum = vector % 2 ? odd : even;
+        sum = _mm512_add_ps(sum, exp16_below_0(_mm512_sub_ps(values, top)));
+    });
+    _mm512_store_ps(span.peaks, peaks);
+    _mm512_store_ps(span.sums, _mm512_add_ps(even, odd));
+    span.bound = classes.bound;
+    span.hits = 0;
+    // Where the limit is NaN, all may be.
+    __m512 limit = _mm512_set1_ps(span.bound - slack);
+    if (!_mm512_cmp_ps_mask(peaks, limit, _CMP_NLT_UQ)) return span;
+    for (int vector = 0; vector < VECTORS; ++vector) {
+        largest[vector] = max16(load16(classes.largest + vector * LANES), largest[vector]);
+        store16(classes.largest + vector * LANES, largest[vector]);
+    }
+    span.bound = classes.bound = bound_of(largest, k);
+    limit = _mm512_set1_ps(span.bound - slack);
+    each_vector(logits, count, [&](int, int64_t at, __m512 values) {
+        span.hits |= uint32_t(_mm512_cmp_ps_mask(values, limit, _CMP_NLT_UQ) != 0) << (at / LANES);
+    });
+    if (!kept) return span;
+    for (uint32_t hits = span.hits; hits; hits &= hits - 1) {
+        int64_t at = __builtin_ctz(hits) * LANES;
+        _mm512_mask_storeu_ps(kept + at, first_lanes(count - at), load_some(logits, at, count));
+    }
+    return span;
+}
+
+void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float* log_probabilities,
+            int64_t* ids) {
+    int64_t count = num_spans(vocab_size);
+    __m512 peaks = load16(spans[0].peaks);
+    float bound = spans[0].bound;
+    for (int64_t i = 1; i < count; ++i) {
+        peaks = max16(peaks, load16(spans[i].peaks));
+        bound = std::max(bound, spans[i].bound);
+    }
+    float largest = _mm512_reduce_max_ps(peaks);
+    __m512 top = finite(peaks), sums = _mm512_setzero_ps();
+    for (int64_t i = 0; i < count; ++i) {
+        __m512 scale = exp16_below_0(_mm512_sub_ps(finite(load16(spans[i].peaks)), top));
+        sums = _mm512_fmadd_ps(load16(spans[i].sums), scale, sums);
+    }
+    // Of negative infinities alone the sums are 0 and the scale infinite: NaN.
+    sums = _mm512_mul_ps(sums, exp16_below_0(_mm512_sub_ps(top, _mm512_set1_ps(largest))));
+    float log_sum = std::log(_mm512_reduce_add_ps(sums));
+    const __m512 subtracted = _mm512_set1_ps(largest), logs = _mm512_set1_ps(log_sum);
+    auto log_softmax = [&](__m512 values) { return _mm512_sub_ps(_mm512_sub_ps(values, subtracted), logs); };
     if (is_wanted) {
         for (int64_t i = 0; i < vocab_size; i += LANES) {
             __mmask16 lanes = first_lanes(vocab_size - i);
@@ -84,30 +179,21 @@ void choose(float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float*
         }
         return;
     }
-    // At least k ids reach the k-th largest of the blocks' maxima. Ranked are log-probabilities, which may be equal
-    // where logits are not.
-    float threshold = LOWEST;
-    if (k == 1) {
-        threshold = (largest - largest) - log_sum;
-    } else if (k <= num_blocks) {
-        std::copy(blocks, blocks + num_blocks, sorted);
-        std::nth_element(sorted, sorted + (k - 1), sorted + num_blocks, std::greater<float>());
-        threshold = (sorted[k - 1] - largest) - log_sum;
-    }
+    bound = std::max(bound, k <= LANES / 2 ? kth_largest<1>(&peaks, k) : bound_of_spans(spans, count, k));
+    // Ranked are log-probabilities, which may be equal where logits are not.
+    const __m512 threshold = _mm512_set1_ps((bound - largest) - log_sum);
     Best best{log_probabilities, ids, k};
-    for (int64_t block = 0; block < num_blocks; ++block) {
-        float highest = (blocks[block] - largest) - log_sum;
-        if (highest < threshold || !best.takes(highest)) continue;
-        int64_t end = std::min((block + 1) * BLOCK_IDS, vocab_size);
-        for (int64_t i = block * BLOCK_IDS; i < end; i += LANES) {
-            __mmask16 lanes = first_lanes(vocab_size - i);
-            __m512 values = _mm512_maskz_loadu_ps(lanes, logits + i);
+    for (int64_t i = 0; i < count; ++i) {
+        for (uint32_t hits = spans[i].hits; hits; hits &= hits - 1) {
+            int64_t at = i * SPAN_IDS + __builtin_ctz(hits) * LANES;
+            __mmask16 lanes = first_lanes(vocab_size - at);
+            __m512 values = _mm512_maskz_loadu_ps(lanes, logits + at);
             if (!is_wanted) values = log_softmax(values);
-            unsigned found = _mm512_mask_cmp_ps_mask(lanes, values, _mm512_set1_ps(threshold), _CMP_GE_OQ);
+            unsigned found = _mm512_mask_cmp_ps_mask(lanes, values, threshold, _CMP_GE_OQ);
             if (!found) continue;
             alignas(64) float each[LANES];
             _mm512_store_ps(each, values);
-            for (; found; found &= found - 1) best.offer(each[__builtin_ctz(found)], i + __builtin_ctz(found));
+            for (; found; found &= found - 1) best.offer(each[__builtin_ctz(found)], at + __builtin_ctz(found));
         }
     }
 }

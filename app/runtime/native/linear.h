@@ -252,13 +252,21 @@ private:
 // Whether this thread has taken rows of its own, which blocks inside do not divide again.
 inline thread_local bool has_own_rows = false;
 
+// Rows and panels whose products have been given away.
+struct Multiplied {
+    int64_t begin, end;
+    int first, last;
+};
+
 // Multiply rows [0, n) and give each row's sixteen products away: store(column, lanes), lanes a mask of those that exist,
-// gives what is called as (row, products) for some rows. Split over columns, then over blocks of rows.
-template <class Store>
-void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
+// gives what is called as (row, products) for some rows. Split over columns, `together` panels a chunk, then over blocks
+// of rows; after(Multiplied) is called at a chunk's end by the thread that did it. more_nanoseconds: what all of these
+// calls cost, roughly.
+template <class Store, class After>
+void multiply(const Linear& linear, const Activations& x, int64_t n, int together, Store&& store,
+              int64_t more_nanoseconds, After&& after) {
     int num_panels = linear.num_panels();
     int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    int together = has_own_rows ? num_panels : linear.panels_together();
     int groups = (num_panels + together - 1) / together;
     bool uses_matrix = linear.uses_matrix_tiles(n);
     // Of rows [begin, end); sums_of(row): its (PANEL,) sums.
@@ -316,8 +324,15 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& sto
             else linear.multiply_tiles(x, begin, rows, panel, memory, sums, finishing);
         }
         finishing.rest();
+        after(Multiplied{begin, end, first, last});
     };
-    parallel(int(groups * num_blocks), linear.nanoseconds(n), work, linear.following());
+    parallel(int(groups * num_blocks), linear.nanoseconds(n) + more_nanoseconds, work, linear.following());
+}
+
+template <class Store>
+void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
+    int together = has_own_rows ? linear.num_panels() : linear.panels_together();
+    multiply(linear, x, n, together, store, 0, [](const Multiplied&) {});
 }
 
 }  // namespace transduce

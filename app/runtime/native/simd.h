@@ -61,6 +61,20 @@ inline __m512 exp16(__m512 x) {
     return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), is_zero, _mm512_setzero_ps());
 }
 
+// e^x of x <= 0, 1 of 0, 0 far below, NaN of NaN, within 2e-7 of its value and what rounding x * log2(e) makes of it.
+// 2^t = 2^floor(t) * 2^(t - floor(t)), the latter by the polynomial of least relative error over 0..1 that is 1 at 0.
+inline __m512 exp16_below_0(__m512 x) {
+    __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
+    __m512 r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(1.86713e-3f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.017031e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.5799913e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4016444e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.931513e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, t);
+}
+
 // erf(x), absolute error below 2e-7. Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 inline __m512 erf16(__m512 x) {
     const __m512i sign_bit = _mm512_set1_epi32(INT32_MIN);

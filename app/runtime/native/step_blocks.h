@@ -139,9 +139,10 @@ public:
     void run(const float* x, int64_t n, const int32_t* to_rows, const Chosen& to) const;
 
 private:
-    void fill(const float* x, int64_t n, float* logits, Scratch& scratch) const;
+    void look_at_all(const float* x, int64_t n, const struct Looked& to, Scratch& scratch) const;
 
     Linear linear_;
+    float largest_weight_;
 };
 
 }  // namespace transduce

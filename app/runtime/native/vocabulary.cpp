@@ -1,4 +1,7 @@
 // Both ends of a step: subwords into rows, rows into the most probable subwords.
+#include <algorithm>
+#include <cmath>
+
 #include "candidates.h"
 #include "step_blocks.h"
 
@@ -11,7 +14,11 @@ constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
 // Nanoseconds for 16 numbers of a row, times 8: products with a scale; exponentials and comparisons.
-constexpr int64_t EMBED_COST = 16, CHOOSE_COST = 36;
+constexpr int64_t EMBED_COST = 16, LOOK_COST = 24;
+// Nanoseconds for a row that has been looked at.
+constexpr int64_t CHOOSE_NS = 300;
+// From row to row of a span's logits: a cache line more than a span has, so that rows do not share sets of the cache.
+constexpr int64_t NEAR_STRIDE = SPAN_IDS + LANES;
 
 // A table (V, d) of int8 with scales (V,), or of floats. Throws Refused.
 Tensor table_of(const Info& info, int index) {
@@ -22,6 +29,18 @@ Tensor table_of(const Info& info, int index) {
     if (table.shape[1] % LANES) throw Refused("%s has columns that are not a multiple of %d", table.name, LANES);
     info.constant(index + 1).expect({is_int8 ? table.shape[0] : 0});
     return table;
+}
+
+float largest_magnitude(const float* x, int64_t count) {
+    float largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i]));
+    return largest;
+}
+
+// No entry of the table has a larger magnitude.
+float largest_weight(const Tensor& table, const Tensor& scales) {
+    if (table.type != FLOAT) return 128 * largest_magnitude(scales.as<float>(), table.shape[0]);
+    return largest_magnitude(table.as<float>(), table.shape[0] * table.shape[1]);
 }
 
 class Embed {
@@ -74,6 +93,15 @@ private:
 
 }  // namespace
 
+// Where what is seen of a block of rows goes. logits: (rows, V), of which `near` leaves out what has no hits. near: (rows,
+// NEAR_STRIDE) of one span, where a thread has the rows of its own, else nullptr.
+struct Looked {
+    float *logits, *near;
+    Span* spans;
+    Classes* classes;
+    int64_t k;
+};
+
 EmbeddingBlock::EmbeddingBlock(const Info& info, int index)
     : table_(table_of(info, index)), scales_(info.constant(index + 1)), position_table_(info.constant(index + 2)) {
     position_table_.expect({-1, table_.shape[1]});
@@ -100,10 +128,11 @@ CandidatesBlock::CandidatesBlock(const Info& info, int index) {
     Tensor table = table_of(info, index);
     linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
                       info.constant(index + 1).as<float>(), nullptr, Levels::around_128});
+    largest_weight_ = largest_weight(table, info.constant(index + 1));
 }
 
 int64_t CandidatesBlock::row_nanoseconds() const {
-    return linear_.row_nanoseconds() + vocab_size() / LANES * CHOOSE_COST / 8;
+    return linear_.row_nanoseconds() + vocab_size() / LANES * LOOK_COST / 8 + CHOOSE_NS;
 }
 
 void CandidatesBlock::check(int64_t num_candidates) const {
@@ -117,29 +146,50 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
     int64_t vocab_size = this->vocab_size(), k = to.k;
     bool is_wanted = to.distributions != nullptr;
     each_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
-        Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(count * vocab_size) +
-                        Scratch::piece<float>(count * num_block_floats(vocab_size)));
-        // Where nobody reads them, logits stay in this thread's own memory, which is in its cache.
-        float* block = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(count * vocab_size);
-        auto work = scratch.take<float>(count * num_block_floats(vocab_size));
-        fill(x + begin * d(), count, block, scratch);
-        each_row(count, vocab_size / LANES * CHOOSE_COST / 8, [&](int64_t row) {
+        // One thread comes from span to span: then a span's logits stand where those before stood, in its cache.
+        bool is_near = !is_wanted && (has_own_rows || num_threads() == 1);
+        size_t own = is_wanted ? 0 : count * vocab_size, near = is_near ? count * NEAR_STRIDE : 0;
+        Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(own) + Scratch::piece<float>(near) +
+                        Scratch::piece<Span>(count * num_spans(vocab_size)) + Scratch::piece<Classes>(count));
+        float* logits = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(own);
+        Looked looked{logits, is_near ? scratch.take<float>(near) : nullptr,
+                      scratch.take<Span>(count * num_spans(vocab_size)), scratch.take<Classes>(count), k};
+        look_at_all(x + begin * d(), count, looked, scratch);
+        each_row(count, CHOOSE_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
-            choose(block + row * vocab_size, vocab_size, k, is_wanted, to.log_probabilities + at * k, to.ids + at * k,
-                   work + row * num_block_floats(vocab_size));
+            choose(looked.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k, is_wanted,
+                   to.log_probabilities + at * k, to.ids + at * k);
         });
     });
 }
 
-// Logits (n, V) of x (n, d).
-void CandidatesBlock::fill(const float* x, int64_t n, float* logits, Scratch& scratch) const {
-    int64_t vocab_size = this->vocab_size();
+// Logits of x (n, d), span by span.
+void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, Scratch& scratch) const {
+    int64_t vocab_size = this->vocab_size(), stride = to.near ? NEAR_STRIDE : vocab_size;
     Prepared prepared(linear_, x, n, scratch);
     prepared.put_all();
-    multiply(linear_, prepared.activations(), n, [=](int column, __mmask16 lanes) {
-        float* to = logits + column;
-        return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(to + row * vocab_size, lanes, product); };
-    });
+    Activations rows = prepared.activations();
+    std::fill(to.classes, to.classes + n, Classes());
+    auto store = [=](int column, __mmask16 lanes) {
+        float* at = to.near ? to.near + column % SPAN_IDS : to.logits + column;
+        return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(at + row * stride, lanes, product); };
+    };
+    auto look_at = [&](const Multiplied& done) {
+        int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
+        int panels = to.near && done.end - done.begin > MATRIX_ROWS ? std::min(SPAN_PANELS, linear_.num_panels() - done.last) : 0;
+        AskingForPanel asking(panels ? linear_.panel(done.last) : nullptr, panels * linear_.panel_bytes(),
+                              (done.end - done.begin) * SPAN_PANELS);
+        for (int64_t row = done.begin; row < done.end; ++row) {
+            float* kept = to.logits + row * vocab_size + column;
+            float largest = linear_.is_int8() ? rows.magnitudes[row] : largest_magnitude(x + row * d(), int(d()));
+            Classes alone;
+            to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
+                look(to.near ? to.near + row * stride : kept, count, to.k, slack_of(largest * largest_weight_ * d()),
+                     to.near ? to.classes[row] : alone, to.near ? kept : nullptr, asking);
+        }
+    };
+    int64_t more = n * vocab_size / LANES * LOOK_COST / 8;
+    multiply(linear_, rows, n, SPAN_PANELS, store, more, look_at);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {

@@ -62,7 +62,12 @@ def candidates(dtype: str) -> Run:
     return lambda chosen: [*vocabulary.run(x[chosen], 9).values()]
 
 
-KINDS = [feed_forward, self_attention, cross_attention, candidates]
+def best_candidates(dtype: str) -> Run:
+    vocabulary, x = Vocabulary(random_table(1, 1700, 64, dtype=dtype)), random_floats(2, MOST, 64)
+    return lambda chosen: [*vocabulary.run(x[chosen], 5, wanted=False).values()][:2]
+
+
+KINDS = [feed_forward, self_attention, cross_attention, candidates, best_candidates]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])

@@ -1,0 +1,137 @@
+"""The best of rows whose logits are known exactly: ties, infinities, rows of every shape, however they are divided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.runtime import native
+from tests.runtime.native.reference import Weights
+from tests.runtime.native.test_vocabulary import Vocabulary, best
+
+Array = NDArray[Any]
+# Around a vector of ids, a panel of 64, a span of 512; and several spans.
+VOCAB_SIZES = [5, 16, 61, 64, 200, 511, 512, 513, 1030, 1600, 3001, 8000]
+NUMBERS = [*range(1, 18), 33, 64]
+
+
+def shapes(vocab_size: int) -> dict[str, Array]:
+    """Logits (vocab_size,) of one row each."""
+    random = np.random.default_rng(vocab_size)
+    noise, ids = random.standard_normal(vocab_size), np.arange(vocab_size)
+    close = -1000 + random.permutation(vocab_size) * 1e-9
+    return {
+        "noise": noise * 5,
+        "another": random.standard_normal(vocab_size) * 2 + 10,
+        "few values": random.integers(-3, 4, vocab_size).astype(float),
+        "all the same": np.full(vocab_size, -2.5),
+        "up": ids / 100,
+        "down": -ids / 100,
+        "one above what rounds to the same": np.where(ids == vocab_size // 2, 1.0, close / 1e3),
+        "the last above what rounds to the same": np.where(ids == vocab_size - 1, 3e4, -1 + ids * 1e-4),
+        "the first above what rounds to the same": np.where(ids == 0, 3e4, -1 + ids * 1e-4),
+        "huge": noise * 1e30,
+        "the best side by side": noise + 20 * (ids // 40 == vocab_size // 80),
+        "the best in one lane": noise + 20 * (ids % 64 == 3),
+        "the best at the end": noise + 20 * (ids >= vocab_size - 20),
+        "tiny": noise * 1e-30,
+        "far apart": random.permutation(vocab_size) * 20.0,
+        "steps": -(ids // 100) * 1.0,
+    }
+
+
+def of_logits(logits: Array) -> tuple[Vocabulary, Array]:
+    """A vocabulary of floats whose logits of the rows given beside it are these, (16, V), exactly."""
+    table = np.ascontiguousarray(logits.T, np.float32)
+    nothing = np.zeros(0, np.float32)
+    return Vocabulary(Weights(table, nothing, nothing)), np.eye(16, dtype=np.float32)
+
+
+def log_softmax(logits: Array) -> Array:
+    logits = logits.astype(np.float64)
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    expected: Array = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return expected
+
+
+def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> None:
+    """expected: (n, V) log-probabilities, which round to those found."""
+    found, unasked = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
+    assert np.allclose(found["log_probabilities"], expected, rtol=3e-7, atol=1e-6)
+    values, ids = best(found["log_probabilities"], k)
+    for given in (found, unasked):
+        assert (given["top_ids"] == ids).all()
+        assert (given["top_log_probabilities"] == values).all()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
+def test_the_best_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
+    """A few rows are shared by columns, many are not; each is found in any place."""
+    native.set_num_threads(num_threads)
+    logits = np.stack(list(shapes(vocab_size).values())).astype(np.float32)
+    vocabulary, rows = of_logits(logits)
+    expected = log_softmax(logits)
+    for n in (3, 16, 70):
+        order = np.random.default_rng(n).integers(0, 16, n)
+        for k in {min(k, vocab_size) for k in NUMBERS}:
+            check_best(vocabulary, rows[order], expected[order], k)
+
+
+def test_no_row_is_likelier_than_certain() -> None:
+    """Log-probabilities stay at or below 0 to the last place of the sum, and are 0 where nothing else counts."""
+    logits = np.stack([np.where(np.arange(1600) == i * 100, 0.0, -10.0 * i - 20) for i in range(16)])
+    vocabulary, rows = of_logits(logits)
+    found = vocabulary.run(rows, 1, wanted=False)
+    assert found["top_ids"][:, 0].tolist() == [i * 100 for i in range(16)]
+    assert (found["top_log_probabilities"] <= 0).all()
+    assert (found["top_log_probabilities"][1:] == 0).all()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("vocab_size", [61, 513, 1600])
+@pytest.mark.parametrize("num_finite", [1, 4, 40])
+def test_impossible_subwords_stand_behind_possible_ones(
+    num_finite: int, vocab_size: int, num_threads: int
+) -> None:
+    native.set_num_threads(num_threads)
+    random = np.random.default_rng(num_finite)
+    logits = np.full(vocab_size, -np.inf)
+    logits[random.permutation(vocab_size)[:num_finite]] = random.standard_normal(num_finite)
+    table = np.zeros((16, vocab_size))
+    table[0] = logits
+    vocabulary, rows = of_logits(table)
+    for n in (1, 30):
+        for k in (1, 5, 17, 61):
+            check_best(
+                vocabulary, np.repeat(rows[:1], n, axis=0), np.repeat(log_softmax(table[:1]), n, axis=0), k
+            )
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("bad", ["nan", "inf", "nothing"])
+def test_a_row_without_a_distribution_gives_nan_and_spoils_no_other(bad: str, num_threads: int) -> None:
+    native.set_num_threads(num_threads)
+    logits = np.random.default_rng(4).standard_normal((16, 1600))
+    logits[7] = -np.inf if bad == "nothing" else logits[7]
+    logits[7, 900] = {"nan": np.nan, "inf": np.inf, "nothing": -np.inf}[bad]
+    # One number a row, so that what a row does not say is not multiplied with its infinities.
+    clean = np.delete(logits, 7, axis=0)
+    for n in (1, 30):
+        for k in (1, 5, 33):
+            spoilt, rows = of_logits(np.where(np.arange(16)[:, None] == 7, logits, 0))
+            found = spoilt.run(np.repeat(rows[7:8], n, axis=0), k, wanted=False)
+            assert np.isnan(found["top_log_probabilities"]).all()
+            assert (found["top_ids"] == np.arange(k)).all()
+    vocabulary, rows = of_logits(np.vstack([clean, np.zeros((1, 1600))]))
+    mixed = rows[np.arange(40) % 15].copy()
+    mixed[20, 3] = np.nan if bad == "nan" else np.inf
+    found, alone = vocabulary.run(mixed, 5, wanted=False), vocabulary.run(rows[:15], 5, wanted=False)
+    assert np.isnan(found["top_log_probabilities"][20]).all()
+    assert found["top_ids"][20].tolist() == [0, 1, 2, 3, 4]
+    others = np.delete(np.arange(40), 20)
+    assert (found["top_ids"][others] == alone["top_ids"][others % 15]).all()
+    assert (found["top_log_probabilities"][others] == alone["top_log_probabilities"][others % 15]).all()
