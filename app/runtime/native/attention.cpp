@@ -1,18 +1,18 @@
 #include "attention.h"
 
+#include <array>
 #include <utility>
 
 namespace transduce {
 namespace {
 
-// Columns whose dot products are taken together, and whose values are added together: all heads of some columns,
-// then all heads of the next, so that a cache is read from its first byte to its last.
-constexpr int TOGETHER = 4;
+constexpr int TOGETHER = COLUMNS_TOGETHER;
 // Bytes ahead of the columns in use that are asked for.
 constexpr size_t AHEAD = 4096;
 constexpr size_t LINE = 64;
 
 // The sums of four vectors.
+[[gnu::always_inline]]
 inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -21,63 +21,89 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Asks for columns line by line, AHEAD of where they are used, first those of one cache, then of another. In this
-// order the processor's own prefetching follows; in the order of use, head by head, it does not.
+// Asks for runs of columns line by line, AHEAD of where they are used. In this order the processor's own prefetching
+// follows; in the order of use, head by head, it does not.
+template <int MOST_RUNS>
 class Stream {
 public:
-    // width, stride: bytes of a column that are wanted, and from column to column. second may be nullptr.
-    Stream(const void* first, const void* second, int64_t count, size_t width, size_t stride)
-        : at_(static_cast<const char*>(first)),
-          then_(static_cast<const char*>(second)),
-          lines_(width / LINE),
-          gap_(stride - lines_ * LINE),
-          line_(lines_),
-          column_(count),
-          count_(count) {
-        for (size_t i = 0; i < AHEAD / LINE && at_; ++i) step();
+    // width, stride: bytes of a column that are wanted, and from column to column.
+    Stream(size_t width, size_t stride) : lines_(int(width / LINE)), gap_(stride - width) {}
+    // first may be nullptr. To be called before the first `ask`.
+    void add(const void* first, int64_t columns) {
+        if (first && columns > 0) runs_[num_runs_++] = {static_cast<const char*>(first), columns};
+    }
+    // Passes over what is so near that it is too late to ask for it.
+    void begin() {
+        next();
+        for (int passed = 0; passed < int(AHEAD / LINE) && now_.at; passed += lines_) {
+            now_.at += lines_ * LINE + gap_;
+            if (--now_.columns == 0) next();
+        }
     }
     void ask(int lines) {
-        for (int i = 0; i < lines && at_; ++i) {
-            _mm_prefetch(at_, _MM_HINT_T0);
-            step();
+        while (lines > 0 && now_.at) {
+            int some = lines < left_ ? lines : left_;
+            for (int i = 0; i < some; ++i) _mm_prefetch(now_.at + i * LINE, _MM_HINT_T0);
+            now_.at += some * LINE;
+            lines -= some;
+            left_ -= some;
+            if (left_) continue;
+            now_.at += gap_;
+            left_ = lines_;
+            if (--now_.columns == 0) next();
         }
     }
 
 private:
-    void step() {
-        at_ += LINE;
-        if (--line_) return;
-        at_ += gap_;
-        line_ = lines_;
-        if (--column_) return;
-        at_ = std::exchange(then_, nullptr);
-        column_ = count_;
+    struct Run {
+        const char* at;
+        int64_t columns;
+    };
+
+    void next() {
+        now_ = index_ < num_runs_ ? runs_[index_++] : Run{nullptr, 0};
+        left_ = lines_;
     }
 
-    const char* at_;
-    const char* then_;
-    size_t lines_, gap_, line_;
-    int64_t column_, count_;
+    int lines_;
+    size_t gap_;
+    Run runs_[MOST_RUNS];
+    int num_runs_ = 0, index_ = 0, left_ = 0;
+    Run now_{nullptr, 0};
 };
 
-// scores[c] = q . keys[c] of one head for columns [begin, begin + TOGETHER); past the end the last one stands again.
-template <int V, class Element>
-inline void score(const float* q, const Element* keys, const Columns<Element>& columns, int64_t begin, float* scores) {
-    __m512 sums[TOGETHER];
+// scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + TOGETHER); past the end the last one
+// stands again. Each query's are reckoned in the same order whatever Q is.
+template <int V, int Q, class Element>
+[[gnu::always_inline]]
+inline void score(const float* queries, int64_t queries_apart, const Element* keys, int64_t stride, int64_t begin,
+                  int64_t end, float* scores, int64_t scores_apart) {
+    const Element* key[TOGETHER];
 #pragma GCC unroll 4
-    for (int i = 0; i < TOGETHER; ++i) {
-        int64_t column = begin + i < columns.count ? begin + i : columns.count - 1;
-        const Element* key = keys + column * columns.stride;
-        sums[i] = _mm512_mul_ps(load16(q), load16(key));
+    for (int i = 0; i < TOGETHER; ++i) key[i] = keys + (begin + i < end ? begin + i : end - 1) * stride;
+    __m512 sums[Q][TOGETHER];
 #pragma GCC unroll 8
-        for (int v = 1; v < V; ++v) {
-            sums[i] = _mm512_fmadd_ps(load16(q + v * LANES), load16(key + v * LANES), sums[i]);
+    for (int v = 0; v < V; ++v) {
+        __m512 part[TOGETHER];
+#pragma GCC unroll 4
+        for (int i = 0; i < TOGETHER; ++i) part[i] = load16(key[i] + v * LANES);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+            __m512 query = load16(queries + q * queries_apart + v * LANES);
+#pragma GCC unroll 4
+            for (int i = 0; i < TOGETHER; ++i) {
+                sums[q][i] = v ? _mm512_fmadd_ps(query, part[i], sums[q][i]) : _mm512_mul_ps(query, part[i]);
+            }
         }
     }
-    _mm_storeu_ps(scores + begin, sum_each(sums[0], sums[1], sums[2], sums[3]));
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+        _mm_storeu_ps(scores + q * scores_apart + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
+    }
 }
 
 // scores -> e^(scores - max), 0 past the end. Returns their sum.
+[[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
     const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
     __m512 largest = lowest;
@@ -94,53 +120,116 @@ inline float exponentiate(float* scores, int64_t count) {
     return _mm512_reduce_add_ps(sum);
 }
 
-// to += weights[c] * values[c] of one head for columns [begin, end).
-template <int V, class Element>
-inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t begin, int64_t end,
-                       float* to) {
-    __m512 sums[V];
+// to += weights[c] * values[c] of one head of Q queries for columns [begin, end), W vectors of it.
+template <int W, int Q, class Element>
+[[gnu::always_inline]]
+inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weights_apart,
+                       int64_t begin, int64_t end, float* to, int64_t to_apart) {
+    __m512 sums[Q][W];
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) sums[v] = begin ? load16(to + v * LANES) : _mm512_setzero_ps();
-    for (int64_t column = begin; column < end; ++column) {
-        __m512 weight = _mm512_set1_ps(weights[column]);
-        const Element* value = values + column * stride;
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) sums[v] = _mm512_fmadd_ps(weight, load16(value + v * LANES), sums[v]);
+        for (int v = 0; v < W; ++v) {
+            sums[q][v] = begin ? load16(to + q * to_apart + v * LANES) : _mm512_setzero_ps();
+        }
     }
+    for (int64_t column = begin; column < end; ++column) {
+        __m512 value[W];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) store16(to + v * LANES, sums[v]);
+        for (int v = 0; v < W; ++v) value[v] = load16(values + column * stride + v * LANES);
+#pragma GCC unroll 4
+        for (int q = 0; q < Q; ++q) {
+            __m512 weight = _mm512_set1_ps(weights[q * weights_apart + column]);
+#pragma GCC unroll 8
+            for (int v = 0; v < W; ++v) sums[q][v] = _mm512_fmadd_ps(weight, value[v], sums[q][v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+#pragma GCC unroll 8
+        for (int v = 0; v < W; ++v) store16(to + q * to_apart + v * LANES, sums[q][v]);
+    }
 }
 
-template <int V, class Element>
-void attend_vectors(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each,
-                    float* sums, float* to) {
+// What Q queries do with the same columns. Each is reckoned in the same order whatever Q is.
+template <int V, int Q, class Element>
+struct Together {
+    static constexpr int DIM = V * LANES;
+    // Cache lines of one head's columns that are taken at once.
+    static constexpr int LINES = TOGETHER * DIM * int(sizeof(Element)) / int(LINE);
+    // Vectors of a head whose sums, of all queries, there are registers for, and those left in the end.
+    static constexpr int MOST = V * Q > 16 ? 16 / Q : V, REST = V % MOST;
+
+    // Scores of columns [begin, end), begin a multiple of TOGETHER.
+    template <class Asked>
+    static void score_all(const Queries& queries, const Element* keys, int64_t stride, int64_t begin, int64_t end,
+                          const Weights& weights, Asked& asked) {
+        for (; begin < end; begin += TOGETHER) {
+            for (int head = 0; head < queries.num_heads; ++head) {
+                asked.ask(LINES);
+                score<V, Q>(queries.values + head * DIM, queries.apart, keys + head * DIM, stride, begin, end,
+                            weights.values + head * weights.each, weights.apart);
+            }
+        }
+    }
+
+    // to += their values, from 0 at column 0.
+    template <class Asked>
+    static void add_all(const Queries& queries, const Element* values, int64_t stride, int64_t begin, int64_t end,
+                        const Weights& weights, float* to, int64_t to_apart, Asked& asked) {
+        for (; begin < end; begin += TOGETHER) {
+            int64_t until = begin + TOGETHER < end ? begin + TOGETHER : end;
+            for (int head = 0; head < queries.num_heads; ++head) {
+                asked.ask(LINES);
+                const float* own = weights.values + head * weights.each;
+                int from = head * DIM, last = from + DIM;
+                for (; from + MOST * LANES <= last; from += MOST * LANES) {
+                    add_values<MOST, Q>(values + from, stride, own, weights.apart, begin, until, to + from, to_apart);
+                }
+                if constexpr (REST > 0) {
+                    add_values<REST, Q>(values + from, stride, own, weights.apart, begin, until, to + from, to_apart);
+                }
+            }
+        }
+    }
+};
+
+template <int V, int Q, class Element>
+void attend_vectors(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
+                    int64_t to_apart) {
     constexpr int dim = V * LANES;
-    constexpr int lines = TOGETHER * dim * int(sizeof(Element)) / int(LINE);
-    int64_t count = columns.count;
-    size_t width = query.num_heads * dim * sizeof(Element), stride = columns.stride * sizeof(Element);
-    Stream keys(columns.keys, columns.values, count, width, stride);
-    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
-        for (int head = 0; head < query.num_heads; ++head) {
-            keys.ask(lines);
-            score<V>(query.values + head * dim, columns.keys + head * dim, columns, begin, scores + head * scores_each);
+    int num_heads = queries.num_heads;
+    int64_t stride = columns.stride, alike = Q == 1 ? columns.of[0].count : columns.alike;
+    Stream<2 * Q + 3> asked(num_heads * dim * sizeof(Element), stride * sizeof(Element));
+    asked.add(columns.of[0].keys, alike);
+    for (int q = 0; q < Q; ++q) asked.add(columns.of[q].keys + alike * stride, columns.of[q].count - alike);
+    asked.add(columns.of[0].values, alike);
+    for (int q = 0; q < Q; ++q) asked.add(columns.of[q].values + alike * stride, columns.of[q].count - alike);
+    asked.add(columns.next, columns.of[0].count);
+    asked.begin();
+    auto query = [&](int q) { return Queries{queries.values + q * queries.apart, 0, 1, num_heads, queries.head_dim}; };
+    auto own = [&](int q) { return Weights{weights.values + q * weights.apart, weights.each, 0}; };
+    Together<V, Q, Element>::score_all(queries, columns.of[0].keys, stride, 0, alike, weights, asked);
+    for (int q = 0; q < Q; ++q) {
+        const auto& [keys, values, count] = columns.of[q];
+        Together<V, 1, Element>::score_all(query(q), keys, stride, alike, count, own(q), asked);
+    }
+    for (int q = 0; q < Q; ++q) {
+        float* scores = weights.values + q * weights.apart;
+        for (int head = 0; head < num_heads; ++head) {
+            weights.sums(q, num_heads)[head] = exponentiate(scores + head * weights.each, columns.of[q].count);
         }
     }
-    for (int head = 0; head < query.num_heads; ++head) sums[head] = exponentiate(scores + head * scores_each, count);
-    Stream values(columns.values, columns.next, count, width, stride);
-    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
-        int64_t end = begin + TOGETHER < count ? begin + TOGETHER : count;
-        for (int head = 0; head < query.num_heads; ++head) {
-            values.ask(lines);
-            add_values<V>(columns.values + head * dim, columns.stride, scores + head * scores_each, begin, end,
-                          to + head * dim);
-        }
-    }
-    for (int head = 0; head < query.num_heads; ++head) {
-        __m512 factor = _mm512_set1_ps(1.0f / sums[head]);
-#pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) {
-            float* own = to + head * dim + v * LANES;
-            store16(own, _mm512_mul_ps(load16(own), factor));
+    Together<V, Q, Element>::add_all(queries, columns.of[0].values, stride, 0, alike, weights, to, to_apart, asked);
+    for (int q = 0; q < Q; ++q) {
+        const auto& [keys, values, count] = columns.of[q];
+        float* result = to + q * to_apart;
+        Together<V, 1, Element>::add_all(query(q), values, stride, alike, count, own(q), result, 0, asked);
+        for (int head = 0; head < num_heads; ++head) {
+            __m512 factor = _mm512_set1_ps(1.0f / weights.sums(q, num_heads)[head]);
+            for (int i = head * dim; i < (head + 1) * dim; i += LANES) {
+                store16(result + i, _mm512_mul_ps(load16(result + i), factor));
+            }
         }
     }
 }
@@ -206,21 +295,28 @@ void attend_head(const SentenceHead& head, float* scores, int64_t scores_each, f
     }
 }
 
+template <class Element>
+using Attend = void (*)(const Queries&, const Columns<Element>&, const Weights&, float*, int64_t);
+
+// By vectors of a head, and by queries.
+template <class Element, int... Index>
+constexpr std::array<Attend<Element>, sizeof...(Index)> each_attend(std::integer_sequence<int, Index...>) {
+    return {attend_vectors<Index / QUERIES_TOGETHER + 1, Index % QUERIES_TOGETHER + 1, Element>...};
+}
+
 }  // namespace
 
 template <class Element>
-void attend(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each, float* sums,
-            float* to) {
-    using Attend = void (*)(const Query&, const Columns<Element>&, float*, int64_t, float*, float*);
-    static constexpr Attend BY_VECTORS[] = {attend_vectors<1, Element>, attend_vectors<2, Element>,
-                                            attend_vectors<3, Element>, attend_vectors<4, Element>,
-                                            attend_vectors<5, Element>, attend_vectors<6, Element>,
-                                            attend_vectors<7, Element>, attend_vectors<8, Element>};
-    BY_VECTORS[query.head_dim / LANES - 1](query, columns, scores, scores_each, sums, to);
+void attend(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
+            int64_t to_apart) {
+    constexpr int MOST = MAX_HEAD_DIM / LANES * QUERIES_TOGETHER;
+    static constexpr auto ATTENDS = each_attend<Element>(std::make_integer_sequence<int, MOST>());
+    int index = (queries.head_dim / LANES - 1) * QUERIES_TOGETHER + queries.count - 1;
+    ATTENDS[index](queries, columns, weights, to, to_apart);
 }
 
-template void attend(const Query&, const Columns<float>&, float*, int64_t, float*, float*);
-template void attend(const Query&, const Columns<Half>&, float*, int64_t, float*, float*);
+template void attend(const Queries&, const Columns<float>&, const Weights&, float*, int64_t);
+template void attend(const Queries&, const Columns<Half>&, const Weights&, float*, int64_t);
 
 void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride) {
     using Attend = void (*)(const SentenceHead&, float*, int64_t, float*, int64_t);

@@ -1,4 +1,4 @@
-// Scaled dot-product attention of one query over the columns of a cache ("Attention Is All You Need", section 3.2.1).
+// Scaled dot-product attention over the columns of a cache ("Attention Is All You Need", section 3.2.1).
 // The scale is in the query already.
 #pragma once
 
@@ -13,35 +13,54 @@ constexpr int MAX_HEAD_DIM = 128;
 // Floats between the scores of one head and the next, for a number of columns.
 constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES - 1) / LANES * LANES; }
 
-// Keys and values of some heads side by side: (count, num_heads * head_dim), `stride` elements from column to column.
-// next: the keys that will be attended to afterwards, which are asked for on the way, or nullptr.
-template <class Element>
-struct Columns {
-    const Element* keys;
-    const Element* values;
-    int64_t stride;
-    int64_t count;
-    const Element* next = nullptr;
-};
+// Queries that are taken together at most, each column read once for all of them.
+constexpr int QUERIES_TOGETHER = 4;
+// Columns whose dot products are taken together, and whose values are added together: all heads of some columns, then
+// all heads of the next, so that a cache is read from its first byte to its last.
+constexpr int COLUMNS_TOGETHER = 4;
 
-// Some heads of one query, side by side: (num_heads, head_dim). head_dim: a multiple of 16, at most MAX_HEAD_DIM.
-struct Query {
+// Some heads side by side of `count` queries, 1 to QUERIES_TOGETHER: (count, num_heads, head_dim), `apart` floats from
+// query to query. head_dim: a multiple of 16, at most MAX_HEAD_DIM.
+struct Queries {
     const float* values;
+    int64_t apart;
+    int count;
     int num_heads;
     int head_dim;
 };
 
-// to (num_heads, head_dim) = softmax(q keys^T) values over exactly the columns given, at least one. A head's result
-// does not depend on which others are asked for.
-//
-// scores: (num_heads, num_scores(count) or more, given as scores_each); holds each head's attention weights (count,)
-// in the end, times the sum that stands in sums (num_heads,).
+// Keys and values that each query attends to, (count, num_heads * head_dim), `stride` elements from column to column.
+// The first `alike` columns hold the same for all of them: all there are, or a multiple of COLUMNS_TOGETHER. next: the
+// keys that will be attended to afterwards, which are asked for on the way, or nullptr.
 template <class Element>
-void attend(const Query& query, const Columns<Element>& columns, float* scores, int64_t scores_each, float* sums,
-            float* to);
+struct Columns {
+    struct Own {
+        const Element* keys;
+        const Element* values;
+        int64_t count;
+    };
+    Own of[QUERIES_TOGETHER];
+    int64_t stride;
+    int64_t alike;
+    const Element* next = nullptr;
+};
 
-// Queries that `attend_sentence` takes together.
-constexpr int QUERIES_TOGETHER = 4;
+// What attention leaves beside its result: of each head of a query the weights (count,), times their sum, `each` floats
+// from head to head, num_scores(count) or more; behind them the heads' sums (num_heads,). `apart` floats from query to
+// query.
+struct Weights {
+    float* values;
+    int64_t each;
+    int64_t apart;
+
+    float* sums(int query, int num_heads) const { return values + query * apart + num_heads * each; }
+};
+
+// to (queries, num_heads, head_dim), to_apart floats from query to query, = softmax(q keys^T) values over exactly the
+// columns given, at least one. A head's result does not depend on which others are asked for, nor on the other queries.
+template <class Element>
+void attend(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
+            int64_t to_apart);
 
 // One head of one sentence to itself: to (num_queries, head_dim), to_stride floats from row to row,
 // = softmax(queries keys^T) values. queries (num_queries, head_dim), keys and values (count, head_dim), each one block.

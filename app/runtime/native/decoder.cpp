@@ -2,6 +2,7 @@
 // You Need", section 3.1, with greedy search or with the beams it was given. Nothing between two blocks, and nothing between
 // two steps, leaves it.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "beams.h"
@@ -154,7 +155,9 @@ private:
         }
     };
 
-    // The rows that a hypothesis holds. Throws Refused where one of them says what cannot be.
+    // The rows that a hypothesis holds, those of one slot beside each other: they read its columns together. In the
+    // order of rows where distributions are wanted, which are spread in their place. Throws Refused where one of them
+    // says what cannot be.
     std::vector<int32_t> held_rows(const Steps& steps) const {
         std::vector<int32_t> rows;
         for (int32_t row = 0; row < steps.n; ++row) {
@@ -165,7 +168,15 @@ private:
             expect_in_range("source_lengths", steps.lengths + row, 1, 1, steps.cross.capacity() + 1);
             rows.push_back(row);
         }
-        return rows;
+        return steps.chosen.distributions ? rows : by_slot(steps, rows);
+    }
+
+    static std::vector<int32_t> by_slot(const Steps& steps, const std::vector<int32_t>& rows) {
+        std::vector<int32_t> places(steps.cross.rows() + 1), sorted(rows.size());
+        for (int32_t row : rows) ++places[steps.slots[row] + 1];
+        std::partial_sum(places.begin(), places.end(), places.begin());
+        for (int32_t row : rows) sorted[places[steps.slots[row]]++] = row;
+        return sorted;
     }
 
     // One step after another, with the beams' own doing between them.
@@ -206,8 +217,6 @@ private:
             Scratch scratch(2 * Scratch::piece<float>(count * d) + 5 * Scratch::piece<int32_t>(count), Extent::step);
             follow(steps, held, begin, count, scratch);
         });
-        if (steps.num_steps > 1) return;
-        if (aligned_layer_ >= 0) spread(held, steps.alignment, steps.cross.capacity());
         if (steps.chosen.distributions) spread(held, steps.chosen.distributions, candidates_.vocab_size());
     }
 
@@ -264,7 +273,7 @@ private:
                 layer.self_attention.run(flow, steps.self.layer(index), rows, positions, made);
                 times.add(BlockKind::self_attention);
                 bool is_aligned = int64_t(index) == aligned_layer_ && steps.num_steps == 1;
-                float* weights = is_aligned ? steps.alignment + begin * steps.cross.capacity() : nullptr;
+                AlignedWeights weights{is_aligned ? steps.alignment : nullptr, rows};
                 layer.cross_attention.run(flow, steps.cross.layer(index), {slots, lengths}, weights, made);
                 times.add(BlockKind::cross_attention);
                 layer.feed_forward.run(flow, made);

@@ -36,16 +36,16 @@ public:
         : parts_(parts),
           flow_(flow),
           width_(parts.in.outputs()),
-          // Heads of a row: all in one chunk, but where there are fewer rows than threads.
-          heads_together_(int((parts.num_heads * flow.n + num_threads() - 1) / num_threads())),
+          is_aligned_(is_aligned),
           scores_each_(num_scores(longest)),
           scratch_(Prepared::bytes(parts.in, flow.n) + Prepared::bytes(parts.out, flow.n) +
                    Scratch::piece<float>(flow.n * width_) + Scratch::piece<float>(flow.n * parts.d()) +
-                   Scratch::piece<float>(flow.n * parts.num_heads * (scores_each_ + LANES))) {
-        heads_together_ = is_aligned ? parts.num_heads : std::clamp(heads_together_, 1, parts.num_heads);
+                   Scratch::piece<float>(flow.n * parts.num_heads * (scores_each_ + LANES)) +
+                   Scratch::piece<int32_t>(flow.n + 1)) {
         projected_ = scratch_.take<float>(flow.n * width_);
         heads_ = scratch_.take<float>(flow.n * parts.d());
         scores_ = scratch_.take<float>(flow.n * parts.num_heads * (scores_each_ + LANES));
+        groups_ = scratch_.take<int32_t>(flow.n + 1);
     }
 
     // (n, outputs of the projection): given W + b, kept until the end.
@@ -60,29 +60,36 @@ public:
         return projected_;
     }
 
-    // Attend with all heads of all rows. columns_of(row, first head, heads, next): what those attend to, asked once
-    // each; next is the row that follows, or negative. after(row, first head, heads, scores, scores_each, sums): once
-    // they have. columns: how many of all rows together.
-    template <class ColumnsOf, class After>
-    void attend_all(int64_t columns, ColumnsOf&& columns_of, After&& after) {
-        int together = heads_together_, groups = (parts_.num_heads + together - 1) / together;
-        // Rows that stand beside each other often share a slot: neighbours go to one thread.
-        int64_t rows_together = std::max<int64_t>(1, flow_.n / 16);
-        int64_t runs = (flow_.n + rows_together - 1) / rows_together;
-        parallel(int(runs * groups), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
-            int64_t begin = chunk / groups * rows_together, end = std::min(begin + rows_together, flow_.n);
+    // Attend with all heads of all rows. columns: how many of all rows together. is_with_last(row): whether it may be
+    // taken together with the row before it. columns_of(first row, rows, first head, heads, next): what those attend to,
+    // asked once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of them
+    // where they must be in one chunk, have attended.
+    template <class IsWithLast, class ColumnsOf, class After>
+    void attend_all(int64_t columns, IsWithLast&& is_with_last, ColumnsOf&& columns_of, After&& after) {
+        int threads = has_own_rows ? 1 : num_threads(), num_heads = parts_.num_heads;
+        int64_t num_groups = find_groups(threads, is_with_last);
+        // Heads of a group: all in one chunk, but where there are fewer groups than threads.
+        int together = int((num_heads * num_groups + threads - 1) / threads);
+        together = is_aligned_ ? num_heads : std::clamp(together, 1, num_heads);
+        int shares = (num_heads + together - 1) / together;
+        // Groups that stand beside each other may share a slot: neighbours go to one thread.
+        int64_t groups_together = std::max<int64_t>(1, num_groups / 16);
+        int64_t runs = (num_groups + groups_together - 1) / groups_together;
+        parallel(int(runs * shares), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
+            int64_t begin = chunk / shares * groups_together, end = std::min(begin + groups_together, num_groups);
             // The chunk that this thread takes next, most likely.
-            int64_t after_end = direction == Direction::up ? end : begin - rows_together;
-            int first = chunk % groups * together, count = std::min(together, parts_.num_heads - first);
-            float* scores = scores_ + (begin * parts_.num_heads + first) * (scores_each_ + LANES);
-            float* sums = scores + count * scores_each_;
-            for (int64_t row = begin; row < end; ++row) {
-                int64_t from = first * parts_.head_dim;
-                Query query{projected_ + row * width_ + from, count, parts_.head_dim};
-                int64_t next = row + 1 < end ? row + 1 : after_end;
-                attend(query, columns_of(row, first, count, next < flow_.n ? next : -1), scores, scores_each_, sums,
-                       heads_ + row * parts_.d() + from);
-                after(row, first, count, scores, scores_each_, sums);
+            int64_t after_end = direction == Direction::up ? end : begin - groups_together;
+            int first = chunk % shares * together, count = std::min(together, num_heads - first);
+            for (int64_t group = begin; group < end; ++group) {
+                int64_t next = group + 1 < end ? group + 1 : after_end;
+                int64_t next_row = next >= 0 && next < num_groups ? groups_[next] : -1;
+                int row = groups_[group], rows = groups_[group + 1] - row;
+                Queries queries{projected_ + row * width_ + first * parts_.head_dim, width_, rows, count,
+                                parts_.head_dim};
+                Weights weights = weights_of(row, first);
+                attend(queries, columns_of(row, rows, first, count, next_row), weights,
+                       heads_ + row * parts_.d() + first * parts_.head_dim, parts_.d());
+                for (int i = 0; i < rows; ++i) after(row + i, weights_of(row + i, first));
             }
         });
     }
@@ -96,13 +103,33 @@ public:
     }
 
 private:
+    // The rows that each group begins with, and the end. Returns how many groups.
+    template <class IsWithLast>
+    int64_t find_groups(int threads, IsWithLast&& is_with_last) {
+        // All threads shall have some where a group is not divided by heads.
+        int64_t most = is_aligned_ ? std::clamp<int64_t>(flow_.n / threads, 1, QUERIES_TOGETHER) : QUERIES_TOGETHER;
+        int64_t count = 0;
+        for (int64_t row = 0; row < flow_.n; ++row) {
+            if (count && row - groups_[count - 1] < most && is_with_last(row)) continue;
+            groups_[count++] = int32_t(row);
+        }
+        groups_[count] = int32_t(flow_.n);
+        return count;
+    }
+
+    Weights weights_of(int64_t row, int first_head) const {
+        int64_t head = scores_each_ + LANES, apart = parts_.num_heads * head;
+        return {scores_ + row * apart + first_head * head, scores_each_, apart};
+    }
+
     const Parts& parts_;
     Flow flow_;
     int64_t width_;
-    int heads_together_;
+    bool is_aligned_;
     int64_t scores_each_;
     Scratch scratch_;
     float *projected_, *heads_, *scores_;
+    int32_t* groups_;
 };
 
 namespace {
@@ -135,7 +162,7 @@ void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, co
     int64_t d = parts_.d(), row_elements = cache.capacity * d;
     const float* projected = rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
-    auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
+    auto columns_of = [&](int64_t row, int, int first, int count, int64_t next) {
         int64_t from = first * parts_.head_dim, position = positions[row];
         Element* keys = all_keys + cache_rows[row] * row_elements + from;
         Element* values = all_values + cache_rows[row] * row_elements + from;
@@ -145,9 +172,10 @@ void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, co
             store16(values + position * d + i, load16(q + 2 * d + i));
         }
         const Element* other = next < 0 ? nullptr : all_keys + cache_rows[next] * row_elements + from;
-        return Columns<Element>{keys, values, d, position + 1, other};
+        return Columns<Element>{{{keys, values, position + 1}}, d, position + 1, other};
     };
-    rows.attend_all(std::accumulate(positions, positions + n, n), columns_of, [](auto...) {});
+    auto is_with_last = [](int64_t) { return false; };
+    rows.attend_all(std::accumulate(positions, positions + n, n), is_with_last, columns_of, [](auto...) {});
 }
 
 CrossAttentionBlock::CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned)
@@ -158,15 +186,14 @@ CrossAttentionBlock::CrossAttentionBlock(const Info& info, int index, std::vecto
     }
 }
 
-void CrossAttentionBlock::run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, float* weights,
-                              const Made& made) const {
+void CrossAttentionBlock::run(const Flow& flow, const LayerCache& cache, const SourceColumns& source,
+                              const AlignedWeights& weights, const Made& made) const {
     int64_t capacity = cache.capacity, d = parts_.d();
-    if (weights) std::fill(weights, weights + flow.n * capacity, 0.0f);
     int64_t columns = std::accumulate(source.lengths, source.lengths + flow.n, int64_t(0));
     each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
-        StepRows rows(parts_, flow.rows(begin, n, d), capacity, weights != nullptr);
+        StepRows rows(parts_, flow.rows(begin, n, d), capacity, weights.values != nullptr);
         SourceColumns own{source.slots + begin, source.lengths + begin};
-        float* own_weights = weights ? weights + begin * capacity : nullptr;
+        AlignedWeights own_weights = weights.rows(begin, capacity);
         if (cache.is_half) {
             attend_rows<Half>(rows, cache, own, n, own_weights);
         } else {
@@ -178,26 +205,35 @@ void CrossAttentionBlock::run(const Flow& flow, const LayerCache& cache, const S
 
 template <class Element>
 void CrossAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
-                                      float* weights) const {
+                                      const AlignedWeights& weights) const {
     int64_t d = parts_.d(), capacity = cache.capacity;
     rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
-    auto columns_of = [&](int64_t row, int first, int, int64_t next) {
+    // Those that follow one another and attend to the same.
+    auto is_with_last = [&](int64_t row) {
+        return source.slots[row] == source.slots[row - 1] && source.lengths[row] == source.lengths[row - 1];
+    };
+    auto columns_of = [&](int64_t row, int count, int first, int, int64_t next) {
         int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
         // The same slot again is at hand already.
         bool is_other = next >= 0 && source.slots[next] != slot;
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
-        return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
+        Columns<Element> columns{{}, d, source.lengths[row], other};
+        for (int i = 0; i < count; ++i) columns.of[i] = {all_keys + at, all_values + at, source.lengths[row]};
+        return columns;
     };
-    auto average = [&](int64_t row, int, int, const float* scores, int64_t scores_each, const float* sums) {
-        if (!weights) return;
+    auto average = [&](int64_t row, const Weights& own) {
+        if (!weights.values) return;
+        float* to = weights.row(row, capacity);
+        std::fill(to, to + capacity, 0.0f);
         for (int64_t head : aligned_) {
-            float factor = 1.0f / sums[head] / float(aligned_.size());
-            float* to = weights + row * capacity;
-            for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[head * scores_each + c] * factor;
+            float factor = 1.0f / own.sums(0, parts_.num_heads)[head] / float(aligned_.size());
+            const float* scores = own.values + head * own.each;
+            for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[c] * factor;
         }
     };
-    rows.attend_all(std::accumulate(source.lengths, source.lengths + n, int64_t(0)), columns_of, average);
+    int64_t all = std::accumulate(source.lengths, source.lengths + n, int64_t(0));
+    rows.attend_all(all, is_with_last, columns_of, average);
 }
 
 namespace {
@@ -250,7 +286,7 @@ public:
         SourceColumns source{indices_of(call, 2, flow.n, 0, cache.rows),
                              indices_of(call, 3, flow.n, 1, cache.capacity + 1)};
         float* weights = is_aligned_ ? call.output<float>(2, {flow.n, cache.capacity}) : nullptr;
-        block_.run(flow, cache, source, weights,
+        block_.run(flow, cache, source, {weights},
                    {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
     }
 

@@ -55,6 +55,21 @@ struct SourceColumns {
     const int32_t* lengths;
 };
 
+// Where the aligned heads' mean weights go, (rows, capacity), 0 behind a row's source; nullptr where nobody asks.
+struct AlignedWeights {
+    float* values = nullptr;
+    // (n,) the row of `values` that each one's go to; nullptr: its own.
+    const int32_t* to_rows = nullptr;
+
+    AlignedWeights rows(int64_t begin, int64_t capacity) const {
+        if (to_rows || !values) return {values, to_rows ? to_rows + begin : nullptr};
+        return {values + begin * capacity, nullptr};
+    }
+    float* row(int64_t index, int64_t capacity) const {
+        return values + (to_rows ? to_rows[index] : index) * capacity;
+    }
+};
+
 // Section 3.2.2 over the columns of the row's source.
 class CrossAttentionBlock {
 public:
@@ -65,14 +80,13 @@ public:
     // What is multiplied with, in this order.
     std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
 
-    // weights: (n, capacity), the aligned heads' mean, 0 behind a row's source; nullptr where nobody asks.
-    void run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, float* weights,
+    void run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, const AlignedWeights& weights,
              const Made& made) const;
 
 private:
     template <class Element>
     void attend_rows(class StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
-                     float* weights) const;
+                     const AlignedWeights& weights) const;
 
     Parts parts_;
     std::vector<int64_t> aligned_;

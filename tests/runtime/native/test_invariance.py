@@ -86,6 +86,39 @@ def test_a_row_is_the_same_alone_and_among_others(
             assert np.array_equal(found, expected[chosen])
 
 
+# Slots of rows that stand beside each other: runs of one slot of every length up to 5, and a slot that comes again.
+SLOTS = [0, 1, 1, 2, 2, 2, 0, 3, 3, 3, 3, 1, 4, 4, 4, 4, 4, 2, 0, 2]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("aligned", [(), (0, 1)])
+@pytest.mark.parametrize("cache", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("d", "num_heads"), [(32, 2), (96, 2), (256, 4), (160, 2), (192, 2), (224, 2), (256, 2)]
+)
+def test_a_row_is_the_same_alone_and_beside_those_of_its_slot(
+    d: int, num_heads: int, cache: str, aligned: tuple[int, ...], num_threads: int
+) -> None:
+    # Nothing is rounded to eight bits, which would hide a difference.
+    block = CrossAttention(d, num_heads, dtype="float32", aligned=aligned)
+    operator, rows = block.operator(cache), block.rows(len(SLOTS), 37, cache=cache, num_slots=5)
+    rows["slots"][:] = SLOTS
+    rows["lengths"][:] = np.array([37, 1, 6, 16, 19], np.int32)[SLOTS]
+    # One of its slot attends to fewer columns.
+    rows["lengths"][8] = 3
+    fixed = {name: rows.pop(name) for name in ("keys", "values")}
+
+    def run(chosen: slice) -> dict[str, Array]:
+        return operator.run({name: values[chosen] for name, values in rows.items()} | fixed)
+
+    alone = [run(slice(i, i + 1)) for i in range(len(SLOTS))]
+    native.set_num_threads(num_threads)
+    for first, last in [(0, 20), (1, 3), (3, 6), (7, 11), (12, 17), (13, 16), (9, 14)]:
+        found = run(slice(first, last))
+        for name, values in found.items():
+            assert np.array_equal(values, np.concatenate([own[name] for own in alone[first:last]]))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_an_encoding_is_the_same_with_more_threads(dtype: str) -> None:
     attention, cross = EncoderAttention(96, 3, dtype=dtype), CrossCache(96, 4, dtype=dtype)
