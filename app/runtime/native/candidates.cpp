@@ -107,8 +107,7 @@ Classes::Classes() : bound(LOWEST) { std::fill(largest, largest + PANEL, LOWEST)
 // same differ by no more than their last place: in all less than 2^-22 of that, log(V) < 32.
 float slack_of(float most) { return (2 * most + 32) * 0x1p-20f; }
 
-Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept,
-          AskingForPanel& asking) {
+Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept, const float* next) {
     Span span;
     __m512 largest[VECTORS];
     std::fill(largest, largest + VECTORS, _mm512_set1_ps(LOWEST));
@@ -117,8 +116,8 @@ Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& c
     });
     __m512 peaks = max16(max16(largest[0], largest[1]), max16(largest[2], largest[3]));
     __m512 top = finite(peaks), even = _mm512_setzero_ps(), odd = even;
-    each_vector(logits, count, [&](int vector, int64_t, __m512 values) {
-        if (vector == 0) asking.once();
+    each_vector(logits, count, [&](int vector, int64_t at, __m512 values) {
+        _mm_prefetch(next + at, _MM_HINT_T0);
         __m512& sum = vector % 2 ? odd : even;
         sum = _mm512_add_ps(sum, exp16_below_0(_mm512_sub_ps(values, top)));
     });

@@ -38,9 +38,8 @@ static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 float slack_of(float most);
 
 // Look at a span's logits (count,). classes: of the row's spans before, or as they are made. kept: where those with hits
-// are copied to, (count,), or nullptr. asking: for memory that is used afterwards, once for each PANEL of logits.
-Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept,
-          AskingForPanel& asking);
+// are copied to, (count,), or nullptr. next: logits that are looked at afterwards, asked for meanwhile.
+Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept, const float* next);
 
 // The k largest log-probabilities of one row, descending, of equal ones the smaller id first.
 //

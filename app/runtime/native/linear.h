@@ -21,6 +21,8 @@ constexpr int TILE_ROWS = 6;
 constexpr size_t STEP_BYTES = PANEL * 4;
 // Rows that are taken together by one chunk, a multiple of TILE_ROWS and of MATRIX_ROWS.
 constexpr int BLOCK_ROWS = 192;
+// Inputs that a group of tiles is multiplied with before the next: its rows stay in the nearest cache meanwhile.
+constexpr int DEPTH_TOGETHER = 512;
 // With fewer rows than these, vector instructions are as fast as tile registers.
 constexpr int64_t LEAST_MATRIX_ROWS = 5;
 
@@ -166,8 +168,6 @@ private:
 template <class Finishing>
 void Linear::multiply_tiles(const Activations& x, int64_t begin, const RowTiles& rows, int panel, const char* next,
                             int32_t* sums, Finishing& finishing) const {
-    // Inputs that a group is multiplied with before the next: its rows stay in the nearest cache meanwhile.
-    constexpr int DEPTH_TOGETHER = 512;
     constexpr int MOST = TileGroup::MOST_TILES;
     constexpr size_t APART = size_t(MATRIX_DEPTH) * PANEL;
     auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
@@ -195,7 +195,10 @@ template <class Store>
 class TilesFinishing {
 public:
     TilesFinishing(const Linear& linear, const float* magnitudes, Store& store)
-        : linear_(linear), magnitudes_(magnitudes), store_(store) {}
+        : linear_(linear), magnitudes_(magnitudes), store_(store) {
+        int turns = std::max(1, std::min(linear.inputs(), DEPTH_TOGETHER) / MATRIX_DEPTH - 1);
+        rows_a_turn_ = TileGroup::MOST_TILES * MATRIX_ROWS / turns + 1;
+    }
 
     // The next sums are those of tiles [first, first + count) of rows from `begin` on.
     void come(int64_t begin, const RowTiles& rows, int first, int count, int panel) {
@@ -215,13 +218,10 @@ public:
         row_ = now_.begin;
         sums_ = sums;
     }
-    void some() { give(std::min(row_ + ROWS_A_TURN, now_.end)); }
+    void some() { give(std::min(row_ + rows_a_turn_, now_.end)); }
     void rest() { give(now_.end); }
 
 private:
-    // Of 64 rows in the seven turns beside a vector's product.
-    static constexpr int64_t ROWS_A_TURN = 10;
-
     struct Rows {
         int64_t begin, end = 0, moved_from, moved_by;
         int panel;
@@ -243,6 +243,8 @@ private:
     const Linear& linear_;
     const float* magnitudes_;
     Store& store_;
+    // So many that the most rows of a group are given away in the turns beside a vector's product.
+    int64_t rows_a_turn_;
     Rows coming_{}, now_{};
     int vector_ = 0;
     int64_t row_ = 0;

@@ -176,16 +176,14 @@ void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, S
     };
     auto look_at = [&](const Multiplied& done) {
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
-        int panels = to.near && done.end - done.begin > MATRIX_ROWS ? std::min(SPAN_PANELS, linear_.num_panels() - done.last) : 0;
-        AskingForPanel asking(panels ? linear_.panel(done.last) : nullptr, panels * linear_.panel_bytes(),
-                              (done.end - done.begin) * SPAN_PANELS);
         for (int64_t row = done.begin; row < done.end; ++row) {
             float* kept = to.logits + row * vocab_size + column;
             float largest = linear_.is_int8() ? rows.magnitudes[row] : largest_magnitude(x + row * d(), int(d()));
             Classes alone;
+            const float* own = to.near ? to.near + row * stride : kept;
             to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                look(to.near ? to.near + row * stride : kept, count, to.k, slack_of(largest * largest_weight_ * d()),
-                     to.near ? to.classes[row] : alone, to.near ? kept : nullptr, asking);
+                look(own, count, to.k, slack_of(largest * largest_weight_ * d()), to.near ? to.classes[row] : alone,
+                     to.near ? kept : nullptr, own + stride);
         }
     };
     int64_t more = n * vocab_size / LANES * LOOK_COST / 8;
