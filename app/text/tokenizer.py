@@ -13,14 +13,15 @@ from __future__ import annotations
 import itertools
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencepiece
 
 PLACEHOLDERS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
+# Words whose subwords are kept, of at most so many characters: some two megabytes.
+MAX_KEPT_WORDS, MAX_KEPT_CHARACTERS = 8192, 32
 _PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
 
@@ -28,8 +29,7 @@ class TokenizerError(ValueError):
     """A SentencePiece model that this code cannot have trained."""
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A source sentence.
 
     ids: subwords, the end token last.
@@ -40,8 +40,7 @@ class Encoded:
     carried: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A target sentence.
 
     text: with every carried run in it.
@@ -70,6 +69,7 @@ class Tokenizer:
         if not known.issuperset(PLACEHOLDERS):
             raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")
         self._known = frozenset(known - set(PLACEHOLDERS) - {SPACE} | {" "})
+        self._words = Words(self._encode) if _cuts_words(self._processor, pieces) else None
 
     def id_of(self, piece: str) -> int:
         """The id of a piece, such as a manifest's source prefix. Raises TokenizerError where there is none."""
@@ -104,7 +104,7 @@ class Tokenizer:
                 carried.append(run)
             else:
                 parts.append(run)
-        return Encoded(ids=(*self._encode("".join(parts)), self.eos_id), carried=tuple(carried))
+        return Encoded((*self._ids("".join(parts)), self.eos_id), tuple(carried))
 
     def encode_target(self, text: str, carried: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source that carried those runs, the end token last.
@@ -155,12 +155,50 @@ class Tokenizer:
         found = self._processor.decode(list(ids), return_type="offset_mapping")
         return str(found["text"]), [(int(start), int(end)) for start, end in found["offsets"]]
 
+    def _ids(self, text: str) -> Sequence[int]:
+        """The subwords of a text whose every run is known or a placeholder."""
+        return self._encode(text) if self._words is None else self._words.encode(text)
+
     def _runs(self, text: str) -> Iterator[tuple[bool, str]]:
         """The text in pieces, each wholly unknown (True) or wholly known to the vocabulary."""
         if self._known.issuperset(text):
             return iter(((False, text),))
         groups = itertools.groupby(text, key=lambda character: character not in self._known)
         return ((is_unknown, "".join(run)) for is_unknown, run in groups)
+
+
+class Words:
+    """Cuts a text word by word, and the same word once: a text's words are common ones. Any thread may use it."""
+
+    def __init__(self, encode: Callable[[str], list[int]]) -> None:
+        """encode: of a whole text, the space before its first word included."""
+        self._encode = encode
+        self._kept: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """As `encode` of the text at once."""
+        words = text.split(" ")
+        if "" in words:
+            return self._encode(text)
+        ids: list[int] = []
+        for word in words:
+            ids += self._kept.get(word) or self._cut(word)
+        return ids
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        found = tuple(self._encode(word))
+        if len(word) <= MAX_KEPT_CHARACTERS:
+            if len(self._kept) >= MAX_KEPT_WORDS:
+                self._kept.clear()
+            self._kept[word] = found
+        return found
+
+
+def _cuts_words(processor: Any, pieces: Sequence[str]) -> bool:
+    """Whether a model cuts every word by itself: by merges, whose scores are ranks, none of which spans two words."""
+    last = range(max(0, len(pieces) - 64), len(pieces))
+    has_ranks = all(float(processor.get_score(index)).is_integer() for index in last)
+    return has_ranks and not any(piece.find(SPACE, 1) > 0 for piece in pieces)
 
 
 def _ways(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
