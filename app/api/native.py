@@ -81,7 +81,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
 
 def server_timing(timings: Timings) -> str:
     """The header's value: each phase's milliseconds."""
-    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in vars(timings).items()])
+    return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
 
 
 def model_of(translator: Translator) -> dict[str, str]:
@@ -120,5 +120,5 @@ def count(service: Service, result: Usage) -> None:
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)
     metrics.target_tokens.inc(result.target_tokens)
-    for phase, value in vars(result.timings).items():
+    for phase, value in result.timings._asdict().items():
         metrics.phase_seconds.labels(phase).observe(value / 1000)

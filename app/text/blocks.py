@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from html.entities import html5
+from typing import NamedTuple
 
 from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
@@ -21,8 +22,7 @@ _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Running text.
 
     text: references read, with a stand-in of one character for whatever is protected.
@@ -49,11 +49,10 @@ class Block:
 
     def raw(self, start: int, end: int) -> str:
         """What stands in the document for text[start:end], tags left out."""
-        return "".join(self.raws[start:end])
+        return "".join(self.raws[start:end]) if start < end else ""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """is_markup: whether text is escaped when it is put back."""
 
     parts: tuple[str | Block, ...]

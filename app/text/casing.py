@@ -16,6 +16,7 @@ from enum import Enum
 
 _CHUNK = re.compile(r"\S+")
 _LETTERS = re.compile(r"[^\W\d_]+")
+_LOWER = re.compile(r"[a-z]")
 _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
@@ -33,12 +34,13 @@ class Casing(Enum):
 
 def casing_of(text: str, language: str) -> Casing:
     """How a sentence is written. language: ISO 639-1 code of the sentence."""
+    may_be_title = language == "en" and not text.rstrip().endswith(".")
+    if not may_be_title and _LOWER.search(text):
+        return Casing.PLAIN
     words = _LETTERS.findall(text)
     if _is_in_capitals(words):
         return Casing.CAPITALS
-    if language == "en" and _is_title(text, words):
-        return Casing.TITLE
-    return Casing.PLAIN
+    return Casing.TITLE if may_be_title and _is_title(text, words) else Casing.PLAIN
 
 
 def _is_in_capitals(words: list[str]) -> bool:
@@ -50,9 +52,7 @@ def _is_in_capitals(words: list[str]) -> bool:
 
 
 def _is_title(text: str, words: list[str]) -> bool:
-    """A full stop, and a word in lower case that is not a small one, make a sentence of it."""
-    if text.rstrip().endswith("."):
-        return False
+    """A word in lower case that is not a small one makes a sentence of it; so does a full stop."""
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
     if len(chunks) < MIN_TITLE_WORDS:
         return False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
 from app.text.casing import Casing, restored
@@ -15,8 +15,7 @@ from app.text.segments import Fallback, Place, Segment, SegmentTranslation, mend
 from app.text.tags import Tag, place_tags
 
 
-@dataclass(frozen=True)
-class FinishedSegment:
+class FinishedSegment(NamedTuple):
     """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`."""
 
     source: Place
@@ -27,8 +26,7 @@ class FinishedSegment:
     places: tuple[Place, ...] = ()
 
 
-@dataclass(frozen=True)
-class FinishedText:
+class FinishedText(NamedTuple):
     """A text's translation, and how it came about."""
 
     text: str
@@ -37,6 +35,8 @@ class FinishedText:
 
 def untouched(block: Block, span: Span, first: int, last: int) -> str:
     """A part of a block as it stands in the document, with tags first..last-1."""
+    if first == last:
+        return block.raw(*span)
     parts: list[str] = []
     done = span.start
     for tag in block.tags[first:last]:

@@ -79,6 +79,8 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     sources = list(_numbers(source, source_language))
     targets = list(_numbers(target, target_language))
     missing, added = _unmatched(sources, targets)
+    if not missing and not added:
+        return _NONE
     missing, added = _unmatched(_spread(missing, source_language), _spread(added, target_language))
     missing, added = (
         _without_known_parts(missing, added, _months(target, target_language)),

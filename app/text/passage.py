@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from typing import NamedTuple
 
 from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
@@ -57,15 +57,14 @@ class Splitting(Enum):
     LINES = "lines"
 
 
-@dataclass(frozen=True)
-class PassageOptions:
+class PassageOptions(NamedTuple):
     """How a text is read. Languages are ISO 639-1 codes. xml: of XML; its `ignored` are of HTML, too."""
 
     source_language: str
     target_language: str
     text_format: TextFormat = TextFormat.PLAIN
     splitting: Splitting = Splitting.SENTENCES
-    xml: XmlRules = field(default_factory=XmlRules)
+    xml: XmlRules = XmlRules()
     glossary: Glossary | None = None
 
 
@@ -174,11 +173,12 @@ def _overlaps(span: Span, others: Sequence[Span]) -> bool:
     return any(other.start < span.end and span.start < other.end for other in others)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Passage:
     """A text that was read.
 
     glossary_hits: the terms that will stand in the translation. open_terms: of each block, by stand-in.
+    _found: what its writers share: a long text is not looked through for each of its segments, and each new word.
     """
 
     document: Document
@@ -186,14 +186,9 @@ class Passage:
     glossary_hits: tuple[GlossaryHit, ...]
     open_terms: tuple[Mapping[str, OpenTerm], ...]
 
-    @cached_property
-    def _blocks(self) -> list[Block]:
-        return [part for part in self.document.parts if isinstance(part, Block)]
-
-    @cached_property
-    def _found(self) -> dict[int, dict[str, str]]:
-        """What its writers share: a long text is not looked through for each of its segments, and each new word."""
-        return {}
+    def __post_init__(self) -> None:
+        self._blocks = [part for part in self.document.parts if isinstance(part, Block)]
+        self._found: dict[int, dict[str, str]] = {}
 
     def _writer(self) -> Writer:
         return Writer(self.changed_numbers, is_markup=self.document.is_markup, found=self._found)
@@ -220,7 +215,7 @@ class Passage:
                     part: str, casing: Casing = casing, terms: Mapping[str, OpenTerm] = terms
                 ) -> bool:
                     return fits(self._source(part, casing, terms)[0]) and (
-                        terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
+                        not terms or terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
                     )
 
                 for piece in fitting_pieces(flat, sentence, fits_so):
@@ -283,8 +278,7 @@ class Passage:
             return segment
         block = self._blocks[segment.block]
         source, places = self._source(segment.span.of(self._flat(block)), segment.casing, {})
-        return replace(
-            segment,
+        return segment._replace(
             source=source,
             stand_ins=block.stand_ins_in(source),
             positions=moved(places, segment.span.start),
@@ -379,6 +373,8 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
 
     What surrounds all of it, and what stands at an edge, stays outside.
     """
+    if not tags:
+        return range(0)
     first = bisect_left(tags, span.start, key=lambda tag: tag.position)
     last = bisect_right(tags, span.end, key=lambda tag: tag.position)
     inside = []

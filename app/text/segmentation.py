@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sentencex
 
@@ -45,8 +46,7 @@ _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
 _CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
 
 
-@dataclass(frozen=True, order=True)
-class Span:
+class Span(NamedTuple):
     """Code points start..end-1 of a text; never empty."""
 
     start: int
@@ -57,8 +57,7 @@ class Span:
         return text[self.start : self.end]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """What the model is given at once. `is_part`: the sentence was longer than that."""
 
     span: Span
@@ -137,7 +136,7 @@ def trimmed(text: str, start: int, end: int) -> Span | None:
         start += 1
     while start < end and _is_edge(text[end - 1]):
         end -= 1
-    if any(character.isalpha() for character in text[start:end]):
+    if any(map(str.isalpha, text[start:end])):
         return Span(start, end)
     return None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +41,7 @@ class Fallback(Enum):
     LENGTH_SPLIT = "length_split"
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """What is translated at once.
 
     source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
@@ -68,8 +68,7 @@ class Segment:
         return text
 
 
-@dataclass(frozen=True)
-class SegmentTranslation:
+class SegmentTranslation(NamedTuple):
     """text: as the tokenizer decoded it.
 
     alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
@@ -84,8 +83,7 @@ class SegmentTranslation:
     places: Sequence[Place] = ()
 
 
-@dataclass(frozen=True)
-class Mended:
+class Mended(NamedTuple):
     """A translation with every stand-in of its source once, and where its `places` stand now."""
 
     text: str
@@ -181,8 +179,7 @@ def carrying_numbers(segment: Segment, used: str) -> Segment:
     source.append(segment.source[done:])
     carried = "".join(source)
     known = {*segment.stand_ins, *(stand_in for stand_in, _ in numbers)}
-    return replace(
-        segment,
+    return segment._replace(
         source=carried,
         stand_ins=tuple(character for character in carried if character in known),
         positions=[*positions, *segment.positions[done:]],
@@ -193,7 +190,9 @@ def carrying_numbers(segment: Segment, used: str) -> Segment:
 def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
-    mended = _without_repeated(segment, translation if not lost else replace(translation, text=text))
+    mended = _without_repeated(segment, translation if not lost else translation._replace(text=text))
+    if not lost and not segment.numbers:
+        return mended
     fallbacks = [*mended.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and mended.alignment is not None and mended.text.strip():
@@ -204,18 +203,19 @@ def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     elif lost:
         start = len(mended.text) - len(mended.text.lstrip())
         text = " ".join([mended.text.rstrip(), *lost]).lstrip()
-        mended = replace(
-            mended,
+        mended = mended._replace(
             text=text,
             places=[(max(0, first - start), max(0, last - start)) for first, last in mended.places],
         )
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
-    return replace(mended, fallbacks=tuple(fallbacks)) if fallbacks else mended
+    return mended._replace(fallbacks=tuple(fallbacks))
 
 
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
     """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source."""
     text = translation.text
+    if not translation.num_mended and not segment.stand_ins:
+        return text, []
     runs: list[str] = []
     if translation.num_mended:
         # A run has no space in it.
@@ -271,7 +271,7 @@ def _placed(mended: Mended, place: Callable[[int, int], Place]) -> Mended:
     alignment = mended.alignment
     if alignment is not None:
         alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
-    return replace(mended, alignment=alignment, places=[place(*each) for each in mended.places])
+    return mended._replace(alignment=alignment, places=[place(*each) for each in mended.places])
 
 
 def _inserted(source: str, mended: Mended, tag: Tag) -> Mended:
@@ -282,7 +282,7 @@ def _inserted(source: str, mended: Mended, tag: Tag) -> Mended:
     right = " " * _are_apart(source[behind : behind + 1], text[position : position + 1])
     inserted = left + tag.markup + right
     shift = len(inserted)
-    mended = replace(mended, text=text[:position] + inserted + text[position:])
+    mended = mended._replace(text=text[:position] + inserted + text[position:])
     return _placed(
         mended, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )

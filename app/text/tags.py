@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from app.text.alignment import Alignment, WordAlignment, words
 
@@ -39,8 +40,7 @@ class Tag:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Tags with their positions in the target text, in the order in which they are written.
 
     is_sure: whether every element found words of its own.
@@ -123,8 +123,6 @@ class _Placer:
         self.source = source
         self.target = target
         self.aligned = WordAlignment(target, alignment)
-        self.source_words = words(source)
-        self.source_starts = [word.start for word in self.source_words]
         self.source_words = words(source)
         self.source_starts = [word.start for word in self.source_words]
         self.placed: list[Tag] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -49,7 +48,7 @@ class Detokeniser:
         if not job.reasons:
             return translations[0]
         joined = joined_parts(job.segment, [part.span for part in job.parts], translations)
-        return replace(joined, fallbacks=job.reasons)
+        return joined._replace(fallbacks=job.reasons)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
         """A text whose jobs are all decoded."""

@@ -128,8 +128,7 @@ class Job:
         return joint_reason([part.hypothesis(0) for part in self.parts])
 
 
-@dataclass(frozen=True)
-class TextPlan:
+class TextPlan(NamedTuple):
     """A text and what is to be decoded of it. jobs: empty where it comes back as it is."""
 
     text: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from app.bundle import LanguagePair
 from app.decoding.options import DecodingOptions
@@ -29,16 +30,14 @@ from app.translator.request import AnswerLimits, ScoreRequest, TranslationReques
 WEIGHTS_A_LIST = 32
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A request. suppressed: its `suppress` as subwords."""
 
     request: TranslationRequest
     suppressed: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What is to be decoded for a request. jobs: of all texts, in order."""
 
     asked: Asked
@@ -193,8 +192,7 @@ class Planner:
             pair = self._languages.pair(request.source, request.target)
             return passage, Settled(pair, request.source, 1.0)
         settled = self._languages.settled(passage.prose, request.target)
-        options = replace(
-            options,
+        options = options._replace(
             source_language=settled.source,
             glossary=None if glossary is None else glossary.of_language(settled.source),
         )

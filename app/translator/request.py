@@ -36,8 +36,7 @@ class TextSpan(NamedTuple):
         return TextSpan(self.start + distance, self.end + distance)
 
 
-@dataclass(frozen=True)
-class TranslationRequest:
+class TranslationRequest(NamedTuple):
     """Texts to translate, checked against the server's limits.
 
     source: None: detected, text by text; a text that is surely in the target language then comes back as it is.
@@ -62,7 +61,7 @@ class TranslationRequest:
     deadline: float
     text_format: TextFormat = TextFormat.PLAIN
     splitting: Splitting = Splitting.SENTENCES
-    xml: XmlRules = field(default_factory=XmlRules)
+    xml: XmlRules = XmlRules()
     glossary: Glossary | None = None
     glossary_id: str | None = None
     terms: tuple[Term, ...] = ()
@@ -132,8 +131,7 @@ class Token:
     weights: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class SegmentHypothesis:
+class SegmentHypothesis(NamedTuple):
     """One translation of one segment. tokens: their `target` counts from the start of `text`; empty where not told.
 
     score: log_probability over the length penalty, and the coverage penalty where it is asked for.
@@ -146,8 +144,7 @@ class SegmentHypothesis:
     tokens: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A sentence, or a part of an over-long one.
 
     source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
@@ -163,12 +160,11 @@ class Segment:
     has_looped: bool = False
     is_part: bool = False
     fallbacks: tuple[Fallback, ...] = ()
-    changed_numbers: ChangedNumbers = field(default_factory=lambda: ChangedNumbers((), ()))
+    changed_numbers: ChangedNumbers = ChangedNumbers((), ())
     source_tokens: tuple[TextSpan, ...] = ()
 
 
-@dataclass(frozen=True)
-class Translation:
+class Translation(NamedTuple):
     """A text's translation.
 
     hypotheses: whole texts, best first; the k-th joins the k-th of each segment. source: its language, as given or
@@ -184,8 +180,7 @@ class Translation:
     glossary_hits: tuple[GlossaryHit, ...] = ()
 
 
-@dataclass(frozen=True)
-class Timings:
+class Timings(NamedTuple):
     """Milliseconds of each phase; of the slowest sentence where they ran side by side."""
 
     tokenise: float

@@ -86,6 +86,7 @@ class Translator:
         self.engine = engine
         self.decoder = extras.decoder or SentenceDecoder(engine)
         self._executor = executor
+        self._bounds = option_bounds(engine.limits)
         self._target_tokenizer = target_tokenizer
         self._cutter = Cutter(source_tokenizer, target_tokenizer, engine.limits.max_source_length)
         self._languages = Languages(manifest.language_pairs, extras.detector)
@@ -141,7 +142,7 @@ class Translator:
         cannot serve, malformed XML, and a glossary that there is not.
         """
         self._languages.check(request.source, request.target)
-        check_options(request.options or self.default_options, option_bounds(self.engine.limits))
+        check_options(request.options or self.default_options, self._bounds)
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self._reserved(request, estimate) as place:
             started = time.monotonic()
@@ -179,7 +180,7 @@ class Translator:
         """
         pair = self._languages.pair(request.source, request.target)
         defaults = replace(request.options or self.default_options, beam_size=1)
-        check_options(defaults, option_bounds(self.engine.limits))
+        check_options(defaults, self._bounds)
         estimate = sum(len(text) // CHARACTERS_PER_TOKEN + 1 for text in request.texts)
         with self._reserved(request, estimate) as place:
             started = time.monotonic()
