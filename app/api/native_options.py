@@ -82,10 +82,6 @@ def parse_options(body: Body, bounds: SearchBounds, defaults: DecodingOptions) -
 
     A beam that nobody asked for is as wide as num_hypotheses needs it, and 1 where subwords are drawn.
     """
-    if body.keys().isdisjoint(SEARCH_FIELDS):
-        return _made_before(
-            defaults, (("beam_size", min(defaults.beam_size, bounds.max_beam_size)),), bounds.model
-        )
     given: dict[str, Any] = {
         name: whole_number(body[name], name, *allowed)
         for name, allowed in bounds.whole_numbers.items()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.api.native_options import SCORE_FIELDS, SEARCH_FIELDS, SearchBounds, parse_options
 from app.api.native_text import TEXT_FIELDS, parse_text_fields
@@ -52,8 +54,7 @@ class RequestLimits:
     max_timeout_s: float
 
 
-@dataclass(frozen=True)
-class Requester:
+class Requester(NamedTuple):
     """Whose request it is, and when it came, in seconds of time.monotonic."""
 
     request_id: str
@@ -70,10 +71,16 @@ class NativeParser:
         self._bounds = SearchBounds(bounds, limits.max_beam_size, limits.max_num_hypotheses)
         self._defaults = defaults
 
+    @functools.cached_property
+    def _usual(self) -> DecodingOptions:
+        """Of bodies that say nothing of the search."""
+        return parse_options({}, self._bounds, self._defaults)
+
     def translate(self, body: object, requester: Requester) -> TranslationRequest:
         """Raises InvalidRequest, PayloadTooLarge."""
         fields = checked_object(body, "", TRANSLATE_FIELDS)
-        options = parse_options(fields, self._bounds, self._defaults)
+        is_usual = fields.keys().isdisjoint(SEARCH_FIELDS)
+        options = self._usual if is_usual else parse_options(fields, self._bounds, self._defaults)
         given = self._texts(fields, "text")
         suppress = self._suppress(fields)
         prefixes = self._target_prefixes(fields, len(given))

@@ -19,7 +19,7 @@ def checked_object(value: object, name: str, known: Sequence[str]) -> Body:
     if not isinstance(value, dict):
         what = name or "the body"
         raise InvalidRequest(f"{what} must be a JSON object", field=name or None)
-    if not value.keys() <= set(known):
+    if not all(key in known for key in value):
         where = f" of {name}" if name else ""
         raise InvalidRequest(f"a field{where} is not known; there are {', '.join(known)}", field=name or None)
     return value

@@ -172,10 +172,15 @@ class Admission:
 
     def check_deadline(self, reservation: Reservation) -> None:
         """Raises Overloaded where its wait is foreseen to pass its deadline."""
-        if reservation.deadline is None:
+        speed = self.speed.tokens_per_s
+        if reservation.deadline is None or speed is None:
+            return
+        left_s = reservation.deadline - self._clock()
+        # Most requests would be in time even if they waited for all that was accepted.
+        ahead = self.num_tokens + reservation.num_tokens
+        if (ahead / speed + self.speed.decode_time_s(reservation.longest)) * DEADLINE_MARGIN <= left_s:
             return
         wait_s = self.expected_wait_s(reservation)
-        left_s = reservation.deadline - self._clock()
         if wait_s is not None and wait_s * DEADLINE_MARGIN > left_s:
             raise Overloaded(
                 "the answer would come after the request's deadline; come back later, or allow it more time",
