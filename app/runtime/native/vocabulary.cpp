@@ -1,6 +1,5 @@
 // Both ends of a step: subwords into rows, rows into the most probable subwords.
 #include <algorithm>
-#include <cmath>
 
 #include "candidates.h"
 #include "step_blocks.h"
@@ -31,10 +30,14 @@ Tensor table_of(const Info& info, int index) {
     return table;
 }
 
+// max |x|, NaN where an x is.
 float largest_magnitude(const float* x, int64_t count) {
-    float largest = 0;
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i]));
-    return largest;
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t i = 0; i < count; i += LANES) {
+        __m512 some = _mm512_maskz_loadu_ps(first_lanes(count - i), x + i);
+        largest = _mm512_max_epi32(largest, magnitude_bits(some));
+    }
+    return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
 }
 
 // No entry of the table has a larger magnitude.
@@ -94,9 +97,9 @@ private:
 }  // namespace
 
 // Where what is seen of a block of rows goes. logits: (rows, V), of which `near` leaves out what has no hits. near: (rows,
-// NEAR_STRIDE) of one span, where a thread has the rows of its own, else nullptr.
+// NEAR_STRIDE) of one span, where a thread has the rows of its own, else nullptr. slacks: (rows,), room for slack_of.
 struct Looked {
-    float *logits, *near;
+    float *logits, *near, *slacks;
     Span* spans;
     Classes* classes;
     int64_t k;
@@ -150,9 +153,10 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
         bool is_near = !is_wanted && (has_own_rows || num_threads() == 1);
         size_t own = is_wanted ? 0 : count * vocab_size, near = is_near ? count * NEAR_STRIDE : 0;
         Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(own) + Scratch::piece<float>(near) +
-                        Scratch::piece<Span>(count * num_spans(vocab_size)) + Scratch::piece<Classes>(count));
+                        Scratch::piece<Span>(count * num_spans(vocab_size)) + Scratch::piece<Classes>(count) +
+                        Scratch::piece<float>(count));
         float* logits = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(own);
-        Looked looked{logits, is_near ? scratch.take<float>(near) : nullptr,
+        Looked looked{logits, is_near ? scratch.take<float>(near) : nullptr, scratch.take<float>(count),
                       scratch.take<Span>(count * num_spans(vocab_size)), scratch.take<Classes>(count), k};
         look_at_all(x + begin * d(), count, looked, scratch);
         each_row(count, CHOOSE_NS, [&](int64_t row) {
@@ -168,8 +172,10 @@ void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, S
     int64_t vocab_size = this->vocab_size(), stride = to.near ? NEAR_STRIDE : vocab_size;
     Prepared prepared(linear_, x, n, scratch);
     prepared.put_all();
-    Activations rows = prepared.activations();
     std::fill(to.classes, to.classes + n, Classes());
+    for (int64_t row = 0; row < n; ++row) {
+        to.slacks[row] = slack_of(largest_magnitude(x + row * d(), d()) * largest_weight_ * d());
+    }
     auto store = [=](int column, __mmask16 lanes) {
         float* at = to.near ? to.near + column % SPAN_IDS : to.logits + column;
         return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(at + row * stride, lanes, product); };
@@ -178,16 +184,15 @@ void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, S
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
         for (int64_t row = done.begin; row < done.end; ++row) {
             float* kept = to.logits + row * vocab_size + column;
-            float largest = linear_.is_int8() ? rows.magnitudes[row] : largest_magnitude(x + row * d(), int(d()));
             Classes alone;
             const float* own = to.near ? to.near + row * stride : kept;
             to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                look(own, count, to.k, slack_of(largest * largest_weight_ * d()), to.near ? to.classes[row] : alone,
-                     to.near ? kept : nullptr, own + stride);
+                look(own, count, to.k, to.slacks[row], to.near ? to.classes[row] : alone, to.near ? kept : nullptr,
+                     own + stride);
         }
     };
     int64_t more = n * vocab_size / LANES * LOOK_COST / 8;
-    multiply(linear_, rows, n, SPAN_PANELS, store, more, look_at);
+    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, more, look_at);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {
