@@ -6,6 +6,7 @@ counted likewise. Every option's default but those of the paper's beam is its of
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -138,6 +139,14 @@ class DecodingOptions:
     loop_guard: bool = False
     num_alternatives: int = 0
     alignment: bool = False
+
+    def __hash__(self) -> int:
+        """Of all fields; counted once, since the same few options are looked up for every sentence."""
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__dataclass_fields__))
 
     @property
     def num_to_complete(self) -> int:
