@@ -6,7 +6,9 @@
 namespace transduce {
 namespace {
 
-constexpr int TOGETHER = COLUMNS_TOGETHER;
+// Columns whose dot products are taken together, and whose values are added together: all heads of some columns,
+// then all heads of the next, so that a cache is read from its first byte to its last.
+constexpr int TOGETHER = 4;
 // Bytes ahead of the columns in use that are asked for.
 constexpr size_t AHEAD = 4096;
 constexpr size_t LINE = 64;
@@ -21,55 +23,53 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Asks for runs of columns line by line, AHEAD of where they are used. In this order the processor's own prefetching
-// follows; in the order of use, head by head, it does not.
-template <int MOST_RUNS>
+// Asks for columns line by line, AHEAD of where they are used: the keys, the values, and the keys after those. In this
+// order the processor's own prefetching follows; in the order of use, head by head, it does not.
 class Stream {
 public:
-    // width, stride: bytes of a column that are wanted, and from column to column.
-    Stream(size_t width, size_t stride) : lines_(int(width / LINE)), gap_(stride - width) {}
-    // first may be nullptr. To be called before the first `ask`.
-    void add(const void* first, int64_t columns) {
-        if (first && columns > 0) runs_[num_runs_++] = {static_cast<const char*>(first), columns};
-    }
-    // Passes over what is so near that it is too late to ask for it.
-    void begin() {
-        next();
-        for (int passed = 0; passed < int(AHEAD / LINE) && now_.at; passed += lines_) {
-            now_.at += lines_ * LINE + gap_;
-            if (--now_.columns == 0) next();
+    // num_heads, head_dim: those that are wanted of a column.
+    template <class Element>
+    Stream(const Columns<Element>& columns, int num_heads, int head_dim)
+        : lines_(int(num_heads * head_dim * sizeof(Element) / LINE)),
+          gap_(columns.stride * sizeof(Element) - lines_ * LINE),
+          count_(columns.count),
+          at_(reinterpret_cast<const char*>(columns.keys)),
+          then_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
+          left_(lines_),
+          columns_(count_) {
+        // It is too late to ask for what is so near.
+        for (int passed = 0; passed < int(AHEAD / LINE) && at_; passed += lines_) {
+            at_ += lines_ * LINE;
+            end_column();
         }
     }
     void ask(int lines) {
-        while (lines > 0 && now_.at) {
+        while (lines > 0 && at_) {
             int some = lines < left_ ? lines : left_;
-            for (int i = 0; i < some; ++i) _mm_prefetch(now_.at + i * LINE, _MM_HINT_T0);
-            now_.at += some * LINE;
+            for (int i = 0; i < some; ++i) _mm_prefetch(at_ + i * LINE, _MM_HINT_T0);
+            at_ += some * LINE;
             lines -= some;
             left_ -= some;
-            if (left_) continue;
-            now_.at += gap_;
-            left_ = lines_;
-            if (--now_.columns == 0) next();
+            if (left_ == 0) end_column();
         }
     }
 
 private:
-    struct Run {
-        const char* at;
-        int64_t columns;
-    };
-
-    void next() {
-        now_ = index_ < num_runs_ ? runs_[index_++] : Run{nullptr, 0};
+    void end_column() {
+        at_ += gap_;
         left_ = lines_;
+        if (--columns_) return;
+        at_ = std::exchange(then_[0], std::exchange(then_[1], nullptr));
+        columns_ = count_;
     }
 
     int lines_;
     size_t gap_;
-    Run runs_[MOST_RUNS];
-    int num_runs_ = 0, index_ = 0, left_ = 0;
-    Run now_{nullptr, 0};
+    int64_t count_;
+    const char* at_;
+    const char* then_[2];
+    int left_;
+    int64_t columns_;
 };
 
 // scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + TOGETHER); past the end the last one
@@ -151,85 +151,47 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
     }
 }
 
-// What Q queries do with the same columns. Each is reckoned in the same order whatever Q is.
-template <int V, int Q, class Element>
-struct Together {
-    static constexpr int DIM = V * LANES;
-    // Cache lines of one head's columns that are taken at once.
-    static constexpr int LINES = TOGETHER * DIM * int(sizeof(Element)) / int(LINE);
-    // Vectors of a head whose sums, of all queries, there are registers for, and those left in the end.
-    static constexpr int MOST = V * Q > 16 ? 16 / Q : V, REST = V % MOST;
-
-    // Scores of columns [begin, end), begin a multiple of TOGETHER.
-    template <class Asked>
-    static void score_all(const Queries& queries, const Element* keys, int64_t stride, int64_t begin, int64_t end,
-                          const Weights& weights, Asked& asked) {
-        for (; begin < end; begin += TOGETHER) {
-            for (int head = 0; head < queries.num_heads; ++head) {
-                asked.ask(LINES);
-                score<V, Q>(queries.values + head * DIM, queries.apart, keys + head * DIM, stride, begin, end,
-                            weights.values + head * weights.each, weights.apart);
-            }
-        }
-    }
-
-    // to += their values, from 0 at column 0.
-    template <class Asked>
-    static void add_all(const Queries& queries, const Element* values, int64_t stride, int64_t begin, int64_t end,
-                        const Weights& weights, float* to, int64_t to_apart, Asked& asked) {
-        for (; begin < end; begin += TOGETHER) {
-            int64_t until = begin + TOGETHER < end ? begin + TOGETHER : end;
-            for (int head = 0; head < queries.num_heads; ++head) {
-                asked.ask(LINES);
-                const float* own = weights.values + head * weights.each;
-                int from = head * DIM, last = from + DIM;
-                for (; from + MOST * LANES <= last; from += MOST * LANES) {
-                    add_values<MOST, Q>(values + from, stride, own, weights.apart, begin, until, to + from, to_apart);
-                }
-                if constexpr (REST > 0) {
-                    add_values<REST, Q>(values + from, stride, own, weights.apart, begin, until, to + from, to_apart);
-                }
-            }
-        }
-    }
-};
-
+// Q queries. Each is reckoned in the same order whatever Q is.
 template <int V, int Q, class Element>
 void attend_vectors(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
                     int64_t to_apart) {
-    constexpr int dim = V * LANES;
+    constexpr int dim = V * LANES, lines = TOGETHER * dim * int(sizeof(Element)) / int(LINE);
+    // Vectors of a head whose sums, of all queries, there are registers for, and those left in the end.
+    constexpr int most = V * Q > 16 ? 16 / Q : V, rest = V % most;
+    int64_t count = columns.count, stride = columns.stride;
     int num_heads = queries.num_heads;
-    int64_t stride = columns.stride, alike = Q == 1 ? columns.of[0].count : columns.alike;
-    Stream<2 * Q + 3> asked(num_heads * dim * sizeof(Element), stride * sizeof(Element));
-    asked.add(columns.of[0].keys, alike);
-    for (int q = 0; q < Q; ++q) asked.add(columns.of[q].keys + alike * stride, columns.of[q].count - alike);
-    asked.add(columns.of[0].values, alike);
-    for (int q = 0; q < Q; ++q) asked.add(columns.of[q].values + alike * stride, columns.of[q].count - alike);
-    asked.add(columns.next, columns.of[0].count);
-    asked.begin();
-    auto query = [&](int q) { return Queries{queries.values + q * queries.apart, 0, 1, num_heads, queries.head_dim}; };
-    auto own = [&](int q) { return Weights{weights.values + q * weights.apart, weights.each, 0}; };
-    Together<V, Q, Element>::score_all(queries, columns.of[0].keys, stride, 0, alike, weights, asked);
-    for (int q = 0; q < Q; ++q) {
-        const auto& [keys, values, count] = columns.of[q];
-        Together<V, 1, Element>::score_all(query(q), keys, stride, alike, count, own(q), asked);
-    }
-    for (int q = 0; q < Q; ++q) {
-        float* scores = weights.values + q * weights.apart;
+    Stream coming(columns, num_heads, dim);
+    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
         for (int head = 0; head < num_heads; ++head) {
-            weights.sums(q, num_heads)[head] = exponentiate(scores + head * weights.each, columns.of[q].count);
+            coming.ask(lines);
+            score<V, Q>(queries.values + head * dim, queries.apart, columns.keys + head * dim, stride, begin, count,
+                        weights.values + head * weights.each, weights.apart);
         }
     }
-    Together<V, Q, Element>::add_all(queries, columns.of[0].values, stride, 0, alike, weights, to, to_apart, asked);
     for (int q = 0; q < Q; ++q) {
-        const auto& [keys, values, count] = columns.of[q];
-        float* result = to + q * to_apart;
-        Together<V, 1, Element>::add_all(query(q), values, stride, alike, count, own(q), result, 0, asked);
+        float *own = weights.values + q * weights.apart, *sums = weights.sums(q, num_heads);
+        for (int head = 0; head < num_heads; ++head) sums[head] = exponentiate(own + head * weights.each, count);
+    }
+    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
+        int64_t end = begin + TOGETHER < count ? begin + TOGETHER : count;
+        for (int head = 0; head < num_heads; ++head) {
+            coming.ask(lines);
+            const float* own = weights.values + head * weights.each;
+            int from = head * dim, last = from + dim;
+            for (; from + most * LANES <= last; from += most * LANES) {
+                add_values<most, Q>(columns.values + from, stride, own, weights.apart, begin, end, to + from, to_apart);
+            }
+            if constexpr (rest > 0) {
+                add_values<rest, Q>(columns.values + from, stride, own, weights.apart, begin, end, to + from, to_apart);
+            }
+        }
+    }
+    for (int q = 0; q < Q; ++q) {
         for (int head = 0; head < num_heads; ++head) {
             __m512 factor = _mm512_set1_ps(1.0f / weights.sums(q, num_heads)[head]);
-            for (int i = head * dim; i < (head + 1) * dim; i += LANES) {
-                store16(result + i, _mm512_mul_ps(load16(result + i), factor));
-            }
+            float* own = to + q * to_apart + head * dim;
+#pragma GCC unroll 8
+            for (int v = 0; v < V; ++v) store16(own + v * LANES, _mm512_mul_ps(load16(own + v * LANES), factor));
         }
     }
 }

@@ -15,9 +15,6 @@ constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES 
 
 // Queries that are taken together at most, each column read once for all of them.
 constexpr int QUERIES_TOGETHER = 4;
-// Columns whose dot products are taken together, and whose values are added together: all heads of some columns, then
-// all heads of the next, so that a cache is read from its first byte to its last.
-constexpr int COLUMNS_TOGETHER = 4;
 
 // Some heads side by side of `count` queries, 1 to QUERIES_TOGETHER: (count, num_heads, head_dim), `apart` floats from
 // query to query. head_dim: a multiple of 16, at most MAX_HEAD_DIM.
@@ -29,19 +26,14 @@ struct Queries {
     int head_dim;
 };
 
-// Keys and values that each query attends to, (count, num_heads * head_dim), `stride` elements from column to column.
-// The first `alike` columns hold the same for all of them: all there are, or a multiple of COLUMNS_TOGETHER. next: the
-// keys that will be attended to afterwards, which are asked for on the way, or nullptr.
+// Keys and values of some heads side by side: (count, num_heads * head_dim), `stride` elements from column to column.
+// next: the keys that will be attended to afterwards, which are asked for on the way, or nullptr.
 template <class Element>
 struct Columns {
-    struct Own {
-        const Element* keys;
-        const Element* values;
-        int64_t count;
-    };
-    Own of[QUERIES_TOGETHER];
+    const Element* keys;
+    const Element* values;
     int64_t stride;
-    int64_t alike;
+    int64_t count;
     const Element* next = nullptr;
 };
 

@@ -61,8 +61,8 @@ public:
     }
 
     // Attend with all heads of all rows. columns: how many of all rows together. is_with_last(row): whether it may be
-    // taken together with the row before it. columns_of(first row, rows, first head, heads, next): what those attend to,
-    // asked once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of them
+    // taken together with the row before it. columns_of(first row, first head, heads, next): what those attend to, asked
+    // once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of them
     // where they must be in one chunk, have attended.
     template <class IsWithLast, class ColumnsOf, class After>
     void attend_all(int64_t columns, IsWithLast&& is_with_last, ColumnsOf&& columns_of, After&& after) {
@@ -87,7 +87,7 @@ public:
                 Queries queries{projected_ + row * width_ + first * parts_.head_dim, width_, rows, count,
                                 parts_.head_dim};
                 Weights weights = weights_of(row, first);
-                attend(queries, columns_of(row, rows, first, count, next_row), weights,
+                attend(queries, columns_of(row, first, count, next_row), weights,
                        heads_ + row * parts_.d() + first * parts_.head_dim, parts_.d());
                 for (int i = 0; i < rows; ++i) after(row + i, weights_of(row + i, first));
             }
@@ -162,7 +162,7 @@ void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, co
     int64_t d = parts_.d(), row_elements = cache.capacity * d;
     const float* projected = rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
-    auto columns_of = [&](int64_t row, int, int first, int count, int64_t next) {
+    auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
         int64_t from = first * parts_.head_dim, position = positions[row];
         Element* keys = all_keys + cache_rows[row] * row_elements + from;
         Element* values = all_values + cache_rows[row] * row_elements + from;
@@ -172,7 +172,7 @@ void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, co
             store16(values + position * d + i, load16(q + 2 * d + i));
         }
         const Element* other = next < 0 ? nullptr : all_keys + cache_rows[next] * row_elements + from;
-        return Columns<Element>{{{keys, values, position + 1}}, d, position + 1, other};
+        return Columns<Element>{keys, values, d, position + 1, other};
     };
     auto is_with_last = [](int64_t) { return false; };
     rows.attend_all(std::accumulate(positions, positions + n, n), is_with_last, columns_of, [](auto...) {});
@@ -213,14 +213,12 @@ void CrossAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, c
     auto is_with_last = [&](int64_t row) {
         return source.slots[row] == source.slots[row - 1] && source.lengths[row] == source.lengths[row - 1];
     };
-    auto columns_of = [&](int64_t row, int count, int first, int, int64_t next) {
+    auto columns_of = [&](int64_t row, int first, int, int64_t next) {
         int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
         // The same slot again is at hand already.
         bool is_other = next >= 0 && source.slots[next] != slot;
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
-        Columns<Element> columns{{}, d, source.lengths[row], other};
-        for (int i = 0; i < count; ++i) columns.of[i] = {all_keys + at, all_values + at, source.lengths[row]};
-        return columns;
+        return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
     };
     auto average = [&](int64_t row, const Weights& own) {
         if (!weights.values) return;
