@@ -61,9 +61,9 @@ public:
     }
 
     // Attend with all heads of all rows. columns: how many of all rows together. is_with_last(row): whether it may be
-    // taken together with the row before it. columns_of(first row, first head, heads, next): what those attend to, asked
-    // once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of them
-    // where they must be in one chunk, have attended.
+    // taken together with the row before it. columns_of(first row, first head, heads, next): what those attend to,
+    // asked once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of
+    // them where they must be in one chunk, have attended.
     template <class IsWithLast, class ColumnsOf, class After>
     void attend_all(int64_t columns, IsWithLast&& is_with_last, ColumnsOf&& columns_of, After&& after) {
         int threads = has_own_rows ? 1 : num_threads(), num_heads = parts_.num_heads;
