@@ -163,10 +163,9 @@ Linear::Linear(const LinearSource& source)
 }
 
 void Linear::set_following(const Linear& next) {
-    int together = next.panels_together(), last = (next.num_panels() - 1) / together * together;
     // The other half is the other threads'.
     size_t bytes = std::min(COMING_BYTES, next.panel_bytes() * next.num_panels() / 2);
-    following_ = {next.panel(0), next.panel(last), uint32_t(together * next.panel_bytes()), uint32_t(bytes)};
+    following_ = {next.panel(0), next.panel(next.num_panels() - 1), uint32_t(next.panel_bytes()), uint32_t(bytes)};
 }
 
 int64_t Linear::nanoseconds(int64_t n) const {
@@ -191,11 +190,6 @@ Fetch Linear::fetch(int index, const InputRun& run, const char* next, int tile, 
     }
     if (!next || tile >= VECTORS / lines) return {};
     return {next + panel_bytes() / VECTORS * lines * tile, lines, lines * LINE};
-}
-
-void Linear::sums_of_tile(const Activations& x, int64_t begin, int index, const char* next, int32_t* to) const {
-    auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
-    matrix_sums(values, x.stride, {panel(index), inputs_, starts_ + index * PANEL, next}, to);
 }
 
 int Linear::inputs_together(int tiles) const { return is_int8_ || tiles == 1 ? inputs_ : FLOATS_TOGETHER; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "matrix_tiles.h"
@@ -92,7 +93,7 @@ public:
     Levels levels() const { return levels_; }
     int num_panels() const { return (outputs_ + PANEL - 1) / PANEL; }
     size_t panel_bytes() const { return size_t(inputs_) * PANEL * (is_int8_ ? 1 : 4); }
-    // Whether n rows are multiplied by tile registers, by `sums_of_tiles`.
+    // Whether n rows are multiplied by tile registers, by `multiply_one_tile` or `multiply_tiles`.
     bool uses_matrix_tiles(int64_t n) const { return group_ > 1 && n >= LEAST_MATRIX_ROWS && has_matrix_tiles(); }
     // Rows that one thread takes through a whole block at most, and at least: with fewer all threads share each product
     // instead, so that each reads its part of the weights only. Measured, see docs/native-kernels.md.
@@ -111,10 +112,6 @@ public:
     // `inputs_together` inputs.
     void sums(const Activations& x, int64_t begin, int count, int panel, const InputRun& run, const Fetch& fetch,
               void* to) const;
-
-    // As `sums` of MATRIX_ROWS rows or fewer from `begin` on, by tile registers. next: the panel that is used
-    // afterwards, or nullptr.
-    void sums_of_tile(const Activations& x, int64_t begin, int panel, const char* next, int32_t* to) const;
 
     // Multiply some more rows from `begin` on by tile registers. sums: TileGroup::MOST_SUMS, in use until `finishing` has
     // finished all that waits.
@@ -139,9 +136,6 @@ public:
 
     const char* panel(int index) const { return packed_.as<char>() + index * panel_bytes(); }
 
-    // Panels that a thread takes at once where many rows' products are shared by columns: several where there are many, so
-    // that the ticket is not what it waits for.
-    int panels_together() const { return std::max(1, num_panels() / 24); }
     // What is multiplied with after this, to be asked for by threads that wait.
     void set_following(const Linear& next);
     const Coming& following() const { return following_; }
@@ -251,6 +245,52 @@ private:
     const int32_t* sums_ = nullptr;
 };
 
+// Gives away what tile registers made of one tile of rows: a panel's sums wait, and are given away vector by vector.
+template <class Store>
+class PanelFinishing {
+public:
+    PanelFinishing(const Linear& linear, const float* magnitudes, Store& store)
+        : linear_(linear), magnitudes_(magnitudes), store_(store) {}
+
+    // Where the next panel's sums go, (4, MATRIX_ROWS, 16): beside those that wait.
+    int32_t* sums() { return sums_[is_second_]; }
+    // Those of rows [begin, end) stand there; `rest` was called.
+    void wait(int64_t begin, int64_t end, int panel) {
+        waiting_ = sums_[is_second_];
+        is_second_ = !is_second_;
+        begin_ = begin;
+        end_ = end;
+        panel_ = panel;
+        vector_ = 0;
+    }
+    void some() { if (vector_ < VECTORS) give(vector_++); }
+    void rest() { while (vector_ < VECTORS) give(vector_++); }
+
+private:
+    static constexpr int VECTORS = PANEL / LANES;
+
+    void give(int vector) {
+        int column = panel_ * PANEL + vector * LANES;
+        if (column >= linear_.outputs()) return;
+        auto put = store_(column, first_lanes(linear_.outputs() - column));
+        Finish finish = linear_.finish(panel_, vector);
+        __m512i starts = linear_.starts(panel_, vector);
+        const int32_t* sums = waiting_ + vector * MATRIX_ROWS * LANES;
+        for (int64_t row = begin_; row < end_; ++row, sums += LANES) {
+            put(row, finish.of_int8(_mm512_add_epi32(_mm512_load_si512(sums), starts), magnitudes_[row]));
+        }
+    }
+
+    const Linear& linear_;
+    const float* magnitudes_;
+    Store& store_;
+    int64_t begin_ = 0, end_ = 0;
+    int panel_ = 0, vector_ = VECTORS;
+    bool is_second_ = false;
+    const int32_t* waiting_ = nullptr;
+    alignas(64) int32_t sums_[2][MATRIX_ROWS * PANEL];
+};
+
 // Whether this thread has taken rows of its own, which blocks inside do not divide again.
 inline thread_local bool has_own_rows = false;
 
@@ -260,6 +300,11 @@ struct Multiplied {
     int first, last;
 };
 
+// For who has nothing to do at a chunk's end.
+struct NothingAfter {
+    void operator()(const Multiplied&) const {}
+};
+
 // Multiply rows [0, n) and give each row's sixteen products away: store(column, lanes), lanes a mask of those that exist,
 // gives what is called as (row, products) for some rows. Split over columns, `together` panels a chunk, then over blocks
 // of rows; after(Multiplied) is called at a chunk's end by the thread that did it. more_nanoseconds: what all of these
@@ -267,10 +312,30 @@ struct Multiplied {
 template <class Store, class After>
 void multiply(const Linear& linear, const Activations& x, int64_t n, int together, Store&& store,
               int64_t more_nanoseconds, After&& after) {
+    constexpr bool IS_AFTER = !std::is_same_v<std::decay_t<After>, NothingAfter>;
     int num_panels = linear.num_panels();
     int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
     int groups = (num_panels + together - 1) / together;
     bool uses_matrix = linear.uses_matrix_tiles(n);
+    // Call panel_of(begin, end, panel, next) for rows [begin, end) and each panel of what this thread does; next: what it
+    // multiplies with afterwards, most likely, here or in the product that follows, or nullptr. rest(): nothing waits then.
+    auto each_panel = [&](Chunks& chunks, auto&& panel_of, auto&& rest) {
+        bool is_up = chunks.direction() == Direction::up;
+        const char* following = is_up ? linear.following().up : linear.following().down;
+        for (int chunk; chunks.take(&chunk);) {
+            int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
+            int first = chunk % groups * together, last = std::min(first + together, num_panels);
+            for (int panel = first; panel < last; ++panel) {
+                int next = panel + 1 < last || is_up ? panel + 1 : first - together;
+                bool is_here = panel + 1 < last || (next >= 0 && next < num_panels && chunks.seems_to_have_more());
+                panel_of(begin, end, panel, is_here ? linear.panel(next) : following);
+            }
+            if (!IS_AFTER) continue;
+            rest();
+            after(Multiplied{begin, end, first, last});
+        }
+        rest();
+    };
     // Of rows [begin, end); sums_of(row): its (PANEL,) sums.
     auto give = [&](int64_t begin, int64_t end, int panel, auto&& sums_of) {
         for (int vector = 0; vector < PANEL / LANES; ++vector) {
@@ -283,11 +348,6 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int togethe
                 put(row, finish(sums_of(row) + vector * LANES, magnitude));
             }
         }
-    };
-    auto by_matrix = [&](int64_t begin, int64_t end, int panel, const char* next) {
-        alignas(64) int32_t sums[MATRIX_ROWS * PANEL];
-        linear.sums_of_tile(x, begin, panel, next, sums);
-        give(begin, end, panel, [&](int64_t row) { return sums + (row - begin) * PANEL; });
     };
     auto by_vectors = [&](int64_t begin, int64_t end, int panel, const char* next) {
         int64_t count = end - begin;
@@ -308,33 +368,32 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int togethe
             }
         }
     };
-    auto work = [&](int chunk, Direction direction) {
-        int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
-        int first = chunk % groups * together, last = std::min(first + together, num_panels);
-        RowTiles rows(end - begin);
-        if (uses_matrix) set_up_matrix_tiles(rows.height);
-        bool is_one_tile = rows.tiles == 1;
+    auto by_matrix = [&](Chunks& chunks) {
         TilesFinishing<Store> finishing(linear, x.magnitudes, store);
+        PanelFinishing<Store> panel_finishing(linear, x.magnitudes, store);
         alignas(64) int32_t sums[TileGroup::MOST_SUMS];
-        for (int panel = first; panel < last; ++panel) {
-            int next = panel + 1 < last ? panel + 1 : panel + 1 + (direction == Direction::up ? 0 : -2 * together);
-            const char* memory = next >= 0 && next < num_panels ? linear.panel(next) : nullptr;
-            // Of the product that follows, where this thread begins it too.
-            if (next == num_panels && has_own_rows) memory = linear.following().up;
-            if (!uses_matrix) by_vectors(begin, end, panel, memory);
-            else if (is_one_tile) by_matrix(begin, end, panel, memory);
-            else linear.multiply_tiles(x, begin, rows, panel, memory, sums, finishing);
-        }
-        finishing.rest();
-        after(Multiplied{begin, end, first, last});
+        auto panel_of = [&](int64_t begin, int64_t end, int panel, const char* next) {
+            RowTiles rows(end - begin);
+            set_up_matrix_tiles(rows.height);
+            if (rows.tiles > 1) return linear.multiply_tiles(x, begin, rows, panel, next, sums, finishing);
+            auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
+            TilePanel weights{linear.panel(panel), linear.inputs(), next};
+            multiply_one_tile(values, x.stride, weights, panel_finishing.sums(), panel_finishing);
+            panel_finishing.wait(begin, end, panel);
+        };
+        each_panel(chunks, panel_of, [&] {
+            finishing.rest();
+            panel_finishing.rest();
+        });
     };
-    parallel(int(groups * num_blocks), linear.nanoseconds(n) + more_nanoseconds, work, linear.following());
+    auto work = [&](Chunks& chunks) { uses_matrix ? by_matrix(chunks) : each_panel(chunks, by_vectors, [] {}); };
+    each_thread(int(groups * num_blocks), linear.nanoseconds(n) + more_nanoseconds, work, linear.following());
 }
 
 template <class Store>
 void multiply(const Linear& linear, const Activations& x, int64_t n, Store&& store) {
-    int together = has_own_rows ? linear.num_panels() : linear.panels_together();
-    multiply(linear, x, n, together, store, 0, [](const Multiplied&) {});
+    int together = has_own_rows ? linear.num_panels() : 1;
+    multiply(linear, x, n, together, store, 0, NothingAfter());
 }
 
 }  // namespace transduce

@@ -42,17 +42,4 @@ struct MatrixTilesReleased {
     MatrixTilesReleased& operator=(const MatrixTilesReleased&) = delete;
 };
 
-// One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH, and the (64,) sums that its columns start from.
-// next: the panel that is used afterwards, or nullptr.
-struct MatrixPanel {
-    const char* weights;
-    int inputs;
-    const int32_t* starts;
-    const char* next;
-};
-
-// to (height, 64) = starts + x weights, of as many rows as tiles are set up for. x: uint8, `stride` bytes from row to row.
-// The very integers that the vector instructions give. Of more rows: tile_products.h.
-void matrix_sums(const uint8_t* x, size_t stride, const MatrixPanel& panel, int32_t* to);
-
 }  // namespace transduce

@@ -65,6 +65,7 @@ public:
         return linear.is_int8() ? Scratch::piece<uint8_t>(n * stride_of(linear)) + Scratch::piece<float>(n) : 0;
     }
 
+    Prepared() = default;
     // x: (n, linear.inputs()), read by `put` or `put_all`; x_stride: from row to row, 0 where they stand side by side.
     Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
 
@@ -79,12 +80,12 @@ private:
     // A cache line more than a row has, so that rows below one another do not share a set of the cache.
     static size_t stride_of(const Linear& linear) { return linear.inputs() + (linear.is_int8() ? 64 : 0); }
 
-    const float* x_;
-    int64_t n_;
-    int width_;
-    int64_t x_stride_;
-    size_t stride_;
-    Levels levels_;
+    const float* x_ = nullptr;
+    int64_t n_ = 0;
+    int width_ = 0;
+    int64_t x_stride_ = 0;
+    size_t stride_ = 0;
+    Levels levels_ = Levels::around_128;
     uint8_t* q_ = nullptr;
     float* magnitudes_ = nullptr;
 };

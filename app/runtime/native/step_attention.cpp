@@ -46,6 +46,7 @@ public:
         heads_ = scratch_.take<float>(flow.n * parts.d());
         scores_ = scratch_.take<float>(flow.n * parts.num_heads * (scores_each_ + LANES));
         groups_ = scratch_.take<int32_t>(flow.n + 1);
+        attended_ = Prepared(parts.out, heads_, flow.n, scratch_);
     }
 
     // (n, outputs of the projection): given W + b, kept until the end.
@@ -89,16 +90,18 @@ public:
                 Weights weights = weights_of(row, first);
                 attend(queries, columns_of(row, first, count, next_row), weights,
                        heads_ + row * parts_.d() + first * parts_.head_dim, parts_.d());
-                for (int i = 0; i < rows; ++i) after(row + i, weights_of(row + i, first));
+                for (int i = 0; i < rows; ++i) {
+                    after(row + i, weights_of(row + i, first));
+                    if (shares == 1) attended_.put(row + i);
+                }
             }
         });
+        if (shares > 1) attended_.put_all();
     }
 
     // residual + heads W_O + b, and its norm.
     void finish(const Made& made) {
-        Prepared x(parts_.out, heads_, flow_.n, scratch_);
-        x.put_all();
-        add_and_normalize(parts_.out, x.activations(), flow_.residual, parts_.norm, flow_.n, made.total,
+        add_and_normalize(parts_.out, attended_.activations(), flow_.residual, parts_.norm, flow_.n, made.total,
                           made.normalised);
     }
 
@@ -130,6 +133,8 @@ private:
     Scratch scratch_;
     float *projected_, *heads_, *scores_;
     int32_t* groups_;
+    // What the heads say, as W_O takes it.
+    Prepared attended_;
 };
 
 namespace {

@@ -93,11 +93,10 @@ int take(Direction direction, int* chunk) {
 
 // Returns how many chunks this thread has done.
 int work_off(Direction direction) {
-    int count = 0, step = direction == Direction::up ? 1 : -1;
-    for (int first; int taken = take(direction, &first); count += taken) {
-        for (int i = 0; i < taken; ++i) team.work(team.context, first + i * step, direction);
-    }
-    return count;
+    Chunks chunks(direction);
+    // Read once a chunk is taken: then they stay this job's until it is done.
+    if (chunks.has_more()) team.work(team.context, chunks);
+    return chunks.num_taken();
 }
 
 bool may_help(int index) { return index < num_threads() - 1; }
@@ -185,7 +184,8 @@ bool start_helper(int index) {
 }
 
 void work_alone(Work work, void* context, int num_chunks) {
-    for (int chunk = 0; chunk < num_chunks; ++chunk) work(context, chunk, Direction::up);
+    Chunks chunks(num_chunks);
+    work(context, chunks);
 }
 
 void wait_for(int count) {
@@ -200,6 +200,17 @@ void wait_for(int count) {
 }
 
 }  // namespace
+
+bool Chunks::take_some() {
+    left_ = transduce::take(direction_, &next_);
+    num_taken_ += left_;
+    return left_ > 0;
+}
+
+bool Chunks::are_some_left() {
+    Ticket ticket(team.ticket.load(std::memory_order_relaxed));
+    return ticket.front < ticket.back;
+}
 
 int num_threads() {
     return std::min(team.num_wanted.load(std::memory_order_relaxed) + 1, team.share.load(std::memory_order_relaxed));

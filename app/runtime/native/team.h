@@ -10,7 +10,41 @@ namespace transduce {
 // last, so that the next job over the same weights finds each thread's share in its own cache.
 enum class Direction : int { up = 1, down = -1 };
 
-using Work = void (*)(void* context, int chunk, Direction direction);
+// The chunks of a job that one thread does, taken from the team's as it goes, or all of them where it works alone.
+class Chunks {
+public:
+    // All of a job that nobody else works on.
+    explicit Chunks(int num_chunks) : left_(num_chunks) {}
+    // A job of the team's.
+    explicit Chunks(Direction direction) : direction_(direction), is_shared_(true) {}
+
+    Direction direction() const { return direction_; }
+    // Whether there is one more, which is to be done then.
+    bool has_more() { return left_ > 0 || (is_shared_ && take_some()); }
+    // As has_more; *chunk is that one.
+    bool take(int* chunk) {
+        if (!has_more()) return false;
+        *chunk = next_;
+        next_ += static_cast<int>(direction_);
+        --left_;
+        return true;
+    }
+    // Whether there seems to be one more that this thread may take.
+    bool seems_to_have_more() const { return left_ > 0 || (is_shared_ && are_some_left()); }
+    // How many were taken, of a job of the team's.
+    int num_taken() const { return num_taken_; }
+
+private:
+    bool take_some();
+    static bool are_some_left();
+
+    Direction direction_ = Direction::up;
+    bool is_shared_ = false;
+    int next_ = 0, left_ = 0, num_taken_ = 0;
+};
+
+// Does chunks until there are no more to take.
+using Work = void (*)(void* context, Chunks& chunks);
 
 constexpr int MAX_CHUNKS = 65535;
 
@@ -32,13 +66,22 @@ int num_threads();
 // this may be, the caller works alone.
 void run_job(Work work, void* context, int num_chunks, int64_t nanoseconds, const Coming& coming);
 
+// As run_job, for any callable (Chunks&) that does all it can take.
+template <class Callable>
+void each_thread(int num_chunks, int64_t nanoseconds, Callable&& callable, const Coming& coming = {}) {
+    auto work = [](void* context, Chunks& chunks) {
+        (*static_cast<std::remove_reference_t<Callable>*>(context))(chunks);
+    };
+    run_job(work, &callable, num_chunks, nanoseconds, coming);
+}
+
 // As run_job, for any callable (int chunk, Direction).
 template <class Callable>
 void parallel(int num_chunks, int64_t nanoseconds, Callable&& callable, const Coming& coming = {}) {
-    auto work = [](void* context, int chunk, Direction direction) {
-        (*static_cast<std::remove_reference_t<Callable>*>(context))(chunk, direction);
+    auto all = [&](Chunks& chunks) {
+        for (int chunk; chunks.take(&chunk);) callable(chunk, chunks.direction());
     };
-    run_job(work, &callable, num_chunks, nanoseconds, coming);
+    each_thread(num_chunks, nanoseconds, all, coming);
 }
 
 }  // namespace transduce

@@ -48,7 +48,19 @@ struct DepthRun {
     size_t apart;
 };
 
-// Registers: 0 to 3 sums, 4 and 5 inputs, 6 weights.
+// One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH. next: the panel that is used afterwards, or nullptr.
+struct TilePanel {
+    const char* weights;
+    int inputs;
+    const char* next;
+};
+
+// Ask for the cache lines of a tile of weights, which are used soon.
+inline void ask_soon(const char* from) {
+    for (int line = 0; line < MATRIX_ROWS; ++line) _mm_prefetch(from + line * TileGroup::LINE, _MM_HINT_T0);
+}
+
+// Registers: 0 to 3 sums, 4 and 5 inputs, 6 and 7 weights.
 
 // The first of a run's inputs: the sums of the vector of columns before, if any, go to `done`.
 template <int R>
@@ -111,6 +123,45 @@ inline void store_tiles(const TileGroup& group, int32_t* to) {
     if constexpr (R > 1) _tile_stored(1, to + group.sums_each, TileGroup::LINE);
     if constexpr (R > 2) _tile_stored(2, to + 2 * group.sums_each, TileGroup::LINE);
     if constexpr (R > 3) _tile_stored(3, to + 3 * group.sums_each, TileGroup::LINE);
+}
+
+// One panel and one tile of rows, whose products wait for memory: the panel is read once, from its first byte to its
+// last, and what waits is given away meanwhile, a vector of columns with each of the first instructions. sums: (4, MATRIX_ROWS,
+// 16). next: the panel that is used afterwards, or nullptr. finishing: `some` finishes a vector of columns, `rest` all.
+template <class Finishing>
+void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, int32_t* sums, Finishing& finishing) {
+    constexpr size_t LINE = TileGroup::LINE, TILE_BYTES = MATRIX_ROWS * LINE;
+    constexpr size_t DEPTH_BYTES = TileGroup::VECTORS * TILE_BYTES;
+    // Bytes ahead of the weights in use that are asked for, a depth's each time.
+    constexpr size_t AHEAD = DEPTH_BYTES;
+    constexpr int TILE_SUMS = MATRIX_ROWS * 16;
+    const char *weights = panel.weights, *end = weights + size_t(panel.inputs) * TileGroup::VECTORS * 16;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int depth = 0; depth < panel.inputs; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
+        const char* ahead = weights + AHEAD < end ? weights + AHEAD : panel.next ? panel.next : weights;
+        _tile_loadd(4, x + depth, stride);
+        _tile_loadd(6, weights, LINE);
+        _tile_dpbusd(0, 4, 6);
+        ask_soon(ahead);
+        _tile_loadd(7, weights + TILE_BYTES, LINE);
+        _tile_dpbusd(1, 4, 7);
+        ask_soon(ahead + TILE_BYTES);
+        _tile_loadd(6, weights + 2 * TILE_BYTES, LINE);
+        _tile_dpbusd(2, 4, 6);
+        ask_soon(ahead + 2 * TILE_BYTES);
+        _tile_loadd(7, weights + 3 * TILE_BYTES, LINE);
+        _tile_dpbusd(3, 4, 7);
+        ask_soon(ahead + 3 * TILE_BYTES);
+        if (depth) finishing.some();
+    }
+    finishing.rest();
+    _tile_stored(0, sums, LINE);
+    _tile_stored(1, sums + TILE_SUMS, LINE);
+    _tile_stored(2, sums + 2 * TILE_SUMS, LINE);
+    _tile_stored(3, sums + 3 * TILE_SUMS, LINE);
 }
 
 // All vectors of columns of one run of R tiles. finishing: `some` finishes a part of the sums that wait, `rest` all of
