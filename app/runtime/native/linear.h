@@ -268,7 +268,6 @@ public:
 
 private:
     static constexpr int VECTORS = PANEL / LANES;
-
     void give(int vector) {
         int column = panel_ * PANEL + vector * LANES;
         if (column >= linear_.outputs()) return;
@@ -300,7 +299,7 @@ struct Multiplied {
     int first, last;
 };
 
-// For who has nothing to do at a chunk's end.
+// What multiply does at a chunk's end where there is nothing to do.
 struct NothingAfter {
     void operator()(const Multiplied&) const {}
 };
@@ -312,7 +311,6 @@ struct NothingAfter {
 template <class Store, class After>
 void multiply(const Linear& linear, const Activations& x, int64_t n, int together, Store&& store,
               int64_t more_nanoseconds, After&& after) {
-    constexpr bool IS_AFTER = !std::is_same_v<std::decay_t<After>, NothingAfter>;
     int num_panels = linear.num_panels();
     int64_t num_blocks = (n + BLOCK_ROWS - 1) / BLOCK_ROWS;
     int groups = (num_panels + together - 1) / together;
@@ -321,16 +319,19 @@ void multiply(const Linear& linear, const Activations& x, int64_t n, int togethe
     // multiplies with afterwards, most likely, here or in the product that follows, or nullptr. rest(): nothing waits then.
     auto each_panel = [&](Chunks& chunks, auto&& panel_of, auto&& rest) {
         bool is_up = chunks.direction() == Direction::up;
-        const char* following = is_up ? linear.following().up : linear.following().down;
+        const Coming& following = linear.following();
+        // With fewer rows than tile registers take, whoever shares a product asks for the next one's while he waits only.
+        const char* then = !uses_matrix && !has_own_rows ? nullptr : is_up ? following.up : following.down;
         for (int chunk; chunks.take(&chunk);) {
             int64_t begin = chunk / groups * int64_t(BLOCK_ROWS), end = std::min<int64_t>(begin + BLOCK_ROWS, n);
             int first = chunk % groups * together, last = std::min(first + together, num_panels);
             for (int panel = first; panel < last; ++panel) {
                 int next = panel + 1 < last || is_up ? panel + 1 : first - together;
-                bool is_here = panel + 1 < last || (next >= 0 && next < num_panels && chunks.seems_to_have_more());
-                panel_of(begin, end, panel, is_here ? linear.panel(next) : following);
+                bool is_here = next >= 0 && next < num_panels &&
+                               (panel + 1 < last || !uses_matrix || chunks.seems_to_have_more());
+                panel_of(begin, end, panel, is_here ? linear.panel(next) : then);
             }
-            if (!IS_AFTER) continue;
+            if (std::is_same_v<std::decay_t<After>, NothingAfter>) continue;
             rest();
             after(Multiplied{begin, end, first, last});
         }
