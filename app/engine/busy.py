@@ -1,4 +1,4 @@
-"""A page of memory that the processes of an engine share: since when each lane's step is under way."""
+"""A page of memory that the processes of an engine share: since when each lane's step is under way, and its bell."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import math
 import mmap
 import os
 
+from app.runtime.until import Bell
+
 NUMBER_BYTES = 8
 
 
 class BusyPage:
     """One number a lane: seconds of time.monotonic, NaN while it is idle. Each lane writes its own, all read all.
 
-    descriptor: of the memory, to be handed on to the lanes' processes.
+    descriptor: of the memory, to be handed on to the lanes' processes. bells: of each lane, which the others ring.
     """
 
     def __init__(self, descriptor: int, num_lanes: int) -> None:
         self.descriptor = descriptor
         self.num_lanes = num_lanes
-        self._memory = mmap.mmap(descriptor, num_lanes * NUMBER_BYTES)
-        self._times = memoryview(self._memory).cast("d")
+        self._memory = mmap.mmap(descriptor, 2 * num_lanes * NUMBER_BYTES)
+        self._times = memoryview(self._memory).cast("d")[:num_lanes]
+        self.bells = [Bell(self._memory, (num_lanes + number) * NUMBER_BYTES) for number in range(num_lanes)]
 
     @classmethod
     def of(cls, num_lanes: int) -> BusyPage:
         """A new one, all idle. Linux only."""
         descriptor = os.memfd_create("transduce-lanes")
-        os.ftruncate(descriptor, num_lanes * NUMBER_BYTES)
+        os.ftruncate(descriptor, 2 * num_lanes * NUMBER_BYTES)
         page = cls(descriptor, num_lanes)
         for number in range(num_lanes):
             page.set(number, None)
@@ -43,6 +46,12 @@ class BusyPage:
     def num_busy(self) -> int:
         """Lanes at work."""
         return sum(started_at == started_at for started_at in self._times)
+
+    def ring_others(self, number: int) -> None:
+        """A lane has something to say to all others."""
+        for other, bell in enumerate(self.bells):
+            if other != number:
+                bell.ring()
 
     def close_descriptor(self) -> None:
         """Nobody else is to be given it; who has the memory keeps it."""

@@ -13,6 +13,7 @@ from app.engine.beams import hand_over_new
 from app.engine.sequence import Sequence, Status
 from app.engine.slots import RowCopies, Slots
 from app.runtime.interface import UNHELD, Limits, StepInput
+from app.runtime.until import WHEN_FULL, Until
 
 
 class Company:
@@ -67,10 +68,12 @@ class Company:
         """Rows of led beams that their first step does not decode."""
         return sum(one.num_reserved_rows - 1 for one in self.led if not one.length)
 
-    def next_step(self, running: dict[Sequence, None], num_rows: int, max_steps: int) -> StepInput:
+    def next_step(
+        self, running: dict[Sequence, None], num_rows: int, max_steps: int, until: Until = WHEN_FULL
+    ) -> StepInput:
         """One step, or several where all sentences can go on without being looked at.
 
-        num_rows: rows from the first on that are decoded. max_steps: that the forward may take.
+        num_rows: rows from the first on that are decoded. max_steps: that the forward may take. until: what ends them.
         """
         self.led, self.others = [], []
         if len(self.greedy) < len(running):
@@ -103,4 +106,5 @@ class Company:
             wants_distributions=wants_distributions,
             wants_alignment=wants_alignment,
             beams=[sequence.beam for sequence in self.led if sequence.beam is not None],
+            until=until,
         )

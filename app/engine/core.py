@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from app.decoding.search import Asked, advance
 from app.engine.beams import can_be_led, follow_beams, hand_over
 from app.engine.company import Company
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Inbox, Join, Message, Report, Submit
+from app.engine.messages import Cancel, Hasten, Inbox, Join, LocalInbox, Message, Report, Submit
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
@@ -29,15 +28,18 @@ from app.engine.stats import StepStats
 from app.engine.token_news import TokenLog
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import Floats, Runner, StepOutput
+from app.runtime.until import WHEN_FULL, Until
 
 logger = logging.getLogger(__name__)
 
-# Where nobody could be admitted before a row is free, a runner may take several steps by itself: as many as take so
-# long. Who comes meanwhile waits for them, and so does who has ended.
+# A call of several steps ends for who comes and could be admitted, but not before so long, lest there be many short
+# ones. Who has ended waits for its end, and so does who could not be admitted before a row is free: so long, ...
 MAX_AHEAD_S = 0.003
-# And where nobody can be admitted because all rows are taken, or nobody has been for so long, a few at least that take
-# no longer: of many rows' steps, which are long, what is around a call is not a tenth then but a thirtieth.
+# ... or a few steps that take no longer: of many rows' steps, which are long, what is around a call is not a tenth then
+# but a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
+# And no call takes longer, though whose time runs out leaves, which rings too.
+MAX_CALL_S = 0.2
 # Of those steps at most while somebody follows a sentence's subwords: they come one by one or in pairs, and a follower
 # who leaves gives the rows back within two steps.
 MAX_STEPS_FOLLOWED = 2
@@ -64,8 +66,8 @@ class EngineCore:
         incoming: Inbox | None = None,
         on_step: Callable[[float | None], None] = lambda _started_at: None,
     ) -> None:
-        self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self._incoming = incoming or self.inbox
+        self.inbox = LocalInbox()
+        self._incoming: Inbox = incoming or self.inbox
         self._on_step = on_step
         self.step_started_at: float | None = None
         self.scheduler = Scheduler(runner.limits.num_rows, settings.max_encode_tokens)
@@ -76,7 +78,6 @@ class EngineCore:
         self._is_stopped = False
         # Of one decoder step, in the last forward, and the rows that it decoded.
         self._last_step_s, self._last_num_rows = math.inf, 1
-        self._admitted_at = -math.inf  # somebody, last
         self._has_failed = False  # a forward or a sentence, since holes were closed
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
@@ -104,7 +105,6 @@ class EngineCore:
         admitted, expired = self.scheduler.schedule(now)
         self._expire(expired, stats)
         if admitted:
-            self._admitted_at = now
             self._encode(admitted, stats)
             copies = self._company.join(admitted, self.scheduler.slots)
             if copies:
@@ -117,6 +117,7 @@ class EngineCore:
         self._close_step(stats)
 
     def _drain_inbox(self) -> None:
+        self._incoming.bell.mute()
         while not self._incoming.empty():
             self._receive(self._incoming.get())
 
@@ -186,7 +187,7 @@ class EngineCore:
         """One forward of every row; None where it failed."""
         slots, running = self.scheduler.slots, self.scheduler.running
         stats.num_rows = slots.num_occupied if self._runner.limits.skips_unheld else slots.end
-        step = self._company.next_step(running, slots.end, self._max_steps(stats.num_rows))
+        step = self._company.next_step(running, slots.end, *self._ahead(stats.num_rows))
         stats.num_steps = step.num_steps
         stats.num_spared_row_steps = self._company.num_unspread_rows
         stats.num_idle_rows = slots.num_reserved - stats.num_rows
@@ -206,28 +207,29 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _max_steps(self, num_rows: int) -> int:
-        """How many steps the next forward may take: one where a sentence could be admitted after it.
+    def _ahead(self, num_rows: int) -> tuple[int, Until]:
+        """How many steps the next forward may take, and what ends them: one where a sentence could be admitted then.
 
         num_rows: that it decodes. Where they are more than in the last one a step takes at most so much longer.
         """
         limits, scheduler = self._runner.limits, self.scheduler
-        if limits.max_steps == 1 or (
-            scheduler.num_waiting and scheduler.slots.num_reserved < limits.num_rows
-        ):
-            return 1
+        is_full = scheduler.slots.num_reserved >= limits.num_rows
+        if limits.max_steps == 1 or (scheduler.num_waiting and not is_full):
+            return 1, WHEN_FULL
         most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
-        in_time = int(MAX_AHEAD_S / step_s)
-        if scheduler.num_waiting or self._clock() - self._admitted_at >= MAX_FEW_S:
-            in_time = max(in_time, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
-        return max(1, min(most, in_time))
+        ahead = int(MAX_AHEAD_S / step_s)
+        few = max(1, ahead, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
+        if is_full:
+            return min(most, few), WHEN_FULL
+        return max(1, min(most, int(MAX_CALL_S / step_s))), Until(few - 1, self._incoming.bell, ahead)
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
         company = self._company
         stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
         is_single = stats.num_steps == 1 or bool(company.led)  # with beams the last of several
+        stats.num_steps = output.num_steps
         find_broken = rows_without_scores if is_single else rows_without_best_scores
         broken = find_broken(output.log_probabilities)
         if output.distributions is not None:
@@ -246,7 +248,6 @@ class EngineCore:
 
     def _follow_beams(self, output: StepOutput, stats: StepStats) -> None:
         """End whose beams are done. Those that run and have none then have the forward's last step before them."""
-        stats.num_steps = output.num_steps
         done = follow_beams(self._company.led, output.num_steps, output.outcomes, self.scheduler.slots)
         for sequence, own_steps in done:
             stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Protocol
 
 from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 from app.engine.token_news import TokenNews
+from app.runtime.until import Bell
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,26 @@ class Report:
 
 
 class Inbox(Protocol):
-    """Where messages come from; what a SimpleQueue has of it."""
+    """Where messages come from."""
+
+    @property
+    def bell(self) -> Bell:
+        """Rung after each message has come."""
 
     def empty(self) -> bool:
         """Whether nothing has come."""
 
     def get(self) -> Message:
         """The next message, awaited."""
+
+
+class LocalInbox(SimpleQueue[Message]):
+    """An inbox for the threads of this process."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+
+    def put(self, item: Message, block: bool = True, timeout: float | None = None) -> None:
+        """Never waits."""
+        super().put(item)
+        self.bell.ring()

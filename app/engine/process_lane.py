@@ -122,6 +122,10 @@ class ProcessLane:
 
     def put(self, message: Message) -> None:
         """As `Lane.put`."""
+        self._say(message)
+        self._page.bells[self._number].ring()
+
+    def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._tell(self._submitted(message))
         elif not isinstance(message, Join | Hasten | Cancel):
@@ -198,6 +202,7 @@ class ProcessLane:
 
     def _on_writable(self) -> None:
         del self._unsent[: self._send(self._unsent)]
+        self._page.bells[self._number].ring()
         if not self._unsent and self._loop is not None:
             self._loop.remove_writer(self._connection.fileno())
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.runtime.beams import Beam
+from app.runtime.until import WHEN_FULL, Until
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -57,10 +58,10 @@ class StepInput:
     ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
     positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
     num_candidates: k of the top-k, the same for all rows.
-    num_steps: steps in which each row goes on with its best candidate, at most the runner's max_steps; every row's
-        cache must have room for them. More than one only with one candidate and nothing else wanted. With beams: the
-        most; the last one is that in which one is open, or the last is done. More than one only where every row is a
-        beam's.
+    num_steps: steps at most in which each row goes on with its best candidate, at most the runner's max_steps; every
+        row's cache must have room for them. More than one only with one candidate and nothing else wanted. With beams
+        the last one is that in which one is open, or the last is done. More than one only where every row is a beam's.
+    until: what else ends them.
     beams: those that the runner advances; what ids and positions say of their rows is not read.
     ids and positions may be views of what changes after the step.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
@@ -74,6 +75,7 @@ class StepInput:
     wants_distributions: bool = False
     wants_alignment: bool = False
     beams: Sequence[Beam] = ()
+    until: Until = WHEN_FULL
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,14 @@ class StepOutput:
     """The best candidates for each row's next subword.
 
     log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
-        smaller id first. Of several steps (num_steps, num_rows), the best one's; 0 behind a row's end token. With beams
-        the last step's candidates.
+        smaller id first. Where several steps were allowed (num_steps, num_rows), those taken, the best one's; 0
+        behind a row's end token. With beams the last step's candidates.
     ids: of the same shape, their subwords; the end token behind a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
     alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
         where the step did not want it. Only a model whose limits say has_alignment is asked.
-    num_steps, outcomes: with beams, the steps taken, and what has become of each beam in the last of its own
-        (`app.runtime.beams.Outcome`).
+    num_steps: those taken.
+    outcomes: of each beam, what has become of it in the last of its own (`app.runtime.beams.Outcome`).
     All arrays may be views that the next step overwrites.
     """
 

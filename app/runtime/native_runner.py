@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.beams import Beam
 from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
@@ -31,11 +30,11 @@ NO_SLOT = -1
 # The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
 MAX_CANDIDATES = 64
 # Steps that a call may take where rows follow their best candidate, or beams their best continuations.
-MAX_STEPS = 16
+MAX_STEPS = 64
 
 
 class _Shape(NamedTuple):
-    """What decides how a step's candidates are laid out."""
+    """What decides how a step's candidates are laid out; num_steps: for which there is room."""
 
     num_candidates: int
     num_steps: int
@@ -91,7 +90,7 @@ class NativeRunner:
         self._top_log_probabilities = np.zeros(num_candidates, np.float32)
         self._top_ids = np.zeros(num_candidates, np.int64)
         self._candidates: dict[_Shape, _Candidates] = {}
-        self._given_beams = native.GivenBeams(num_rows)
+        self._given = native.Given(num_rows)
         self._binding = decoder.binding()
         self._bind_all_rows()
         self._bound_shape, self._bound = self._bind_candidates(_Shape(1, 1))
@@ -136,15 +135,16 @@ class NativeRunner:
             self._ids[num_rows : self._num_given] = UNHELD
         self._end = self._num_given = num_rows
         self._positions[:num_rows] = step.positions
-        # Of which the results are kept apart.
-        self._num_steps[0] = num_steps = 1 if step.beams else step.num_steps
+        # Of which the results are kept apart: two shapes, since another one takes time.
+        is_single = step.num_steps == 1 or bool(step.beams)
+        self._num_steps[0] = num_steps = 1 if is_single else self._limits.max_steps
         self._num_candidates[0] = step.num_candidates
         self._wants_distributions[0] = step.wants_distributions
         if (step.num_candidates, num_steps) != self._bound_shape:
             self._bound_shape, self._bound = self._bind_candidates(_Shape(step.num_candidates, num_steps))
         found = self._bound
-        taken, outcomes = self._run(step.beams, step.num_steps)
-        own = slice(num_rows) if num_steps == 1 else (slice(None), slice(num_rows))
+        taken, outcomes = self._run(step)
+        own = slice(num_rows) if is_single else (slice(taken), slice(num_rows))
         return StepOutput(
             found.log_probabilities[own],
             found.ids[own],
@@ -154,18 +154,18 @@ class NativeRunner:
             outcomes,
         )
 
-    def _run(self, beams: Sequence[Beam], num_steps: int) -> tuple[int, list[int]]:
-        """What is bound, with these beams. Returns the steps taken with them and their outcomes, as `StepOutput`."""
-        if not beams:
+    def _run(self, step: StepInput) -> tuple[int, list[int]]:
+        """What is bound. Returns the steps taken, and what has become of the beams, as `StepOutput`."""
+        if step.num_steps == 1 and not step.beams:
             self._decoder.run(self._binding)
             return 1, []
-        self._given_beams.give([beam.address for beam in beams], num_steps)
+        self._given.give([beam.address for beam in step.beams], step.num_steps, step.until)
         try:
             self._decoder.run(self._binding)
         except EngineFailure:
-            self._given_beams.forget()
+            self._given.forget()
             raise
-        return self._given_beams.taken(len(beams))
+        return self._given.taken(len(step.beams))
 
     def share_cores(self, num_sharing: int) -> None:
         """As `Runner.share_cores`."""

@@ -22,13 +22,15 @@ ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
 POISON = 39  # a source that begins with it cannot be encoded
 SHARED = -1
 PROBLEMS = ("one", "another")
+STEP_S = 0.001
 
 
 @dataclass(frozen=True)
 class FakePlan:
-    """What the lanes do. eos_bonus: of the runner.
+    """What the lanes do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
 
-    folder: while it holds `hold-NUMBER`, none of that lane's forwards returns; `held-NUMBER` is there while one waits;
+    folder: while it holds `hold-NUMBER`, none of that lane's forwards returns, or, where holds_behind is above 0, none
+        that takes so many steps and more; `held-NUMBER` is there while one waits;
         in `told-NUMBER` stands what its runner was told, a line each.
     ends: how loading ends in the lane of number `ends_in`, or in what all share where that is SHARED, with an error of
         that name or by SIGKILL.
@@ -36,6 +38,8 @@ class FakePlan:
 
     folder: str
     eos_bonus: float = 1.0
+    max_steps: int = 1
+    holds_behind: int = 0
     ends: str = ""
     ends_in: int = 1
 
@@ -85,7 +89,8 @@ class FakeLaneRunner(LoopingRunner):
     """The fake runner, held and recorded by files."""
 
     def __init__(self, plan: FakePlan, number: int) -> None:
-        super().__init__(ALIGNED, eos_bonus=plan.eos_bonus)
+        super().__init__(replace(ALIGNED, max_steps=plan.max_steps), eos_bonus=plan.eos_bonus)
+        self._holds_behind = plan.holds_behind
         self._hold, self._held, self._told = (plan._file(kind, number) for kind in ("hold", "held", "told"))
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
@@ -96,12 +101,20 @@ class FakeLaneRunner(LoopingRunner):
             self._tell("encode", int(source[0]))
 
     def decode(self, step: StepInput) -> StepOutput:
-        if self._hold.exists():
+        self._wait_behind(0)
+        return super().decode(step)
+
+    def on_step(self, num_taken: int) -> None:
+        if self.limits.max_steps > 1:
+            time.sleep(STEP_S)
+        self._wait_behind(num_taken)
+
+    def _wait_behind(self, num_taken: int) -> None:
+        if num_taken == self._holds_behind and self._hold.exists():
             self._held.touch()
             while self._hold.exists():
                 time.sleep(0.001)
             self._held.unlink()
-        return super().decode(step)
 
     def share_cores(self, num_sharing: int) -> None:
         self._tell("share", num_sharing)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.interface import UNHELD, Floats, Int32s, Limits, StepInput, StepOutput
+from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
 STALE = -7  # what a column holds that was never written: no prefix contains it
@@ -45,11 +45,33 @@ def attention(source: Int32s, prefix: Int32s) -> Floats:
     return shares
 
 
+class Course:
+    """Whether a call's next step is to be taken, by what `StepInput` says."""
+
+    def __init__(self, step: StepInput) -> None:
+        self._step = step
+        self._num_taken = self._num_after_end = 0
+        self.goes_on = True
+
+    def note_step(self, *, has_ended: bool) -> None:
+        """One more was taken. has_ended: whether a row or beam has, in it or before."""
+        until = self._step.until
+        if has_ended:
+            self._num_after_end += 1
+        self._num_taken += 1
+        is_heard = until.bell is not None and until.bell.is_ringing and self._num_taken >= until.num_unheard
+        self.goes_on = (
+            self._num_taken < self._step.num_steps
+            and self._num_after_end <= until.num_after_end
+            and not is_heard
+        )
+
+
 class FakeRunner:
     """A Runner.
 
     calls: how often each method was called; batches: rows of each decode; encoded: every source; wanted: of each
-    decode, whether distributions and alignment were; steps: of each decode.
+    decode, whether distributions and alignment were; steps: that each decode took.
     """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
@@ -86,9 +108,18 @@ class FakeRunner:
     def decode(self, step: StepInput) -> StepOutput:
         self.calls["decode"] += 1
         self.batches.append(len(step.ids))
-        self.steps.append(step.num_steps)
         assert 1 <= step.num_steps <= self._limits.max_steps
-        return self._decode_one(step) if step.num_steps == 1 else self._decode_several(step)
+        output = self._decode_several(step) if step.num_steps > 1 else self._decode_alone(step)
+        self.steps.append(output.num_steps)
+        return output
+
+    def on_step(self, num_taken: int) -> None:
+        """Called after each step of a call, with those taken in it."""
+
+    def _decode_alone(self, step: StepInput) -> StepOutput:
+        output = self._decode_one(step)
+        self.on_step(1)
+        return output
 
     def _decode_several(self, step: StepInput) -> StepOutput:
         """Each row goes on with its best candidate, until that is the end."""
@@ -98,15 +129,19 @@ class FakeRunner:
         assert (step.positions + step.num_steps <= self._limits.max_target_length).all()
         ids, positions = step.ids, step.positions
         has_ended = np.zeros(len(ids), bool)
-        said, scores = [], []
-        for _ in range(step.num_steps):
+        said: list[Int64s] = []
+        scores: list[Floats] = []
+        course = Course(step)
+        while course.goes_on:
             one = self._decode_one(replace(step, ids=ids, positions=positions, num_steps=1))
             said.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
             has_ended |= said[-1] == EOS
             ids = np.where(ids == UNHELD, UNHELD, said[-1]).astype(np.int32)
             positions = positions + 1
-        return StepOutput(np.stack(scores), np.stack(said))
+            self.on_step(len(said))
+            course.note_step(has_ended=bool(has_ended[step.ids != UNHELD].any()))
+        return StepOutput(np.stack(scores), np.stack(said), num_steps=len(said))
 
     def _decode_one(self, step: StepInput) -> StepOutput:
         num_rows = len(step.ids)

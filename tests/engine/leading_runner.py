@@ -9,7 +9,7 @@ import numpy as np
 from app.runtime import native
 from app.runtime.beams import Outcome
 from app.runtime.interface import UNHELD, Limits, StepInput, StepOutput
-from tests.engine.fake_runner import BOS, LIMITS, FakeRunner
+from tests.engine.fake_runner import BOS, LIMITS, Course, FakeRunner
 
 LEADING = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unheld=True)
 
@@ -33,7 +33,8 @@ class LeadingRunner(FakeRunner):
         ids, positions = step.ids.copy(), step.positions.copy()
         outcomes = [int(Outcome.GOES_ON)] * len(step.beams)
         num_steps = 0
-        while num_steps < step.num_steps and Outcome.GOES_ON in outcomes and Outcome.IS_OPEN not in outcomes:
+        course = Course(step)
+        while course.goes_on and Outcome.GOES_ON in outcomes and Outcome.IS_OPEN not in outcomes:
             for beam, outcome in zip(step.beams, outcomes, strict=True):
                 if outcome == Outcome.IS_DONE:
                     ids[beam.rows] = UNHELD
@@ -51,6 +52,8 @@ class LeadingRunner(FakeRunner):
                 sources, targets, firsts, ends = np.array(moves, np.int32).T
                 self.reorder(sources, targets, ends, firsts)
             num_steps += 1
+            self.on_step(num_steps)
+            course.note_step(has_ended=Outcome.IS_DONE in outcomes)
         self.led.append((len(step.beams), num_steps))
         self.outcomes += map(Outcome, outcomes)
         return replace(output, num_steps=num_steps, outcomes=outcomes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import FEW_STEPS, MAX_AHEAD_S, MAX_FEW_S, MAX_STEPS_FOLLOWED
+from app.engine.core import FEW_STEPS, MAX_AHEAD_S, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_FOLLOWED
 from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult
@@ -32,14 +32,19 @@ BEAM = DecodingOptions(beam_size=4, max_target_length=12)
 
 
 class TimedRunner(FakeRunner):
-    """A decoder step takes step_s on the driver's clock."""
+    """A decoder step takes step_s on the driver's clock.
+
+    comes_in: in which call, by its number, the sentence comes that begins with 6; in the first of its steps.
+    """
 
     driver: CoreDriver
     step_s = 0.0
+    comes_in = 0
 
-    def decode(self, step: StepInput) -> StepOutput:
-        self.driver.now += self.step_s * step.num_steps
-        return super().decode(step)
+    def on_step(self, num_taken: int) -> None:
+        self.driver.now += self.step_s
+        if num_taken == 1 and self.calls["decode"] == self.comes_in:
+            self.driver.submit([6, EOS], GREEDY)
 
 
 def timed_driver(
@@ -106,31 +111,71 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
     assert runner.steps == [1, 4, 4, 4]
 
 
-@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 4)])
-def test_a_call_takes_no_longer_than_newcomers_may_wait(steps_in_time: float, wanted: int) -> None:
-    """As long as one was admitted a moment ago."""
-    driver, runner = timed_driver(step_s=MAX_AHEAD_S / steps_in_time)
+@pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)])
+def test_who_comes_waits_no_longer_than_newcomers_may(steps_in_time: float, wanted: int) -> None:
+    """The call ends for who comes in its first step, but not before steps that take no time."""
+    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_AHEAD_S / steps_in_time)
+    runner.comes_in = 2
+    driver.submit([5, EOS], GREEDY)
+    for _ in range(3):
+        driver.step()
+    assert runner.steps[:2] == [1, wanted]
+    assert runner.batches == [1, 1, 2]
+
+
+def test_who_leaves_ends_the_call_as_well() -> None:
+    class Leaving(TimedRunner):
+        def on_step(self, num_taken: int) -> None:
+            super().on_step(num_taken)
+            if self.calls["decode"] == num_taken == 2:
+                self.driver.cancel(first)
+
+    runner = Leaving(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
+    driver = runner.driver = CoreDriver(runner)
+    runner.step_s = MAX_AHEAD_S
+    first, _ = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
+    driver.run()
+    assert runner.steps == [1, 2, 10]
+
+
+@pytest.mark.parametrize(("steps_in_time", "wanted"), [(1.5, 1), (4.5, 4), (100.0, 12)])
+def test_a_call_that_nobody_ends_is_bounded_too(steps_in_time: float, wanted: int) -> None:
+    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_CALL_S / steps_in_time)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
         driver.step()
     assert runner.steps == [1, wanted]
 
 
-QUIET = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STEPS), (1 / 40, 8)]
+FEW = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STEPS), (1 / 40, 8)]
 
 
-@pytest.mark.parametrize(("share", "wanted"), QUIET)
-def test_a_few_steps_where_nobody_has_come_of_late(share: float, wanted: int) -> None:
-    """share: of the time after which nobody has come of late, a step."""
-    driver, runner = timed_driver(replace(AHEAD, max_steps=8), step_s=share * MAX_FEW_S)
-    driver.submit([5, EOS], GREEDY)
+class EndingRunner(TimedRunner):
+    """After a source that begins with 7 the third subword is the end."""
+
+    def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
+        scores = super().next_scores(source, prefix)
+        if source[0] == 7 and len(prefix) == 3:
+            scores[EOS] = 0.0
+        return scores
+
+
+@pytest.mark.parametrize(("share", "wanted"), FEW)
+def test_who_has_ended_waits_for_a_few_steps_at_most(share: float, wanted: int) -> None:
+    """share: of the time that a few steps may take, a step."""
+    runner = EndingRunner(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
+    driver = runner.driver = CoreDriver(runner)
+    runner.step_s = share * MAX_FEW_S
+    ending, other = driver.submit([7, EOS], GREEDY), driver.submit([5, EOS], GREEDY)
     driver.step()
-    driver.now += MAX_FEW_S
+    if share < 1:  # else a call of one step
+        driver.step()
+        assert runner.steps == [1, min(MAX_CALL_S // runner.step_s, 1 + wanted)]
     driver.run()
-    assert max(runner.steps) == wanted
+    assert [len(hypotheses_of(one)[0].ids) for one in (ending, other)] == [2, 12]
 
 
-@pytest.mark.parametrize(("share", "wanted"), QUIET)
+@pytest.mark.parametrize(("share", "wanted"), FEW)
 def test_a_few_steps_where_all_rows_are_taken(share: float, wanted: int) -> None:
     """Though one has begun just now."""
     limits = replace(AHEAD, num_rows=1, max_steps=8)
@@ -148,7 +193,7 @@ def test_a_few_steps_where_all_rows_are_taken(share: float, wanted: int) -> None
 
 def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
     """A step of two rows may take twice as long as one of one row."""
-    driver, runner = timed_driver(step_s=MAX_AHEAD_S / 4.5)
+    driver, runner = timed_driver(step_s=MAX_CALL_S / 4.5)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
         driver.step()

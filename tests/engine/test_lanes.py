@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
+from app.engine.core import MAX_AHEAD_S
 from app.engine.engine import FEW_ROWS, Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
 from tests.engine import test_engine
 from tests.engine.core_driver import assert_same, expected
-from tests.engine.fake_lane import ALIGNED, POISON, FakePlan
+from tests.engine.fake_lane import ALIGNED, POISON, STEP_S, FakePlan
 from tests.engine.fake_runner import EOS, FakeRunner, LoopingRunner
 from tests.engine.lanes import SETTINGS, Lanes, block_until, descriptors, running
 from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, submit
@@ -31,6 +32,7 @@ from tests.engine.test_options import BEAM, PLAIN, random_options, random_source
 Job = tuple[list[int], DecodingOptions]
 # More than any lane's sentences reserve here.
 MANY_ROWS = 1000
+ALONE = DecodingOptions(beam_size=1, max_target_length=50)
 Heard = list[tuple[int, tuple[int, ...]]]
 
 
@@ -139,6 +141,35 @@ def test_a_lane_shares_the_cores_with_those_at_work(plan: FakePlan) -> None:
             await second
         assert plan.told(0, "share") == [1, 2]
         assert plan.told(1, "share") == [2, 1]
+
+    run(scenario())
+
+
+# Steps that take STEP_S and more: as few that a call which ends for who comes ends behind this one.
+HOLDS_BEHIND = 4
+
+
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_call_of_many_steps_ends_for_who_comes_and_for_who_shares_the_cores(
+    plan: FakePlan, lane: int
+) -> None:
+    """Into the lane itself, or the other one."""
+    plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_behind=HOLDS_BEHIND)
+
+    async def scenario() -> None:
+        async with running(plan) as lanes:
+            plan.hold(0)
+            first = put_into(lanes, 0, 5, request_id="first", options=ALONE)
+            await lanes.until_held(0)
+            assert HOLDS_BEHIND > MAX_AHEAD_S / STEP_S
+            second = put_into(lanes, lane, 6, request_id="second", options=ALONE)
+            if lane == 1:
+                await second
+            plan.release(0)
+            await asyncio.gather(first, second)
+            calls = [step.num_steps for step in lanes.steps if step.lane == 0]
+            assert calls[:2] == [1, HOLDS_BEHIND]
+            assert max(calls[2:]) > HOLDS_BEHIND, "nobody comes, and no call is longer"
 
     run(scenario())
 
@@ -313,13 +344,15 @@ def test_who_comes_back_is_next_in_each_of_its_lanes(plan: FakePlan) -> None:
     run(scenario())
 
 
-def put_into(lanes: Lanes, lane: int, source: int, *, request_id: str) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence of WIDE, which has a lane's rows for itself, to this lane: the other counts as full."""
+def put_into(
+    lanes: Lanes, lane: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
+) -> asyncio.Future[SequenceResult]:
+    """Submit a sentence to this lane: the other counts as full. One of WIDE has a lane's rows for itself."""
     rows = lanes.engine._num_rows
     other = lanes.processes[1 - lane]
     rows[lanes.processes[lane]] -= MANY_ROWS
     rows[other] += MANY_ROWS
-    future = submit(lanes.engine, [source, EOS], WIDE, request_id=request_id)
+    future = submit(lanes.engine, [source, EOS], options, request_id=request_id)
     rows[lanes.processes[lane]] += MANY_ROWS
     rows[other] -= MANY_ROWS
     return future

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.until import Until
+
 # As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
 NEEDED_FLAGS = frozenset(
     {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
@@ -117,31 +119,36 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
 
 
-class GivenBeams:
-    """Beams that a decoder step advances beside what its graph says (native/beams.h). One thread's own.
+class Given:
+    """What a call of the decoder is given beside what its graph says (native/course.h). One thread's own.
 
-    max_beams: that a step may be given. Raises RuntimeError where the library cannot be used.
+    max_beams: that it may be given. Raises RuntimeError where the library cannot be used.
     """
 
     def __init__(self, max_beams: int) -> None:
-        self._give = _library().transduce_give_beams
+        self._give = _library().transduce_give
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
-    def give(self, addresses: list[int], num_steps: int) -> None:
-        """Give these to the next step on this thread; num_steps: that it may take at most."""
+    def give(self, addresses: list[int], num_steps: int, until: Until) -> None:
+        """Give these beams to the next call on this thread, and how many steps it may take."""
         count = len(addresses)
-        self._addresses[:count] = addresses
-        self._give(self._pointers[0], count, num_steps, self._pointers[1])
+        if count:
+            self._addresses[:count] = addresses
+        addresses_at, outcomes_at = self._pointers
+        bell = None if until.bell is None else until.bell.address
+        self._give(
+            *(addresses_at, count, num_steps, until.num_after_end, bell, until.num_unheard, outcomes_at)
+        )
 
     def forget(self) -> None:
-        """Give nothing: a step that failed may not have begun."""
-        self._give(None, 0, 1, None)
+        """Give nothing: a call that failed may not have begun."""
+        self._give(None, 0, 1, 0, None, 0, None)
 
-    def taken(self, count: int) -> tuple[int, list[int]]:
-        """After the step: how many it took, and of each beam the outcome of the last."""
-        num_steps, *outcomes = self._outcomes[: count + 1].tolist()
+    def taken(self, num_beams: int) -> tuple[int, list[int]]:
+        """After the call: how many steps it took, and of each beam the outcome of the last."""
+        num_steps, *outcomes = self._outcomes[: num_beams + 1].tolist()
         return num_steps, outcomes
 
 
@@ -176,8 +183,8 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_give_beams.argtypes = (pointer, size, size, pointer)
-    library.transduce_give_beams.restype = None
+    library.transduce_give.argtypes = (pointer, size, size, size, pointer, size, pointer)
+    library.transduce_give.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),

@@ -11,8 +11,6 @@ namespace {
 
 constexpr double IMPOSSIBLE = -std::numeric_limits<double>::infinity();
 
-thread_local GivenBeams given_beams;
-
 }  // namespace
 
 // The best 2 b continuations so far, best first; of equal sums the one that was offered first.
@@ -162,12 +160,6 @@ int64_t Beam::num_shared(int64_t one, int64_t other) const {
     return 0;
 }
 
-GivenBeams GivenBeams::take() {
-    GivenBeams given = given_beams;
-    given_beams = {};
-    return given;
-}
-
 bool advance_beams(std::vector<Beam>& beams, const Offered& offered, int64_t* outcomes, std::vector<RowCopy>& copies) {
     bool is_open = false, goes_on = false;
     for (size_t i = 0; i < beams.size(); ++i) {
@@ -187,12 +179,6 @@ void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32
 }
 
 }  // namespace transduce
-
-// What the next decoder step on this thread advances; count 0: nothing. All of it must stay until then.
-extern "C" __attribute__((visibility("default"))) void transduce_give_beams(void* const* blocks, int64_t count,
-                                                                            int64_t num_steps, int64_t* outcomes) {
-    transduce::given_beams = {blocks, count, num_steps, outcomes};
-}
 
 // One step of one beam without a decoder. copies: room for (16, 4), in columns. Returns the outcome and how many copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,

@@ -78,17 +78,6 @@ private:
     float* attention_;
 };
 
-// What a decoder step is given beside its inputs: beams that it advances itself, on the thread that calls it.
-struct GivenBeams {
-    void* const* blocks = nullptr;
-    int64_t count = 0;
-    int64_t num_steps = 1;         // at most; it stops after one in which a beam is open, or none goes on
-    int64_t* outcomes = nullptr;   // the steps taken, then of each beam its Outcome in the last of its own
-
-    // What this thread was given, which is so forgotten.
-    static GivenBeams take();
-};
-
 void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions);
 
 // One step of all that are not done, by the outcomes of the step before. Returns whether another may follow.

@@ -7,6 +7,7 @@
 
 #include "beams.h"
 #include "block_times.h"
+#include "course.h"
 #include "step_blocks.h"
 
 namespace transduce {
@@ -102,19 +103,22 @@ public:
     }
 
     void compute(const Call& call) const {
-        GivenBeams given = GivenBeams::take();
+        Given given = Given::take();
         Steps steps(*this, call);
-        if (given.count) {
-            follow_beams(steps, given);
-        } else {
-            follow_all(steps);
-        }
+        if (given.count) return follow_beams(steps, given);
+        steps.most = std::min(steps.num_steps, given.num_steps);
+        if (steps.most < 1) throw Refused("%lld steps at most were given", static_cast<long long>(steps.most));
+        Course course(steps.most, given);
+        follow_all(steps, course);
+        // A step of rows that nobody holds is one.
+        if (given.outcomes) given.outcomes[0] = std::max<int64_t>(1, course.num_taken());
     }
 
 private:
     // What one call is about, checked.
     struct Steps {
-        int64_t n, num_steps, num_positions;
+        // most: steps that are taken at most, of num_steps for whose results there is room.
+        int64_t n, num_steps, most, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
         Planes self, cross;
         Chosen chosen;
@@ -138,6 +142,7 @@ private:
                 throw Refused("self_cache has %lld rows, fewer than the %lld of ids",
                               static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
+            most = num_steps;
             num_positions = std::min(self.capacity(), own.embedding_.num_positions());
             positions = numbers(call, 1);
             slots = numbers(call, 2);
@@ -163,7 +168,7 @@ private:
         for (int32_t row = 0; row < steps.n; ++row) {
             if (steps.ids[row] == UNHELD) continue;
             expect_in_range("ids", steps.ids + row, 1, 0, embedding_.vocab_size());
-            expect_in_range("positions", steps.positions + row, 1, 0, steps.num_positions - steps.num_steps + 1);
+            expect_in_range("positions", steps.positions + row, 1, 0, steps.num_positions - steps.most + 1);
             expect_in_range("slots", steps.slots + row, 1, 0, steps.cross.rows());
             expect_in_range("source_lengths", steps.lengths + row, 1, 1, steps.cross.capacity() + 1);
             rows.push_back(row);
@@ -180,7 +185,7 @@ private:
     }
 
     // One step after another, with the beams' own doing between them.
-    void follow_beams(Steps& steps, const GivenBeams& given) const {
+    void follow_beams(Steps& steps, const Given& given) const {
         if (steps.num_steps != 1) throw Refused("num_steps is %lld, with beams", static_cast<long long>(steps.num_steps));
         std::vector<Beam> beams;
         for (int64_t i = 0; i < given.count; ++i) {
@@ -196,26 +201,30 @@ private:
         std::vector<RowCopy> copies;
         int64_t step = 0, *outcomes = given.outcomes + 1;
         std::fill(outcomes, outcomes + beams.size(), int64_t(Outcome::goes_on));
-        for (bool is_on = true; is_on && step < given.num_steps; ++step) {
+        Course course(given.num_steps, given);
+        for (bool is_on = true; is_on && course.takes(step); ++step) {
             write_inputs(beams, outcomes, ids.data(), positions.data());
-            follow_all(steps);
+            Course one(1);
+            follow_all(steps, one);
             copies.clear();
             is_on = advance_beams(beams, offered, outcomes, copies);
             steps.self.copy(copies);
+            if (std::count(outcomes, outcomes + beams.size(), int64_t(Outcome::is_done))) course.note_end(step);
         }
         given.outcomes[0] = step;
     }
 
-    void follow_all(const Steps& steps) const {
+    void follow_all(const Steps& steps, Course& course) const {
         std::vector<int32_t> held = held_rows(steps);
         int64_t d = embedding_.d(), n = int64_t(held.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
         // Where there are rows for every thread, each takes its own through all layers and all steps.
         const Linear& widest = layers_.front().self_attention.parts().in;
-        each_block(widest, n, cost * steps.num_steps, [&](int64_t begin, int64_t count) {
+        if (num_blocks(widest, n) > num_threads()) course.take_in_parts();
+        each_block(widest, n, cost * steps.most, [&](int64_t begin, int64_t count) {
             Scratch scratch(2 * Scratch::piece<float>(count * d) + 5 * Scratch::piece<int32_t>(count), Extent::step);
-            follow(steps, held, begin, count, scratch);
+            follow(steps, course, held, begin, count, scratch);
         });
         if (steps.chosen.distributions) spread(held, steps.chosen.distributions, candidates_.vocab_size());
     }
@@ -249,7 +258,8 @@ private:
     }
 
     // All steps of held[begin, begin + count). Who has said the end token goes no further.
-    void follow(const Steps& steps, const std::vector<int32_t>& held, int64_t begin, int64_t count, Scratch& scratch) const {
+    void follow(const Steps& steps, Course& course, const std::vector<int32_t>& held, int64_t begin, int64_t count,
+                Scratch& scratch) const {
         int64_t d = embedding_.d(), n = count;
         float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
         auto copy = [&](const int32_t* values) {
@@ -260,7 +270,7 @@ private:
         int32_t *ids = copy(steps.ids), *positions = copy(steps.positions);
         int32_t *slots = copy(steps.slots), *lengths = copy(steps.lengths), *rows = scratch.take<int32_t>(n);
         std::copy_n(held.data() + begin, n, rows);
-        for (int64_t step = 0; step < steps.num_steps && n > 0; ++step) {
+        for (int64_t step = 0; n > 0 && course.takes(step); ++step) {
             BlockTimes times(Stack::decoder);
             embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
             // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
@@ -285,12 +295,13 @@ private:
             if (to.distributions) to.distributions += begin * candidates_.vocab_size();
             candidates_.run(normalised, n, rows, to);
             times.add(BlockKind::candidates);
-            if (step + 1 == steps.num_steps) return;
+            if (step + 1 == steps.most) return;
             int64_t left = 0;
             for (int64_t i = 0; i < n; ++i) {
                 int32_t row = rows[i], id = int32_t(to.ids[row]);
                 if (id == end_id_) {
                     fill_behind_end(steps, step + 1, row);
+                    course.note_end(step);
                     continue;
                 }
                 rows[left] = row;
@@ -305,7 +316,7 @@ private:
 
     // A row that has ended says nothing but the end from `step` on, at no cost.
     void fill_behind_end(const Steps& steps, int64_t step, int64_t row) const {
-        for (; step < steps.num_steps; ++step) {
+        for (; step < steps.most; ++step) {
             steps.chosen.log_probabilities[step * steps.n + row] = 0.0f;
             steps.chosen.ids[step * steps.n + row] = end_id_;
         }

@@ -42,14 +42,20 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
+// Runs, each a thread's own, that `each_block` makes of n rows; 0: one that may use all threads inside.
+inline int64_t num_blocks(const Linear& linear, int64_t n) {
+    int64_t threads = num_threads(), most = linear.most_rows_together(), count = (n + most - 1) / most;
+    if (has_own_rows || n < linear.least_rows_together() * threads) return 0;
+    return std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
+}
+
 // Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
 // then what stands between the block's products stays in that thread's cache, and nobody waits in between. linear: of
 // the block. nanoseconds: what a row costs.
 template <class Block>
 void each_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
-    int64_t threads = num_threads(), most = linear.most_rows_together(), count = (n + most - 1) / most;
-    if (has_own_rows || n < linear.least_rows_together() * threads) return block(0, n);
-    count = std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
+    int64_t count = num_blocks(linear, n);
+    if (!count) return block(0, n);
     parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
         int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
         has_own_rows = true;
