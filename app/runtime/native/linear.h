@@ -166,7 +166,7 @@ void Linear::multiply_tiles(const Activations& x, int64_t begin, const RowTiles&
     constexpr size_t APART = size_t(MATRIX_DEPTH) * PANEL;
     auto values = static_cast<const uint8_t*>(x.values) + begin * x.stride;
     int groups = (rows.tiles + MOST - 1) / MOST;
-    AskingForPanel asking(next, panel_bytes(), int64_t(groups) * inputs_ / MATRIX_DEPTH * TileGroup::VECTORS);
+    AskingForPanel asking(next, panel_bytes(), int64_t(rows.tiles) * inputs_ / MATRIX_DEPTH * TileGroup::VECTORS);
     for (int index = 0; index < groups; ++index) {
         int first = rows.tiles * index / groups, count = rows.tiles * (index + 1) / groups - first;
         TileGroup group{{}, x.stride, sums, rows.height * LANES};

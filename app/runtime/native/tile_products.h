@@ -11,18 +11,18 @@
 
 namespace transduce {
 
-// Asks for a panel's memory bit by bit, one line of two: the processor brings the other.
+// Asks for a panel's memory bit by bit, in `times` times.
 class AskingForPanel {
 public:
     AskingForPanel(const char* from, size_t bytes, int64_t times)
-        : next_(from), end_(from + bytes), lines_(int((bytes / PAIR + times - 1) / times)) {}
+        : next_(from), end_(from + bytes), lines_(int((bytes / LINE + times - 1) / times)) {}
     void once() {
         if (!next_ || next_ >= end_) return;
-        for (int line = 0; line < lines_; ++line, next_ += PAIR) _mm_prefetch(next_, _MM_HINT_T1);
+        for (int line = 0; line < lines_; ++line, next_ += LINE) _mm_prefetch(next_, _MM_HINT_T1);
     }
 
 private:
-    static constexpr size_t PAIR = 128;
+    static constexpr size_t LINE = 64;
     const char *next_, *end_;
     int lines_;
 };
@@ -65,7 +65,7 @@ inline void ask_soon(const char* from) {
 // The first of a run's inputs: the sums of the vector of columns before, if any, go to `done`.
 template <int R>
 inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char* weights, const int32_t* from,
-                        int32_t* done) {
+                        int32_t* done, AskingForPanel& asking) {
     constexpr size_t LINE = TileGroup::LINE;
     const size_t x = run.begin;
     bool is_first = run.begin == 0;
@@ -75,12 +75,14 @@ inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char*
     if (is_first) _tile_zero(0);
     else _tile_loadd(0, from, LINE);
     _tile_dpbusd(0, 4, 6);
+    asking.once();
     if constexpr (R > 1) {
         _tile_loadd(5, group.x[1] + x, group.stride);
         if (done) _tile_stored(1, done + group.sums_each, LINE);
         if (is_first) _tile_zero(1);
         else _tile_loadd(1, from + group.sums_each, LINE);
         _tile_dpbusd(1, 5, 6);
+        asking.once();
     }
     if constexpr (R > 2) {
         _tile_loadd(4, group.x[2] + x, group.stride);
@@ -88,6 +90,7 @@ inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char*
         if (is_first) _tile_zero(2);
         else _tile_loadd(2, from + 2 * group.sums_each, LINE);
         _tile_dpbusd(2, 4, 6);
+        asking.once();
     }
     if constexpr (R > 3) {
         _tile_loadd(5, group.x[3] + x, group.stride);
@@ -95,25 +98,30 @@ inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char*
         if (is_first) _tile_zero(3);
         else _tile_loadd(3, from + 3 * group.sums_each, LINE);
         _tile_dpbusd(3, 5, 6);
+        asking.once();
     }
 }
 
 template <int R>
-inline void add_tiles(const TileGroup& group, size_t x, const char* weights) {
+inline void add_tiles(const TileGroup& group, size_t x, const char* weights, AskingForPanel& asking) {
     _tile_loadd(6, weights, TileGroup::LINE);
     _tile_loadd(4, group.x[0] + x, group.stride);
     _tile_dpbusd(0, 4, 6);
+    asking.once();
     if constexpr (R > 1) {
         _tile_loadd(5, group.x[1] + x, group.stride);
         _tile_dpbusd(1, 5, 6);
+        asking.once();
     }
     if constexpr (R > 2) {
         _tile_loadd(4, group.x[2] + x, group.stride);
         _tile_dpbusd(2, 4, 6);
+        asking.once();
     }
     if constexpr (R > 3) {
         _tile_loadd(5, group.x[3] + x, group.stride);
         _tile_dpbusd(3, 5, 6);
+        asking.once();
     }
 }
 
@@ -176,13 +184,11 @@ void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, Ask
         bool is_single = is_last && run.begin == 0;
         int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.sums_each;
         if (vector) finishing.rest();
-        begin_tiles<R>(group, run, weights, own, before);
+        begin_tiles<R>(group, run, weights, own, before, asking);
         if (vector && is_last) finishing.wait(vector - 1, before);
-        asking.once();
         for (int depth = MATRIX_DEPTH; depth < run.depth; depth += MATRIX_DEPTH) {
             weights += run.apart;
-            add_tiles<R>(group, run.begin + depth, weights);
-            asking.once();
+            add_tiles<R>(group, run.begin + depth, weights, asking);
             finishing.some();
         }
         before = own;
