@@ -151,13 +151,24 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
     }
 }
 
+// V vectors, each times `factor`.
+template <int V>
+[[gnu::always_inline]]
+inline void scale(float* values, float factor) {
+    __m512 all = _mm512_set1_ps(factor);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) store16(values + v * LANES, _mm512_mul_ps(load16(values + v * LANES), all));
+}
+
+// Vectors of a head of V whose sums, of Q queries, there are registers for.
+constexpr int vectors_together(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
+
 // Q queries. Each is reckoned in the same order whatever Q is.
 template <int V, int Q, class Element>
 void attend_vectors(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
                     int64_t to_apart) {
     constexpr int dim = V * LANES, lines = TOGETHER * dim * int(sizeof(Element)) / int(LINE);
-    // Vectors of a head whose sums, of all queries, there are registers for, and those left in the end.
-    constexpr int most = V * Q > 16 ? 16 / Q : V, rest = V % most;
+    constexpr int most = vectors_together(V, Q), rest = V % most;
     int64_t count = columns.count, stride = columns.stride;
     int num_heads = queries.num_heads;
     Stream coming(columns, num_heads, dim);
@@ -188,10 +199,7 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
     }
     for (int q = 0; q < Q; ++q) {
         for (int head = 0; head < num_heads; ++head) {
-            __m512 factor = _mm512_set1_ps(1.0f / weights.sums(q, num_heads)[head]);
-            float* own = to + q * to_apart + head * dim;
-#pragma GCC unroll 8
-            for (int v = 0; v < V; ++v) store16(own + v * LANES, _mm512_mul_ps(load16(own + v * LANES), factor));
+            scale<V>(to + q * to_apart + head * dim, 1.0f / weights.sums(q, num_heads)[head]);
         }
     }
 }
@@ -200,49 +208,23 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
 template <int V, int Q>
 void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t scores_each, float* to,
                     int64_t to_stride) {
-    constexpr int dim = V * LANES;
+    constexpr int dim = V * LANES, most = vectors_together(V, Q), rest = V % most;
+    int64_t count = head.count;
     const float* queries = head.queries + first * dim;
-    for (int64_t begin = 0; begin < head.count; begin += TOGETHER) {
-        __m512 sums[Q][TOGETHER];
-        for (int v = 0; v < V; ++v) {
-            __m512 key[TOGETHER];
-#pragma GCC unroll 4
-            for (int i = 0; i < TOGETHER; ++i) {
-                int64_t column = begin + i < head.count ? begin + i : head.count - 1;
-                key[i] = load16(head.keys + column * dim + v * LANES);
-            }
-#pragma GCC unroll 4
-            for (int q = 0; q < Q; ++q) {
-                __m512 query = load16(queries + q * dim + v * LANES);
-#pragma GCC unroll 4
-                for (int i = 0; i < TOGETHER; ++i) {
-                    sums[q][i] = v ? _mm512_fmadd_ps(query, key[i], sums[q][i]) : _mm512_mul_ps(query, key[i]);
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) {
-            _mm_storeu_ps(scores + q * scores_each + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
-        }
+    float* own = to + first * to_stride;
+    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
+        score<V, Q>(queries, dim, head.keys, dim, begin, count, scores, scores_each);
     }
     float factors[Q];
-    for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * scores_each, head.count);
-    for (int v = 0; v < V; ++v) {
-        __m512 sums[Q];
-#pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) sums[q] = _mm512_setzero_ps();
-        for (int64_t column = 0; column < head.count; ++column) {
-            __m512 value = load16(head.values + column * dim + v * LANES);
-#pragma GCC unroll 4
-            for (int q = 0; q < Q; ++q) {
-                sums[q] = _mm512_fmadd_ps(_mm512_set1_ps(scores[q * scores_each + column]), value, sums[q]);
-            }
-        }
-#pragma GCC unroll 4
-        for (int q = 0; q < Q; ++q) {
-            store16(to + (first + q) * to_stride + v * LANES, _mm512_mul_ps(sums[q], _mm512_set1_ps(factors[q])));
-        }
+    for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * scores_each, count);
+    int from = 0;
+    for (; from + most * LANES <= dim; from += most * LANES) {
+        add_values<most, Q>(head.values + from, dim, scores, scores_each, 0, count, own + from, to_stride);
     }
+    if constexpr (rest > 0) {
+        add_values<rest, Q>(head.values + from, dim, scores, scores_each, 0, count, own + from, to_stride);
+    }
+    for (int q = 0; q < Q; ++q) scale<V>(own + q * to_stride, factors[q]);
 }
 
 template <int V>
