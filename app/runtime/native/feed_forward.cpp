@@ -63,11 +63,15 @@ void FeedForwardBlock::run_rows(const Flow& flow, const Made& made) const {
     Prepared x(inner_, flow.given, n, scratch);
     x.put_all();
     auto hidden = scratch.take<float>(n * stride);
-    Activation activation = activation_;
-    multiply(inner_, x.activations(), n, [=](int column, __mmask16) {
-        float* to = hidden + column;
-        return [=](int64_t row, __m512 product) { store16(to + row * stride, activate(activation, product)); };
-    });
+    auto fill = [&](auto activated) {
+        multiply(inner_, x.activations(), n, [=](int column, __mmask16) {
+            float* to = hidden + column;
+            return [=](int64_t row, __m512 product) { store16(to + row * stride, activated(product)); };
+        });
+    };
+    // By itself, so that nothing is asked or called for each of them.
+    if (activation_ == Activation::relu) fill([](__m512 x) { return max16(_mm512_setzero_ps(), x); });
+    else fill([activation = activation_](__m512 x) { return activate(activation, x); });
     Prepared h(outer_, hidden, n, scratch, stride);
     h.put_all();
     add_and_normalize(outer_, h.activations(), flow.residual, norm_, n, made.total, made.normalised);
