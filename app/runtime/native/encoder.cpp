@@ -254,10 +254,7 @@ public:
         cross_columns_->check(cache);
         const int32_t* slots = indices_of(call, 3, sentences.count, 0, cache.shape[1]);
         expect_in_range("lengths", sentences.lengths, sentences.count, 1, cache.shape[2] + 1);
-        each_run(n, sentences, [&](const Run& run) {
-            Sentences own(sentences.lengths + run.first, run.count);
-            encode(ids.as<int32_t>() + run.begin, positions + run.begin, run.n, own, slots + run.first, cache);
-        });
+        encode_all({ids.as<int32_t>(), positions, sentences.lengths, slots}, n, sentences, cache);
         std::copy(sentences.lengths, sentences.lengths + sentences.count, call.output<int32_t>(0, {sentences.count}));
     }
 
@@ -267,35 +264,57 @@ private:
         FeedForwardBlock feed_forward;
     };
 
-    // Sentences [first, first + count), rows [begin, begin + n).
-    struct Run {
-        int64_t first, count, begin, n;
+    // Of some sentences, one after another: ids and positions of their rows, lengths and slots of each.
+    struct Given {
+        const int32_t *ids, *positions, *lengths, *slots;
     };
 
-    // Call work(run) for all sentences at once, which may use all threads inside, or, where there are enough for every
-    // thread, for runs of them that each thread takes through everything by itself.
-    template <class Work>
-    void each_run(int64_t n, const Sentences& sentences, Work&& work) const {
+    // What one thread takes through everything by itself: sentences in any order, and their rows.
+    struct Run {
+        std::vector<int32_t> ids, positions, lengths, slots;
+
+        void add(const Given& given, int64_t sentence, int64_t row) {
+            int32_t length = given.lengths[sentence];
+            ids.insert(ids.end(), given.ids + row, given.ids + row + length);
+            positions.insert(positions.end(), given.positions + row, given.positions + row + length);
+            lengths.push_back(length);
+            slots.push_back(given.slots[sentence]);
+        }
+        Given given() const { return {ids.data(), positions.data(), lengths.data(), slots.data()}; }
+        int64_t n() const { return int64_t(ids.size()); }
+    };
+
+    // `count` runs of as equal numbers of rows as may be, or as many as there are sentences: each sentence, the longest
+    // first, goes to the run with the fewest rows.
+    static std::vector<Run> runs_of(const Given& given, const Sentences& sentences, int64_t count) {
+        std::vector<std::pair<int64_t, int64_t>> places;  // A sentence and its first row.
+        for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) places.emplace_back(i, row);
+        auto is_longer = [&](auto& a, auto& b) { return given.lengths[a.first] > given.lengths[b.first]; };
+        std::stable_sort(places.begin(), places.end(), is_longer);
+        std::vector<Run> runs(std::min(count, sentences.count));
+        auto has_fewer = [](const Run& a, const Run& b) { return a.n() < b.n(); };
+        for (auto [sentence, row] : places) {
+            std::min_element(runs.begin(), runs.end(), has_fewer)->add(given, sentence, row);
+        }
+        return runs;
+    }
+
+    // All sentences at once, which may use all threads inside, or, where there are enough for every thread, runs that
+    // each thread takes through everything by itself.
+    void encode_all(const Given& given, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
         const Linear& widest = layers_.front().self_attention.parts().in;
         int64_t threads = num_threads(), most = widest.most_rows_together();
-        int64_t rounds = (n + most * threads - 1) / (most * threads), count = rounds * threads;
-        int64_t last = 0;
-        std::vector<Run> runs;
-        for (int64_t i = 0, begin = 0; i < sentences.count; begin += sentences.lengths[i++]) {
-            // Each run ends where its share of all rows does, as nearly as sentences allow: threads have equally much.
-            int64_t share = (begin + sentences.lengths[i] / 2) * count / n;
-            if (runs.empty() || share > last) runs.push_back({i, 0, begin, 0});
-            last = share;
-            ++runs.back().count;
-            runs.back().n += sentences.lengths[i];
+        int64_t rounds = (n + most * threads - 1) / (most * threads);
+        int64_t count = std::min<int64_t>(rounds * threads, MAX_CHUNKS);
+        if (n < widest.least_rows_together() * threads || sentences.count < threads) {
+            return encode(given, n, sentences, cache);
         }
-        if (n < widest.least_rows_together() * threads || int64_t(runs.size()) < threads || runs.size() > MAX_CHUNKS) {
-            return work(Run{0, sentences.count, 0, n});
-        }
+        std::vector<Run> runs = runs_of(given, sentences, count);
         parallel(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
+            const Run& run = runs[chunk];
             has_own_rows = true;
-            work(runs[chunk]);
+            encode(run.given(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
             has_own_rows = false;
         });
     }
@@ -319,13 +338,12 @@ private:
         return layer * int64_t(layers_.size()) + cross_columns_->row_nanoseconds();
     }
 
-    void encode(const int32_t* ids, const int32_t* positions, int64_t n, const Sentences& sentences,
-                const int32_t* slots, const Tensor& cache) const {
+    void encode(const Given& given, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         int64_t d = embedding_.d();
         Scratch scratch(2 * Scratch::piece<float>(n * d), Extent::step);
         float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
         BlockTimes times(Stack::encoder);
-        embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
+        embedding_.run(given.ids, given.positions, n, is_pre_norm_ ? total : normalised);
         // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
@@ -337,7 +355,7 @@ private:
             layer.feed_forward.run(flow, made);
             times.add(BlockKind::feed_forward);
         }
-        cross_columns_->run(normalised, n, sentences, slots, cache);
+        cross_columns_->run(normalised, n, sentences, given.slots, cache);
         times.add(BlockKind::cross_columns);
     }
 
