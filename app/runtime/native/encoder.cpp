@@ -305,7 +305,9 @@ private:
         if (n == 0) return;
         const Linear& widest = layers_.front().self_attention.parts().in;
         int64_t threads = num_threads(), most = widest.most_rows_together();
-        int64_t rounds = (n + most * threads - 1) / (most * threads);
+        // A thread's only run may be a tile longer: two are more tiles together, and read the weights twice.
+        int64_t most_alone = most + (widest.uses_matrix_tiles(most) ? MATRIX_ROWS : 0);
+        int64_t rounds = n <= most_alone * threads ? 1 : (n + most * threads - 1) / (most * threads);
         int64_t count = std::min<int64_t>(rounds * threads, MAX_CHUNKS);
         if (n < widest.least_rows_together() * threads || sentences.count < threads) {
             return encode(given, n, sentences, cache);
