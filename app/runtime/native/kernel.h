@@ -15,9 +15,11 @@ namespace transduce {
 // What an operator throws for shapes and values that it does not take. The message names input and limit.
 class Refused : public std::exception {
 public:
-    template <class... Values>
-    explicit Refused(const char* format, Values... values) {
-        std::snprintf(message_, sizeof message_, format, values...);
+    explicit Refused(const char* message) { std::snprintf(message_, sizeof message_, "%s", message); }
+    // format: as of printf, for at least one value.
+    template <class Value, class... Values>
+    Refused(const char* format, Value value, Values... values) {
+        std::snprintf(message_, sizeof message_, format, value, values...);
     }
     const char* what() const noexcept override { return message_; }
 
