@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 from app.errors import SettingsError
 from app.graphs import Variant
 from app.runtime.native import is_supported, library_path
+
+logger = logging.getLogger(__name__)
 
 Kernels = Literal["native", "standard"]
 # What a decoder of native kernels has that takes several steps in one call.
@@ -19,13 +22,21 @@ def is_native_usable() -> bool:
 
 
 def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
-    """`auto` is native where nothing stands against it. Raises SettingsError where native is asked for in vain."""
+    """`auto` is native where nothing stands against it; else it is said why not.
+
+    Raises SettingsError where native is asked for in vain.
+    """
     if wanted == "standard":
         return "standard"
     problem = _problem_with_native(variant)
     if problem and wanted == "native":
         raise SettingsError([f"kernels native was asked for, and {problem}"])
-    return "standard" if problem else "native"
+    if problem:
+        # Of a processor nobody can be warned.
+        level = logging.WARNING if is_supported() else logging.INFO
+        logger.log(level, "the native kernels, which are quicker, are not used: %s", problem)
+        return "standard"
+    return "native"
 
 
 def usable_kernels(variant: Variant) -> tuple[Kernels, ...]:

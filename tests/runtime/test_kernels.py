@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def test_auto_is_native_where_it_can_run(bundle: Bundle) -> None:
     ("is_built", "can_run", "has_graphs", "reason"),
     [
         (False, False, True, "they were not built"),
+        (False, True, True, "they were not built"),
         (True, False, True, "this processor has no AVX-512 VNNI"),
         (True, True, False, "the bundle's variant has no graphs for them"),
     ],
@@ -58,11 +60,19 @@ def test_where_it_cannot_auto_is_standard_and_native_says_why(
     reason: str,
     variant: Variant,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """auto says it, too: a warning where the processor could run them."""
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
     monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
     found = variant if has_graphs else replace(variant, native=None)
     assert choose_kernels(found, "auto") == "standard"
+    (said,) = caplog.records
+    assert reason in said.getMessage()
+    assert (said.levelno == logging.WARNING) == can_run
+    assert choose_kernels(found, "standard") == "standard"
+    assert len(caplog.records) == 1
     with pytest.raises(SettingsError) as caught:
         choose_kernels(found, "native")
     assert reason in caught.value.problems[0]
