@@ -8,7 +8,7 @@ import re
 from app.files.encoding import decode
 from app.files.unit import FileError, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\s"]')
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|[^\s"]')
 _COLON = re.compile(r"\s*:")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
-# Digits with single marks between them; a space only where groups of three follow.
-_NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*+", re.UNICODE)
+# Digits with single marks between them; a space only where groups of three follow. The group is not possessive: before
+# 3.11.5 CPython does not go back to where a possessive group's last round began when that fails (gh-106052).
+_NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
 _NUMBER_WORD = re.compile(r"[^\W_]*?" + _NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
