@@ -265,7 +265,7 @@ private:
     };
 
     // Of some sentences, one after another: ids and positions of their rows, lengths and slots of each.
-    struct Given {
+    struct Source {
         const int32_t *ids, *positions, *lengths, *slots;
     };
 
@@ -273,50 +273,43 @@ private:
     struct Run {
         std::vector<int32_t> ids, positions, lengths, slots;
 
-        void add(const Given& given, int64_t sentence, int64_t row) {
-            int32_t length = given.lengths[sentence];
-            ids.insert(ids.end(), given.ids + row, given.ids + row + length);
-            positions.insert(positions.end(), given.positions + row, given.positions + row + length);
+        void add(const Source& source, int64_t sentence, int64_t row) {
+            int32_t length = source.lengths[sentence];
+            ids.insert(ids.end(), source.ids + row, source.ids + row + length);
+            positions.insert(positions.end(), source.positions + row, source.positions + row + length);
             lengths.push_back(length);
-            slots.push_back(given.slots[sentence]);
+            slots.push_back(source.slots[sentence]);
         }
-        Given given() const { return {ids.data(), positions.data(), lengths.data(), slots.data()}; }
+        Source source() const { return {ids.data(), positions.data(), lengths.data(), slots.data()}; }
         int64_t n() const { return int64_t(ids.size()); }
     };
 
     // `count` runs of as equal numbers of rows as may be, or as many as there are sentences: each sentence, the longest
     // first, goes to the run with the fewest rows.
-    static std::vector<Run> runs_of(const Given& given, const Sentences& sentences, int64_t count) {
+    static std::vector<Run> runs_of(const Source& source, const Sentences& sentences, int64_t count) {
         std::vector<std::pair<int64_t, int64_t>> places;  // A sentence and its first row.
         for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) places.emplace_back(i, row);
-        auto is_longer = [&](auto& a, auto& b) { return given.lengths[a.first] > given.lengths[b.first]; };
+        auto is_longer = [&](auto& a, auto& b) { return source.lengths[a.first] > source.lengths[b.first]; };
         std::stable_sort(places.begin(), places.end(), is_longer);
         std::vector<Run> runs(std::min(count, sentences.count));
         auto has_fewer = [](const Run& a, const Run& b) { return a.n() < b.n(); };
         for (auto [sentence, row] : places) {
-            std::min_element(runs.begin(), runs.end(), has_fewer)->add(given, sentence, row);
+            std::min_element(runs.begin(), runs.end(), has_fewer)->add(source, sentence, row);
         }
         return runs;
     }
 
     // All sentences at once, which may use all threads inside, or, where there are enough for every thread, runs that
     // each thread takes through everything by itself.
-    void encode_all(const Given& given, int64_t n, const Sentences& sentences, const Tensor& cache) const {
+    void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
-        const Linear& widest = layers_.front().self_attention.parts().in;
-        int64_t threads = num_threads(), most = widest.most_rows_together();
-        // A thread's only run may be a tile longer: two are more tiles together, and read the weights twice.
-        int64_t most_alone = most + (widest.uses_matrix_tiles(most) ? MATRIX_ROWS : 0);
-        int64_t rounds = n <= most_alone * threads ? 1 : (n + most * threads - 1) / (most * threads);
-        int64_t count = std::min<int64_t>(rounds * threads, MAX_CHUNKS);
-        if (n < widest.least_rows_together() * threads || sentences.count < threads) {
-            return encode(given, n, sentences, cache);
-        }
-        std::vector<Run> runs = runs_of(given, sentences, count);
+        int64_t count = num_blocks(layers_.front().self_attention.parts().in, n);
+        if (!count || sentences.count < num_threads()) return encode(source, n, sentences, cache);
+        std::vector<Run> runs = runs_of(source, sentences, count);
         parallel(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
             const Run& run = runs[chunk];
             has_own_rows = true;
-            encode(run.given(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
+            encode(run.source(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
             has_own_rows = false;
         });
     }
@@ -340,12 +333,12 @@ private:
         return layer * int64_t(layers_.size()) + cross_columns_->row_nanoseconds();
     }
 
-    void encode(const Given& given, int64_t n, const Sentences& sentences, const Tensor& cache) const {
+    void encode(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         int64_t d = embedding_.d();
         Scratch scratch(2 * Scratch::piece<float>(n * d), Extent::step);
         float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
         BlockTimes times(Stack::encoder);
-        embedding_.run(given.ids, given.positions, n, is_pre_norm_ ? total : normalised);
+        embedding_.run(source.ids, source.positions, n, is_pre_norm_ ? total : normalised);
         // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
@@ -357,7 +350,7 @@ private:
             layer.feed_forward.run(flow, made);
             times.add(BlockKind::feed_forward);
         }
-        cross_columns_->run(normalised, n, sentences, given.slots, cache);
+        cross_columns_->run(normalised, n, sentences, source.slots, cache);
         times.add(BlockKind::cross_columns);
     }
 

@@ -42,11 +42,14 @@ void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
     });
 }
 
-// Runs, each a thread's own, that `each_block` makes of n rows; 0: one that may use all threads inside.
+// Runs, each a thread's own, that n rows are divided into; 0: one that may use all threads inside.
 inline int64_t num_blocks(const Linear& linear, int64_t n) {
-    int64_t threads = num_threads(), most = linear.most_rows_together(), count = (n + most - 1) / most;
+    int64_t threads = num_threads(), most = linear.most_rows_together();
     if (has_own_rows || n < linear.least_rows_together() * threads) return 0;
-    return std::min<int64_t>((count + threads - 1) / threads * threads, MAX_CHUNKS);
+    // A thread's only run may be a tile longer: two are more tiles together, and read the weights twice.
+    int64_t most_alone = most + (linear.uses_matrix_tiles(most) ? MATRIX_ROWS : 0);
+    int64_t rounds = n <= most_alone * threads ? 1 : (n + most * threads - 1) / (most * threads);
+    return std::min<int64_t>(rounds * threads, MAX_CHUNKS);
 }
 
 // Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
