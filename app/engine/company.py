@@ -13,7 +13,7 @@ from app.engine.beams import hand_over_new
 from app.engine.sequence import Sequence, Status
 from app.engine.slots import RowCopies, Slots
 from app.runtime.interface import UNHELD, Limits, StepInput
-from app.runtime.until import WHEN_FULL, Until
+from app.runtime.until import Until
 
 
 class Company:
@@ -69,7 +69,7 @@ class Company:
         return sum(one.num_reserved_rows - 1 for one in self.led if not one.length)
 
     def next_step(
-        self, running: dict[Sequence, None], num_rows: int, max_steps: int, until: Until = WHEN_FULL
+        self, running: dict[Sequence, None], num_rows: int, max_steps: int, until: Until
     ) -> StepInput:
         """One step, or several where all sentences can go on without being looked at.
 
