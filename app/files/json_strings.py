@@ -8,7 +8,9 @@ import re
 from app.files.encoding import decode
 from app.files.unit import FileError, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|[^\s"]')
+# What stands between the quotes of a string, escapes too. The group is not possessive: see app.text.number_check.
+INSIDE_QUOTES = r'[^"\\]*+(?:\\.[^"\\]*+)*'
+_TOKEN = re.compile(rf'"{INSIDE_QUOTES}"|[^\s"]')
 _COLON = re.compile(r"\s*:")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
 

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, field
 
 from app.files.encoding import decode
-from app.files.json_strings import text_unit
+from app.files.json_strings import INSIDE_QUOTES, text_unit
 from app.files.unit import FileError, Slot, SlottedText, Unit, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
-_STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"')
+_STRING = re.compile(rf'"({INSIDE_QUOTES})"')
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _SPELLINGS = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b"} | {
