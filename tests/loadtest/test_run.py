@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+import uvloop
 
 from tests.loadtest.steady_server import SteadyServer
 from tests.loadtest.undisturbed import undisturbed
@@ -20,7 +22,7 @@ from transduce.loadtest.plan import Plan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
 from transduce.loadtest.result import Observed, make_result
-from transduce.loadtest.runner import Progress, run
+from transduce.loadtest.runner import Progress, observe, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import built_in
@@ -161,6 +163,35 @@ def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None
     assert result.uncorrected_latency is not None
     assert result.latency.max_ms > 150
     assert result.latency.max_ms > result.uncorrected_latency.p50_ms + 150
+
+
+class SlowArrivals(Arrivals):
+    """As a million requests are: drawing the times takes a second."""
+
+    def times_s(self, seed: int) -> list[float]:
+        time.sleep(1.0)
+        return super().times_s(seed)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("slow", ["collection", "arrivals"])
+def test_what_takes_long_before_a_run_makes_no_request_late(slow: str) -> None:
+    """Those of the warm-up neither: sent all at once, they would leave the first ones a queue."""
+
+    def collect(phase: str, info: dict[str, int]) -> None:
+        """As in a process with much in memory."""
+        if slow == "collection" and phase == "stop":
+            time.sleep(1.0)
+
+    load = (SlowArrivals if slow == "arrivals" else Arrivals)((Phase(40.0, 0.5),), "constant")
+    gc.callbacks.append(collect)
+    try:
+        with SteadyServer() as server:
+            observed = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
+    finally:
+        gc.callbacks.remove(collect)
+    assert [sample.scheduled_s < 0 for sample in observed.samples].count(True) == 20
+    assert max(sample.lag_s for sample in observed.samples) < 0.5
 
 
 @pytest.mark.alone

@@ -88,17 +88,15 @@ async def run_async(
 
 async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed:
     """Carry out a plan; every sample as it came."""
-    one = _Run(plan)
-    cpu_s = time.process_time()
-    wall_at = now()
     with _no_collections():
+        one = _Run(plan)
+        cpu_s = time.process_time()
+        wall_at = now()
         helpers = [asyncio.create_task(one.probe.run())]
         if on_progress is not None:
             helpers.append(asyncio.create_task(one.tell(on_progress)))
         try:
-            await (
-                one.open_loop(plan.load) if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load)
-            )
+            await (one.open_loop() if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load))
             await one.drain()
         finally:
             for helper in helpers:
@@ -123,13 +121,26 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def _times_s(plan: Plan) -> list[float]:
+    """When requests are due, in seconds from the start, the warm-up's before it; none where clients wait."""
+    if not isinstance(plan.load, Arrivals):
+        return []
+    warm_up = plan.warm_up_arrivals()
+    before = [] if warm_up is None else warm_up.times_s(plan.seed + 1)
+    return [moment - plan.warm_up_s for moment in before] + plan.load.times_s(plan.seed)
+
+
 class _Run:
-    """State of one run. Everything happens on the event loop."""
+    """State of one run. Everything happens on the event loop.
+
+    Once it is made its time runs: all that takes long comes before that.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.pool = Pool(plan.target, plan.max_connections)
         self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
+        self.times_s = _times_s(plan)
         self.started_at = now() + HEAD_START_S + plan.warm_up_s
         self.probe = LoopProbe(self.started_at)
         self.observed = Observed(
@@ -141,21 +152,16 @@ class _Run:
         self.index = 0
         self.num_failed = 0
 
-    async def open_loop(self, arrivals: Arrivals) -> None:
+    async def open_loop(self) -> None:
         """Begin each request when it is due."""
-        times = arrivals.times_s(self.plan.seed)
-        warm_up = self.plan.warm_up_arrivals()
-        if warm_up is not None:
-            before = warm_up.times_s(self.plan.seed + 1)
-            times = [moment - self.plan.warm_up_s for moment in before] + times
-        prepared = (self._prepare(index) for index in range(len(times)))
-        for moment, (sending, content) in zip(times, prepared, strict=True):
+        prepared = (self._prepare(index) for index in range(len(self.times_s)))
+        for moment, (sending, content) in zip(self.times_s, prepared, strict=True):
             await wait_until(self.started_at + moment)
             task = asyncio.create_task(self._follow(sending, content, moment))
             self.tasks.add(task)
             task.add_done_callback(self._ended)
             await asyncio.sleep(0)  # the task begins before the next request is prepared
-        await wait_until(self.started_at + arrivals.duration_s)
+        await wait_until(self.started_at + self.plan.duration_s)
 
     async def closed_loop(self, loop: ClosedLoop) -> None:
         """Clients that ask again as soon as they are answered, until the time is over."""

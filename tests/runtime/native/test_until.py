@@ -26,8 +26,10 @@ from tests.runtime.native.test_whole import (
     sources,
 )
 
-# One run of rows whose products threads share, and a run of its own for each of up to three threads.
+# One run of rows whose products threads share; more than a thread takes at once where there are no tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
+# One run for each thread, with tile registers (12 to 96 rows) and without (16 to 36).
+ROWS_OF_EACH = 32
 
 
 def encoded(folder: Path, *, num_threads: int) -> NativeRunner:
@@ -136,11 +138,12 @@ def test_rows_that_threads_take_by_themselves_go_equally_far(num_threads: int, t
     runner = encoded(tmp_path, num_threads=num_threads)
     enders = Enders(runner)
     last_step = enders.last_steps[1]
-    enders.encode(NUM_ROWS, last_step)
-    said, scores = one_after_another(runner, NUM_ROWS)
+    num_rows = ROWS_OF_EACH * num_threads
+    enders.encode(num_rows, last_step)
+    said, scores = one_after_another(runner, num_rows)
     for _ in range(300):
         runner._top_ids.fill(-1)  # what the call before left
-        output = runner.decode(longest(NUM_ROWS, Until(0)))
+        output = runner.decode(longest(num_rows, Until(0)))
         assert last_step < output.num_steps <= NUM_STEPS
         np.testing.assert_array_equal(output.ids, said[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
