@@ -1,4 +1,4 @@
-"""Where our side's time goes: a profiled run of its own says how kernels share it, the measured run how much it was."""
+"""Where our side's time goes: what native kernels counted, or how a profiled run of its own shares it among kernels."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def profile(prepared: Prepared, cases: list[Case], plan: Plan) -> tuple[list[Sha
             start = position + _num_runs(warming, graph)
             positions[graph] = start + _num_runs(counted, graph)
             runs = profiled[graph][start : positions[graph]]
-            kernels[graph] = counted.blocks_s.get(graph) or _sum([run["kernels_s"] for run in runs])
+            kernels[graph] = _sum([run["kernels_s"] for run in runs])
             runs_s[graph] = sum(run["total_s"] for run in runs)
         called_s = counted.encoder_s + counted.decoder_s
         shares.append(Shares(kernels, runs_s, max(0.0, called_s - sum(runs_s.values()))))
@@ -70,26 +70,28 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, float]:
 def where_time_goes(row: dict[str, Any], shares: Shares, num_threads: int) -> dict[str, Any]:
     """Milliseconds a group by category, and three shares.
 
-    Kernels take what they take in the profiled run, at most the measured run's time inside ONNX Runtime; what is left
-    of that is between operators. Everything outside is Python and binding. python_share: of the whole;
+    Native kernels take what they counted in the measured run, others what they take in the profiled one, which may be
+    the first to write to its caches; at most the measured run's time inside ONNX Runtime. What is left of that is
+    between operators. Everything outside is Python and binding. python_share: of the whole;
     step_python_share: what of a step, its encodings apart, is not spent in the decoder's graph. idle_share: of the
     cores' time.
     """
     spent = row["spent"]
     wall_s = row["calls_s"]
     num_calls = row["num_calls"]
+    called_s = (spent["encoder_s"] + spent["decoder_s"]) / num_calls
+    binding_s = min(shares.binding_s, called_s)
     parts: dict[str, float] = {}
-    for graph, kernels in shares.kernels_s.items():
-        inside_s = spent[f"{graph}_s"] / num_calls
+    for graph, profiled_s in shares.kernels_s.items():
+        counted_s = spent["blocks_s"].get(graph, {})
+        kernels = {name: seconds / num_calls for name, seconds in counted_s.items()} or profiled_s
+        inside_s = spent[f"{graph}_s"] / num_calls * (1 - binding_s / called_s)
         known_s = sum(kernels.values())
         scale = min(1.0, inside_s / known_s) if known_s else 0.0
         for name, seconds in kernels.items():
             parts[name] = parts.get(name, 0.0) + seconds * scale
         parts[RUNTIME] = parts.get(RUNTIME, 0.0) + inside_s - known_s * scale
-    binding_s = min(shares.binding_s, parts[RUNTIME])
-    outside_s = (wall_s - spent["encoder_s"] - spent["decoder_s"]) / num_calls
-    parts[RUNTIME] -= binding_s
-    parts[PYTHON] = outside_s + binding_s
+    parts[PYTHON] = wall_s / num_calls - called_s + binding_s
     step_s = (spent["step_s"] - spent["encode_s"]) / num_calls
     step_binding_s = (
         binding_s * spent["num_decoder_runs"] / max(1, spent["num_decoder_runs"] + spent["num_encoder_runs"])

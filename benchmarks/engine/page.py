@@ -23,8 +23,20 @@ RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet."
 
 
+def _machine(result: dict[str, Any]) -> str:
+    return f"{report.measured_on(result)}\n\n`{result['command']}`"
+
+
 def _goals(result: dict[str, Any]) -> str:
     return report.table(goal_header(result), goal_lines(result))
+
+
+def _times(result: dict[str, Any]) -> str:
+    return report.times_table(result["cases"])
+
+
+def _arrivals(result: dict[str, Any]) -> str:
+    return report.arrivals_table(result["arrivals"])
 
 
 def _memory(result: dict[str, Any]) -> str:
@@ -38,10 +50,14 @@ def _memory(result: dict[str, Any]) -> str:
 
 # Name -> the result that it is made of, and how.
 BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "machine": ("engine.json", lambda result: f"{report.measured_on(result)}\n\n`{result['command']}`"),
+    "machine": ("engine.json", _machine),
     "goals": ("engine.json", _goals),
-    "times": ("engine.json", lambda result: report.times_table(result["cases"])),
-    "arrivals": ("engine.json", lambda result: report.arrivals_table(result["arrivals"])),
+    "times": ("engine.json", _times),
+    "arrivals": ("engine.json", _arrivals),
+    "machine-amd": ("engine_amd.json", _machine),
+    "goals-amd": ("engine_amd.json", _goals),
+    "times-amd": ("engine_amd.json", _times),
+    "arrivals-amd": ("engine_amd.json", _arrivals),
     "where": ("engine.json", lambda result: report.where_table(result["cases"])),
     "operators": ("engine.json", lambda result: report.parts_tables(result["cases"])),
     "quality": ("engine_quality.json", report.quality_table),

@@ -25,7 +25,8 @@ of a decoder step is not spent inside ONNX Runtime, its binding counted as Pytho
 `Python in all` adds submission, the crossings between threads and the encoder's part. `idle`: of the cores' time."""
 OPERATORS = """### By operator
 
-Milliseconds a group: operators from a profiled run of its own, at most the measured run's time inside ONNX Runtime."""
+Milliseconds a group: sub-layers of the native kernels as counted in the measured run, operators of other graphs from a
+profiled run of its own; at most the measured run's time inside ONNX Runtime."""
 
 
 def render(result: dict[str, Any]) -> str:

@@ -235,7 +235,7 @@ def row(**changes: Any) -> dict[str, Any]:
     """Two calls of a second each: 0.2 s in the encoder, 1.6 s in the decoder, 10 steps."""
     spent = {
         "num_steps": 20, "num_rows": 20, "step_s": 1.95, "encode_s": 0.25, "encoder_s": 0.2, "decoder_s": 1.6,
-        "num_encoder_runs": 2, "num_decoder_runs": 20, "cpu_s": 3.0,
+        "num_encoder_runs": 2, "num_decoder_runs": 20, "cpu_s": 3.0, "blocks_s": {},
     }  # fmt: skip
     return {"calls_s": 2.0, "num_calls": 2, "num_groups": 1, "spent": {**spent, **changes}}
 
@@ -260,6 +260,16 @@ def test_kernels_that_took_longer_when_profiled_are_scaled_to_the_measured_time(
     assert parts["attention"] == pytest.approx(600.0)
     assert parts["matrix products"] == pytest.approx(200.0)
     assert parts[RUNTIME] == pytest.approx(100.0), "the encoder's, of which nothing is known"
+
+
+def test_native_kernels_take_what_they_counted_in_the_measured_run() -> None:
+    """The profiled run may have been the first to write to its caches."""
+    shares = Shares({"encoder": {"cross keys and values": 0.1}, "decoder": {"attention": 0.8}}, {}, 0.0)
+    measured = row(blocks_s={"encoder": {"cross keys and values": 0.04}, "decoder": {"attention": 1.0}})
+    parts = where_time_goes(measured, shares, num_threads=2)["parts_ms"]
+    assert parts["cross keys and values"] == pytest.approx(20.0)
+    assert parts["attention"] == pytest.approx(500.0)
+    assert parts[RUNTIME] == pytest.approx(80.0 + 300.0)
 
 
 def samples(growth: float) -> tuple[list[float], list[float]]:
