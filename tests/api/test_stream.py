@@ -187,7 +187,6 @@ def test_what_is_refused_before_it_begins_is_an_ordinary_error(client: httpx.Cli
         ({"target": "xx"}, 422, "unsupported_languages"),
         ({"text": POISON}, 500, "engine_failure"),
         ({"stream": True}, 422, "invalid_request"),
-        ({"timeout_ms": 1}, 504, "deadline_exceeded"),
     ):
         answer = client.post(ROUTE, json={**BODY, **changes})
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
@@ -204,6 +203,15 @@ def hanging(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]
     settings |= {"stream_keep_alive_s": 0.2, "sentence_cache_bytes": 0, "num_rows": 16}
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as process:
         yield process.ready()
+
+
+def test_a_deadline_before_it_begins_is_an_ordinary_error(hanging: ServerProcess, hang_file: Path) -> None:
+    hang_file.touch()
+    with hanging.client() as client:
+        answer = client.post(ROUTE, json={**BODY, "timeout_ms": 20})
+        hang_file.unlink()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
+    assert answer.headers["content-type"] == "application/json"
 
 
 def test_a_full_queue_is_429_and_silence_is_filled_with_comments(
