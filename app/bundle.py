@@ -146,12 +146,14 @@ class Manifest(Part):
 class Golden(Part):
     """One line of golden.jsonl: a source and the ids that it must become, per variant, with beam_size.
 
+    pair: index of its direction in the manifest's language_pairs.
     ids: the best hypothesis' subwords by precision, without start and end tokens. Decoded with the
     manifest's length penalty and alpha, to at most max_target_length - 1 subwords.
     """
 
     source: str
     beam_size: int
+    pair: int = Field(default=0, ge=0)
     ids: dict[Precision, tuple[int, ...]]
 
 
@@ -192,6 +194,9 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
         golden = tuple(Golden.model_validate_json(line) for line in lines)
     except (OSError, ValueError) as error:
         raise BundleError(path.name, [f"golden.jsonl cannot be read ({type(error).__name__})"]) from error
+    num_pairs = len(manifest.language_pairs)
+    if any(line.pair >= num_pairs for line in golden):
+        raise BundleError(path.name, [f"golden.jsonl: a pair is beyond the {num_pairs} of language_pairs"])
     return Bundle(path, manifest, golden)
 
 

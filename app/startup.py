@@ -164,7 +164,7 @@ def model_key(model: Model) -> str:
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
     """Decode the bundle's golden sentences. Raises BundleError where fewer than min_share come out exactly."""
-    defaults, pair = model.manifest.decoding, model.manifest.language_pairs[0]
+    defaults, pairs = model.manifest.decoding, model.manifest.language_pairs
     engine = translator.engine
     deadline = time.monotonic() + CHECK_TIMEOUT_S
     futures = []
@@ -175,7 +175,7 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
             alpha=defaults.alpha,
             max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
         )
-        encoded = translator.encode(line.source, pair)
+        encoded = translator.encode(line.source, pairs[line.pair])
         if encoded is None:
             raise BundleError(model.name, ["a golden sentence is longer than the model takes"])
         futures.append(engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline))
@@ -193,8 +193,8 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
 
 async def warm_up(model: Model, translator: Translator) -> None:
     """A few whole requests, one after another, so that the first caller does not pay for first times."""
-    pair = model.manifest.language_pairs[0]
     for number, line in enumerate(model.golden[:NUM_WARM_UP]):
+        pair = model.manifest.language_pairs[line.pair]
         request = TranslationRequest(
             texts=(line.source,),
             source=pair.source,

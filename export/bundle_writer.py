@@ -59,6 +59,8 @@ class BundleRequest:
     """What a bundle is to be.
 
     name, version: as the manifest's. source, target: languages, as BCP 47 tags.
+    tag: the subword before each source, None where the model has one direction. reverse_tag: that of the direction
+    from target to source, None where the model does not have it.
     precisions: its variants. facts: for the card and the manifest. scores: measured before, may be empty.
     max_source_length: subwords that the model was trained on, the end token counted; longer sentences are split
     by the server. None: as many as the model has positions.
@@ -74,6 +76,16 @@ class BundleRequest:
     scores: tuple[Score, ...] = ()
     max_source_length: int | None = None
     alignment: Alignment | None = None
+    tag: str | None = None
+    reverse_tag: str | None = None
+
+    @property
+    def language_pairs(self) -> tuple[LanguagePair, ...]:
+        """The manifest's. Raises ValidationError for a language that is not a BCP 47 tag."""
+        forward = LanguagePair(source=self.source, target=self.target, source_prefix=self.tag)
+        if self.reverse_tag is None:
+            return (forward,)
+        return (forward, LanguagePair(source=self.target, target=self.source, source_prefix=self.reverse_tag))
 
 
 def write_bundle(
@@ -91,7 +103,7 @@ def write_bundle(
     _check_output(output)
     model = load_model(checkpoint)
     tokenizer_path = checkpoint / TOKENIZER
-    _check_tokenizer(tokenizer_path, model.config)
+    _check_tokenizer(tokenizer_path, model.config, request)
     temporary = output.with_name(f".{output.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -138,7 +150,7 @@ def make_manifest(
             format_version=FORMAT_VERSION,
             name=request.name,
             version=request.version,
-            language_pairs=(LanguagePair(source=request.source, target=request.target),),
+            language_pairs=request.language_pairs,
             dimensions=dimensions_of(config),
             special_ids=_special_ids(),
             max_source_length=min(config.max_length, request.max_source_length or config.max_length),
@@ -178,9 +190,12 @@ def _check_output(output: Path) -> None:
         raise ExportError(f"{output.parent} is not a folder")
 
 
-def _check_tokenizer(path: Path, config: ModelConfig) -> None:
-    """Raises TokenizerError, or CheckpointError where vocabulary and model do not fit."""
+def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:
+    """Raises TokenizerError, also for an unknown tag, or CheckpointError where vocabulary and model do not fit."""
     tokenizer = Tokenizer(path)
+    for tag in (request.tag, request.reverse_tag):
+        if tag is not None:
+            tokenizer.id_of(tag)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             f"the tokenizer has {tokenizer.vocab_size} subwords, the model's embedding {config.vocab_size}"

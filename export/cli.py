@@ -43,6 +43,12 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     add("--version", required=True, dest="model_version", metavar="VERSION", help="the weights' version")
     add("--source", required=True, metavar="LANGUAGE", help="language that it translates from, such as en")
     add("--target", required=True, metavar="LANGUAGE", help="language that it translates to, such as de")
+    add("--tag", metavar="SUBWORD", help="before each source, where the model has several targets: '>>de<<'")
+    add(
+        "--reverse-tag",
+        metavar="SUBWORD",
+        help="of the direction from target to source, where it has that too",
+    )
     add(
         "--precisions",
         type=precisions_argument,
@@ -91,6 +97,8 @@ def run_export(args: argparse.Namespace) -> int:
         version=args.model_version,
         source=args.source,
         target=args.target,
+        tag=args.tag,
+        reverse_tag=args.reverse_tag,
         precisions=args.precisions,
         facts=read_facts(args.card),
         scores=read_scores(args.scores) if args.scores else (),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from app.bundle import Bundle, Golden, Manifest
+from app.bundle import Bundle, Golden, LanguagePair, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
 from app.engine.lane import ThreadLane
@@ -20,7 +21,7 @@ from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
 
 # Short and long, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
-SENTENCES = (
+ENGLISH = (
     "Where is the station?",
     "The train leaves at 7:45 tomorrow morning.",
     "I have never seen such a small dog in my whole life.",
@@ -34,6 +35,22 @@ SENTENCES = (
     "Because the bridge was being repaired, the bus had to take a long way round, and so most of us were late.",
     "Thank you very much for your help!",
 )
+GERMAN = (
+    "Wo ist der Bahnhof?",
+    "Der Zug fährt morgen früh um 7:45 Uhr ab.",
+    "Ich habe in meinem ganzen Leben noch nie so einen kleinen Hund gesehen.",
+    "Könnten Sie mir die Unterlagen bitte vor Freitag schicken?",
+    "Sie sagte: „Wir sprechen darüber, wenn du wieder da bist.“",
+    "Das Museum ist montags geschlossen, aber der Garten daneben ist das ganze Jahr über geöffnet.",
+    "Brot, Milch, Eier und 250 Gramm Butter, bitte.",
+    "Wenn es regnet, bleiben wir zu Hause und lesen.",
+    "Dr. Weber wohnt in der Lindenstraße 12 in Köln 🙂.",
+    "Nein.",
+    "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
+    "Vielen Dank für Ihre Hilfe!",
+)
+# By source language; a pair from another language is checked with the English ones.
+SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
 # Rows that decode at once, and how long a translation may take: generous, since nobody waits for an answer.
 NUM_ROWS = 48
@@ -50,11 +67,28 @@ def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
     )
 
 
-def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> tuple[list[str], list[tuple[int, ...]]]:
-    """The golden sentences that the model takes unsplit, as text and as ids, the end token last."""
-    encoded = {text: tokenizer.encode(text).ids for text in SENTENCES}
-    fitting = {text: ids for text, ids in encoded.items() if len(ids) <= manifest.max_source_length}
-    return list(fitting), list(fitting.values())
+@dataclass(frozen=True)
+class GoldenSource:
+    """A sentence for the pair of that index. ids: the pair's tag first, if it has one; the end token last."""
+
+    text: str
+    pair: int
+    ids: tuple[int, ...]
+
+
+def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int, ...]:
+    """A sentence as the model reads it. Raises TokenizerError."""
+    return tokenizer.encode_tagged(text, pair.source_prefix).ids
+
+
+def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
+    """The golden sentences of every pair that the model takes unsplit."""
+    return [
+        GoldenSource(text, number, ids)
+        for number, pair in enumerate(manifest.language_pairs)
+        for text in SENTENCES.get(pair.source, ENGLISH)
+        if len(ids := source_ids(tokenizer, text, pair)) <= manifest.max_source_length
+    ]
 
 
 def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
@@ -62,7 +96,7 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
 
     Raises BundleError where a variant does not load, and EngineFailure.
     """
-    texts, sources = golden_sources(Tokenizer(bundle.path / "source.spm"), bundle.manifest)
+    sources = golden_sources(Tokenizer(bundle.path / "source.spm"), bundle.manifest)
     ids: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
     for precision in bundle.manifest.variants:
         runner = load_runner(
@@ -74,12 +108,13 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
             num_threads=num_threads,
         )
         for beam_size in BEAM_SIZES:
-            found = translate_ids(runner, sources, golden_options(bundle.manifest, beam_size))
+            options = golden_options(bundle.manifest, beam_size)
+            found = translate_ids(runner, [source.ids for source in sources], options)
             for index, target in enumerate(found):
                 ids.setdefault((index, beam_size), {})[precision] = target
     return tuple(
-        Golden(source=text, beam_size=beam_size, ids=ids[index, beam_size])
-        for index, text in enumerate(texts)
+        Golden(source=source.text, beam_size=beam_size, pair=source.pair, ids=ids[index, beam_size])
+        for index, source in enumerate(sources)
         for beam_size in BEAM_SIZES
     )
 

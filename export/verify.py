@@ -12,18 +12,19 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from app.bundle import Bundle, Score, load_bundle
+from app.bundle import Bundle, Golden, LanguagePair, Score, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty
 from app.graphs import Precision
 from app.runtime.kernels import Kernels, usable_kernels
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
-from export.golden import NUM_ROWS, golden_options, golden_sources, translate_ids
+from export.golden import NUM_ROWS, golden_options, golden_sources, source_ids, translate_ids
 from export.parity import Pair, largest_difference, mean_target_difference, random_pairs
 from export.report import Check, Report
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
+from model.corpus import Pair as TextPair
 from model.corpus import read_data
 from model.evaluate import score
 from model.search import Penalty, beam_search, greedy_search
@@ -95,6 +96,15 @@ def _name(check: str, kernels: Kernels) -> str:
     return f"{check}, native kernels" if kernels == "native" else check
 
 
+@dataclass(frozen=True)
+class _TestSet:
+    """Texts of one direction, and a reference translation of each."""
+
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
 class _Verification:
     """One bundle's comparisons with one model."""
 
@@ -104,7 +114,9 @@ class _Verification:
         self._options = options
         self._source_tokenizer = Tokenizer(bundle.file("source.spm"))
         self._target_tokenizer = Tokenizer(bundle.file("target.spm"))
-        _, self._golden_sources = golden_sources(self._source_tokenizer, bundle.manifest)
+        self._golden_sources = [
+            source.ids for source in golden_sources(self._source_tokenizer, bundle.manifest)
+        ]
         self._runners = {
             (name, kernels): self._load(bundle, name, kernels)
             for name, variant in bundle.manifest.variants.items()
@@ -198,7 +210,7 @@ class _Verification:
         different = 0
         for beam_size in sorted({line.beam_size for line in lines}):
             chosen = [line for line in lines if line.beam_size == beam_size]
-            sources = [self._source_tokenizer.encode(line.source).ids for line in chosen]
+            sources = [self._ids_of(line) for line in chosen]
             found = translate_ids(runner, sources, golden_options(self._bundle.manifest, beam_size))
             different += sum(ids != line.ids[precision] for ids, line in zip(found, chosen, strict=True))
         detail = f"{different} of {len(lines)} differ from golden.jsonl" if lines else "golden.jsonl has none"
@@ -206,12 +218,17 @@ class _Verification:
         name = _name(f"{precision} golden ids", kernels)
         return Check(name, bool(lines) and different <= limit, detail, different, limit)
 
+    def _ids_of(self, line: Golden) -> tuple[int, ...]:
+        """A golden sentence as the model reads it."""
+        pair = self._bundle.manifest.language_pairs[line.pair]
+        return source_ids(self._source_tokenizer, line.source, pair)
+
     def _golden_scores(self, kernels: Kernels, runner: LoadedRunner) -> Check:
         """What int8 thinks of its golden translations, and what PyTorch thinks of them."""
         lines = [line for line in self._bundle.golden if "int8" in line.ids]
         pairs = [
             Pair(
-                np.array(self._source_tokenizer.encode(line.source).ids, np.int32),
+                np.array(self._ids_of(line), np.int32),
                 np.array(line.ids["int8"], np.int32),
                 join=0,
             )
@@ -237,45 +254,61 @@ class _Verification:
     def test_sets(self) -> tuple[list[Score], list[Check]]:
         """Scores of int8 and of the fp32 reference on each test set, and what int8 loses.
 
-        On the operators that a server takes here: the last of each.
+        On the operators that a server takes here: the last of each. A test set's columns are those of the first pair;
+        it is read the other way for a pair that is the first one reversed.
         """
         scores: list[Score] = []
         checks: list[Check] = []
         for specification in self._options.data:
-            pairs = list(islice(read_data(specification), self._options.limit))
-            sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+            texts = list(islice(read_data(specification), self._options.limit))
             name = Path(specification).name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
-            runners = {precision: runner for (precision, _), runner in self._runners.items()}
-            runners = {**runners, "fp32": [*self._references.values()][-1]}
-            found = {
-                precision: self._score(name, precision, runner, sources, references)
-                for precision, runner in runners.items()
-                if precision != "fp16"
-            }
-            scores += found.values()
-            if "int8" in found:
-                checks.append(bleu_check(name, int8=found["int8"].bleu, fp32=found["fp32"].bleu))
+            for number, pair in enumerate(self._bundle.manifest.language_pairs):
+                test_set = self._test_set(name, number, texts)
+                if test_set is None:
+                    continue
+                found = self._scores(test_set, pair)
+                scores += found.values()
+                if "int8" in found:
+                    checks.append(bleu_check(test_set.name, int8=found["int8"].bleu, fp32=found["fp32"].bleu))
         return scores, checks
 
+    def _test_set(self, name: str, number: int, texts: Sequence[TextPair]) -> _TestSet | None:
+        """The test set of one of the manifest's pairs, or None where it is of other languages."""
+        pairs = self._bundle.manifest.language_pairs
+        first, pair = pairs[0], pairs[number]
+        label = name if len(pairs) == 1 else f"{name}, {pair.source} to {pair.target}"
+        sources, targets = [text.source for text in texts], [text.target for text in texts]
+        if (pair.source, pair.target) == (first.source, first.target):
+            return _TestSet(label, sources, targets)
+        if (pair.source, pair.target) == (first.target, first.source):
+            return _TestSet(label, targets, sources)
+        return None
+
+    def _scores(self, test_set: _TestSet, pair: LanguagePair) -> dict[Precision, Score]:
+        """Scores of each precision but fp16, which is a GPU's."""
+        runners = {precision: runner for (precision, _), runner in self._runners.items()}
+        runners = {**runners, "fp32": [*self._references.values()][-1]}
+        return {
+            precision: self._score(test_set, pair, precision, runner)
+            for precision, runner in runners.items()
+            if precision != "fp16"
+        }
+
     def _score(
-        self,
-        name: str,
-        precision: Precision,
-        runner: LoadedRunner,
-        sources: Sequence[str],
-        references: Sequence[str],
+        self, test_set: _TestSet, pair: LanguagePair, precision: Precision, runner: LoadedRunner
     ) -> Score:
         """Translate a test set as the server would, its sentences unsplit, and score it."""
         beam_size = self._options.beam_size
-        encoded = [self._source_tokenizer.encode(text) for text in sources]
+        encoded = [
+            self._source_tokenizer.encode_tagged(text, pair.source_prefix) for text in test_set.sources
+        ]
         limit = self._bundle.manifest.max_source_length
         fitting = [[*e.ids[: limit - 1], e.ids[-1]] for e in encoded]
-        found = translate_ids(
-            runner, fitting, golden_options(self._bundle.manifest, beam_size), progress=f"{name} {precision}"
-        )
+        options = golden_options(self._bundle.manifest, beam_size)
+        found = translate_ids(runner, fitting, options, progress=f"{test_set.name} {precision}")
         texts = [
             self._target_tokenizer.decode(ids, source.carried).text
             for ids, source in zip(found, encoded, strict=True)
         ]
-        scores = score(texts, references)
-        return Score(test_set=name, precision=precision, beam_size=beam_size, **vars(scores))
+        scores = score(texts, test_set.references)
+        return Score(test_set=test_set.name, precision=precision, beam_size=beam_size, **vars(scores))

@@ -138,6 +138,27 @@ def with_strange_characters(pair: Pair, random_numbers: random.Random) -> Pair:
     return Pair(pair.source + glue + mark, pair.target + glue + mark, pair.domain)
 
 
+FINAL_MARKS = ".!"
+
+
+def as_typed(pair: Pair, random_numbers: random.Random) -> Pair:
+    """The pair without its final mark on both sides; half of such sources in lower case or with capitals for all words.
+
+    The target keeps its letters: a source in lower case has an ordinary translation.
+    """
+    source, target = pair.source.rstrip(), pair.target.rstrip()
+    if source[-1:] in FINAL_MARKS and target[-1:] in FINAL_MARKS:
+        source, target = source.rstrip(FINAL_MARKS), target.rstrip(FINAL_MARKS)
+    if not source or not target:
+        return pair
+    form = random_numbers.random()
+    if form < 0.35:
+        source = source.lower()
+    elif form < 0.5:
+        source = " ".join(word[:1].upper() + word[1:] for word in source.split(" "))
+    return Pair(source, target, pair.domain)
+
+
 @dataclass(frozen=True)
 class Filter:
     """Which pairs are kept.
@@ -145,13 +166,32 @@ class Filter:
     max_length: most subwords of either side, the end token counted.
     max_ratio: longest against shortest side, in subwords; short sentences get a slack of 8.
     strange_share: share of pairs that are given unknown characters to carry, 0-1.
+    typed_share: share of pairs that are written as people type: without a final mark, in lower case, in title case.
     excluded: domains that are left out.
     """
 
     max_length: int = 128
     max_ratio: float = 2.5
     strange_share: float = 0.06
+    typed_share: float = 0.0
     excluded: frozenset[str] = frozenset()
+
+    def reason_to_skip(self, pair: Pair) -> str | None:
+        """Why a pair is left out before it is encoded, or None."""
+        if pair.domain in self.excluded:
+            return "excluded domain"
+        if not pair.source.strip() or not pair.target.strip():
+            return "empty"
+        return None
+
+    def vary(self, pair: Pair, random_numbers: random.Random) -> Pair:
+        """The pair, or by the shares above another form of it."""
+        chance = random_numbers.random()
+        if chance < self.strange_share:
+            return with_strange_characters(pair, random_numbers)
+        if chance < self.strange_share + self.typed_share:
+            return as_typed(pair, random_numbers)
+        return pair
 
     def reason_against(self, source: Sequence[int], target: Sequence[int]) -> str | None:
         """Why an encoded pair is left out, or None."""
@@ -163,33 +203,60 @@ class Filter:
         return None
 
 
-def encode_corpus(pairs: Iterable[Pair], tokenizer: Tokenizer, *, keep: Filter, seed: int = 1) -> Corpus:
-    """Filter and encode pairs; the same seed gives the same corpus. Raises CorpusError if none is left."""
+@dataclass(frozen=True)
+class Direction:
+    """A direction of translation that a model learns.
+
+    tag: the subword before each source that names the target language; None in a model of one direction.
+    is_reversed: the data's target column is the source.
+    """
+
+    tag: str | None = None
+    is_reversed: bool = False
+
+    def of(self, pair: Pair) -> Pair:
+        """The pair as this direction reads it."""
+        return Pair(pair.target, pair.source, pair.domain) if self.is_reversed else pair
+
+
+def encode_corpus(
+    pairs: Iterable[Pair],
+    tokenizer: Tokenizer,
+    *,
+    keep: Filter,
+    seed: int = 1,
+    directions: Sequence[Direction] = (Direction(),),
+) -> Corpus:
+    """Filter and encode pairs, each in every direction; the same seed gives the same corpus.
+
+    Raises CorpusError if none is left, TokenizerError for a tag that the vocabulary does not have.
+    """
     random_numbers = random.Random(seed)
+    prefixes = [() if one.tag is None else (tokenizer.id_of(one.tag),) for one in directions]
     ids: list[Int32s] = []
     domains: list[int] = []
     names: dict[str, int] = {}
     dropped: Counter[str] = Counter()
     for pair in tqdm(pairs, desc="encode", unit=" pairs", disable=None):
-        if pair.domain in keep.excluded:
-            dropped["excluded domain"] += 1
-            continue
-        if not pair.source.strip() or not pair.target.strip():
-            dropped["empty"] += 1
-            continue
-        if random_numbers.random() < keep.strange_share:
-            pair = with_strange_characters(pair, random_numbers)
-        try:
-            encoded = tokenizer.encode(pair.source)
-            source, target = encoded.ids, tokenizer.encode_target(pair.target, encoded.carried)
-        except TokenizerError:
-            dropped["too many unknown characters"] += 1
-            continue
-        if reason := keep.reason_against(source, target):
+        if reason := keep.reason_to_skip(pair):
             dropped[reason] += 1
             continue
-        ids += [np.array(source, np.int32), np.array(target, np.int32)]
-        domains.append(names.setdefault(pair.domain, len(names)))
+        for direction, prefix in zip(directions, prefixes, strict=True):
+            one = keep.vary(direction.of(pair), random_numbers)
+            try:
+                encoded = tokenizer.encode(one.source)
+                source, target = (
+                    (*prefix, *encoded.ids),
+                    tokenizer.encode_target(one.target, encoded.carried),
+                )
+            except TokenizerError:
+                dropped["too many unknown characters"] += 1
+                continue
+            if reason := keep.reason_against(source, target):
+                dropped[reason] += 1
+                continue
+            ids += [np.array(source, np.int32), np.array(target, np.int32)]
+            domains.append(names.setdefault(pair.domain, len(names)))
     if not ids:
         raise CorpusError("no pair is left to train on")
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in ids])])

@@ -57,9 +57,11 @@ def greedy_batch(
     return [[token for token in row[1:] if token not in (EOS_ID, PAD_ID)] for row in target.tolist()]
 
 
-def translate_greedily(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Greedy translations in the order of the texts, decoded in batches of like lengths."""
-    encoded = [tokenizer.encode(text) for text in texts]
+def translate_greedily(
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, tag: str | None = None
+) -> list[str]:
+    """Greedy translations in the order of the texts, decoded in batches of like lengths. tag: before each source."""
+    encoded = [tokenizer.encode_tagged(text, tag) for text in texts]
     order = sorted(range(len(texts)), key=lambda index: len(encoded[index].ids))
     translations = [""] * len(texts)
     for start in range(0, len(order), 64):
@@ -72,20 +74,27 @@ def translate_greedily(model: Transformer, tokenizer: Tokenizer, texts: Sequence
     return translations
 
 
-def translate(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int) -> list[str]:
-    """Translations by the reference search: greedy in batches for beam size 1, else sentence by sentence."""
+def translate(
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, beam_size: int, tag: str | None = None
+) -> list[str]:
+    """Translations by the reference search: greedy in batches for beam size 1, else sentence by sentence.
+
+    tag: the subword before each source, where the model has one. Raises TokenizerError where it is none.
+    """
     if beam_size == 1:
-        return translate_greedily(model, tokenizer, texts)
+        return translate_greedily(model, tokenizer, texts, tag=tag)
     translations = []
     for text in tqdm(texts, desc="translate", unit=" sentences", disable=None):
-        encoded = tokenizer.encode(text)
+        encoded = tokenizer.encode_tagged(text, tag)
         limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
         best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
         translations.append(tokenizer.decode(best.ids, encoded.carried).text)
     return translations
 
 
-def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair]) -> float:
-    """BLEU of greedy translations."""
-    translations = translate_greedily(model, tokenizer, [pair.source for pair in pairs])
+def greedy_bleu(
+    model: Transformer, tokenizer: Tokenizer, pairs: Sequence[Pair], *, tag: str | None = None
+) -> float:
+    """BLEU of greedy translations. tag: the subword before each source, where the model has one."""
+    translations = translate_greedily(model, tokenizer, [pair.source for pair in pairs], tag=tag)
     return score(translations, [pair.target for pair in pairs]).bleu

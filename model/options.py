@@ -11,7 +11,7 @@ class TrainingOptions:
     """How to train; the defaults are the paper's where it has one.
 
     max_steps: updates of the weights. max_time_s: stop after so long, whichever is first; 0 is off.
-    accumulate: batches an update. max_gradient_norm: clipping; 0 is off.
+    accumulate: batches an update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from app.text.tokenizer import PLACEHOLDERS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -14,13 +15,19 @@ from model.corpus import Pair
 
 
 def train_tokenizer(
-    pairs: Iterable[Pair], output: Path, *, vocab_size: int, character_coverage: float = 0.99999
+    pairs: Iterable[Pair],
+    output: Path,
+    *,
+    vocab_size: int,
+    character_coverage: float = 0.99999,
+    tags: Sequence[str] = (),
 ) -> None:
     """Train one byte-pair vocabulary (section 5.1) over both sides and write it to `output`, whole or not at all.
 
     Identity normalisation keeps every character as it is; bytes stand in for what the vocabulary lacks;
-    digits are split, so that numbers are copied digit by digit. Raises RuntimeError where the text is
-    too small for the vocabulary.
+    digits are split, so that numbers are copied digit by digit. tags: subwords that no text contains, one for each
+    target language of a model that has several, such as >>de<<. Raises RuntimeError where the text is too small for
+    the vocabulary.
     """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -34,6 +41,7 @@ def train_tokenizer(
         split_digits=True,
         byte_fallback=True,
         user_defined_symbols=list(PLACEHOLDERS),
+        control_symbols=list(tags),
         pad_id=PAD_ID,
         bos_id=BOS_ID,
         eos_id=EOS_ID,
@@ -42,7 +50,29 @@ def train_tokenizer(
         shuffle_input_sentence=False,
         minloglevel=2,
     )
+    _write(output, model.getvalue())
+
+
+def add_tags(vocabulary: Path, output: Path, tags: Sequence[str]) -> None:
+    """Write `vocabulary` to `output` with the tags in the places of its rarest merged subwords.
+
+    Sizes and all other ids stay, so weights that were trained with it can be trained on. Raises ValueError for a tag
+    that the vocabulary has already.
+    """
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    model.ParseFromString(vocabulary.read_bytes())
+    if known := {piece.piece for piece in model.pieces}.intersection(tags):
+        raise ValueError(f"{vocabulary} has {', '.join(sorted(known))} already")
+    # Merges stand in the order of their ranks: nothing is merged from the last ones but what comes after them.
+    merged = [piece for piece in model.pieces if piece.type == piece.NORMAL and len(piece.piece) > 1]
+    for piece, tag in zip(reversed(merged), tags, strict=False):
+        piece.piece, piece.type = tag, piece.CONTROL
+    _write(output, model.SerializeToString())
+
+
+def _write(output: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_suffix(".tmp")
-    temporary.write_bytes(model.getvalue())
+    temporary.write_bytes(content)
     temporary.replace(output)

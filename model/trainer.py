@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from model.checkpoint import CheckpointError, Saved
 from model.config import PAD_ID
 from model.loss import label_smoothed_loss
 from model.options import TrainingOptions
+from model.parallel import ProcessGroup
 from model.schedule import learning_rate
 from model.training_log import TrainingLog, draw, drop_rows_after
 from model.transformer import Transformer, source_padding
@@ -41,7 +43,12 @@ class Trainer:
         options: TrainingOptions,
         description: dict[str, Any] | None = None,
     ) -> None:
-        """description: JSON kept in each checkpoint's config beside the model's sizes."""
+        """description: JSON kept in each checkpoint's config beside the model's sizes.
+
+        Raises ParallelError where `accumulate` is no multiple of the number of processes.
+        """
+        self.group = ProcessGroup()
+        self.group.check(options.accumulate)
         self.model = model
         self.batches = batches
         self.run = run
@@ -60,42 +67,72 @@ class Trainer:
 
     # --- the loop ---
 
-    def train(self, dev: Batches, bleu: Bleu | None = None) -> None:
-        """Train until a limit of the options is reached; saves at the end. `bleu` scores the model on dev text."""
+    def train(
+        self, dev: Batches, bleu: Bleu | None = None, *, is_stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Train until a limit of the options is reached; saves at the end. `bleu` scores the model on dev text.
+
+        is_stopping: called after each update; once it returns True, the run saves and ends.
+        """
         started = time.monotonic() - self.elapsed_s
         stream = self.batches.since(self.position)
+        self._seed_dropout()
         with (
-            TrainingLog(self.run) as log,
-            tqdm(total=self.options.max_steps, initial=self.step, unit=" steps", disable=None) as bar,
+            TrainingLog(self.run) if self.group.is_first else nullcontext() as log,
+            tqdm(
+                total=self.options.max_steps,
+                initial=self.step,
+                unit=" steps",
+                disable=None if self.group.is_first else True,
+            ) as bar,
         ):
             window = Window()
-            while self.step < self.options.max_steps:
+            is_last = False
+            while self.step < self.options.max_steps and not is_last:
                 self._update(stream, window)
                 self.elapsed_s = time.monotonic() - started
                 bar.update()
                 is_out_of_time = 0 < self.options.max_time_s <= self.elapsed_s
-                is_last = self.step == self.options.max_steps or is_out_of_time
-                if is_last or self.step % self.options.evaluate_every == 0:
-                    row = self._evaluate(dev, bleu, window)
-                    log.write(row)
-                    bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
+                is_ended = self.step == self.options.max_steps or self._any(is_out_of_time)
+                is_interrupted = self._any(is_stopping())
+                is_last = is_ended or is_interrupted
+                if not is_interrupted and (is_ended or self.step % self.options.evaluate_every == 0):
+                    if log is not None:
+                        row = self._evaluate(dev, bleu, window)
+                        log.write(row)
+                        bar.set_postfix(train=f"{row['train_loss']:.3f}", dev=f"{row['dev_loss']:.3f}")
+                        if bar.disable:
+                            print(progress_line(row, self.options.max_steps), file=sys.stderr, flush=True)
+                        draw(log.path, self.run / "curve.png")
                     window = Window()
-                    draw(log.path, self.run / "curve.png")
-                    is_last = is_last or 0 < self.options.patience <= self.num_worse
+                    is_last = self._any(is_last or 0 < self.options.patience <= self.num_worse)
                 if is_last or (self.options.save_every and self.step % self.options.save_every == 0):
                     self.save()
-                if is_last:
-                    break
+
+    def _any(self, value: bool) -> bool:
+        """Whether it is True in any process of the run."""
+        return self.group.any(value, self.device)
+
+    def _seed_dropout(self) -> None:
+        """Give every process but the first random numbers of its own: all were seeded alike for equal weights."""
+        if not self.group.is_first:
+            torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
     def _update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
-        """One update from `accumulate` batches, their loss divided by the subwords of all."""
+        """One update from `accumulate` batches, their loss divided by the subwords of all.
+
+        The processes of a run share the batches: each computes every size-th one, then the gradients are summed.
+        """
         self.model.train()
         parts = [next(stream) for _ in range(self.options.accumulate)]
         num_tokens = sum(batch.num_target_tokens for batch, _ in parts)
-        for batch, _ in parts:
+        plain_loss = 0.0
+        for batch, _ in parts[self.group.rank :: self.group.size]:
             loss, plain = self.loss(batch)
             (loss / num_tokens).backward()  # type: ignore[no-untyped-call]
-            window.plain_loss += plain
+            plain_loss += plain
+        self.group.sum_gradients(self.model.parameters())
+        window.plain_loss += self.group.sum(plain_loss, self.device)
         if self.options.max_gradient_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_gradient_norm)
         rate = learning_rate(
@@ -160,7 +197,10 @@ class Trainer:
     # --- checkpoints ---
 
     def save(self) -> Path:
-        """Write step-N, then drop the oldest beyond `keep`. Returns its folder."""
+        """Write step-N, then drop the oldest beyond `keep`. Returns its folder. Only the first process writes."""
+        path = self.run / f"step-{self.step}"
+        if not self.group.is_first:
+            return path
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         optimizer = {
             f"{names[id(parameter)]}/{key}": value
@@ -180,7 +220,6 @@ class Trainer:
             "seed": self.batches.seed,
             "max_tokens": self.batches.max_tokens,
         }
-        path = self.run / f"step-{self.step}"
         checkpoint.save(path, Saved(self.model.state_dict(), self.config, optimizer, state), self.tokenizer)
         if self.options.keep:
             for old in checkpoint.step_folders(self.run)[: -self.options.keep]:
@@ -224,6 +263,16 @@ class Trainer:
         self.best = math.inf if state["best"] is None else state["best"]
         self.last_dev_loss = math.inf if state["dev_loss"] is None else state["dev_loss"]
         self.num_worse, self.elapsed_s = state["num_worse"], state["elapsed_s"]
+
+
+def progress_line(row: Mapping[str, float], max_steps: int) -> str:
+    """One line of an evaluation for a log without a terminal: step, losses, speed and hours that are left."""
+    speed = row["target_tokens_per_s"]
+    hours = row["elapsed_s"] / row["step"] * (max_steps - row["step"]) / 3600
+    return (
+        f"step {row['step']:,.0f} of {max_steps:,}: train {row['train_loss']:.3f}, dev {row['dev_loss']:.3f} nats a "
+        f"subword, {speed:,.0f} target subwords/s, {hours:.1f} h left"
+    )
 
 
 class Window:

@@ -106,6 +106,16 @@ class Tokenizer:
                 parts.append(run)
         return Encoded((*self._ids("".join(parts)), self.eos_id), tuple(carried))
 
+    def encode_tagged(self, text: str, tag: str | None) -> Encoded:
+        """Encode a source sentence behind a subword that names its target language; None puts nothing before it.
+
+        Raises TokenizerError as `encode` does, and for a tag that the vocabulary does not have.
+        """
+        encoded = self.encode(text)
+        if tag is None:
+            return encoded
+        return Encoded((self.id_of(tag), *encoded.ids), encoded.carried)
+
     def encode_target(self, text: str, carried: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source that carried those runs, the end token last.
 

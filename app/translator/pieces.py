@@ -40,12 +40,9 @@ class Cutter:
         if len(part) > self._max_source_length * MAX_CHARACTERS_PER_TOKEN:
             return None
         try:
-            encoded = self._tokenizer.encode(part)
+            encoded = self._tokenizer.encode_tagged(part, pair.source_prefix)
         except TokenizerError:
             return None
-        if pair.source_prefix is not None:
-            prefix = self._tokenizer.id_of(pair.source_prefix)
-            encoded = Encoded(ids=(prefix, *encoded.ids), carried=encoded.carried)
         return encoded if len(encoded.ids) <= self._max_source_length else None
 
     def forced(self, text: str, carried: Sequence[str], field: str) -> tuple[int, ...]:

@@ -29,8 +29,8 @@ from tests.model.sentences import pairs, write_tsv
 
 NUM_TRIALS = 5
 COMMAND = (
-    "import sys, argparse; from model.cli import add_train_arguments as add, run_train; p = argparse.ArgumentParser(); "
-    "add(p); sys.exit(run_train(p.parse_args()))"
+    "import sys, argparse; from model.train_cli import add_train_arguments as add, run_train; "
+    "p = argparse.ArgumentParser(); add(p); sys.exit(run_train(p.parse_args()))"
 )
 
 

@@ -1,0 +1,69 @@
+"""Command-line arguments that several training commands share: which text is read, and which way it is translated."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model.corpus import Direction, Pair
+
+DATA_HELP = (
+    "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; or SOURCE:TARGET, two files"
+)
+
+
+def weights_argument(text: str) -> tuple[str, float]:
+    """Parse `NAME=WEIGHT`. Raises ArgumentTypeError."""
+    name, separator, weight = text.partition("=")
+    try:
+        value = float(weight)
+    except ValueError:
+        value = -1.0
+    if not separator or not name or value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=WEIGHT with a weight of at least 0")
+    return name, value
+
+
+def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    """Arguments that say which text is read and what is kept of it."""
+    parser.add_argument("--data", required=is_required, action="append", metavar="FILES", help=DATA_HELP)
+    parser.add_argument(
+        "--domain",
+        type=weights_argument,
+        action="append",
+        default=[],
+        metavar="NAME=WEIGHT",
+        help="how often an epoch holds a pair of this domain; 0 leaves it out; 1 where not given",
+    )
+
+
+def pairs_of(specifications: list[str]) -> Iterator[Pair]:
+    """All pairs of all files, in the order given."""
+    from model.corpus import read_data
+
+    return chain.from_iterable(read_data(specification) for specification in specifications)
+
+
+def direction_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say which way the text is translated."""
+    parser.add_argument(
+        "--tag",
+        metavar="SUBWORD",
+        help="put before each source to name the target language, such as '>>de<<'",
+    )
+    parser.add_argument(
+        "--reverse-tag",
+        metavar="SUBWORD",
+        help="translate the other way, too, from the second column to the first, with this before each source",
+    )
+
+
+def directions_of(args: argparse.Namespace) -> list[Direction]:
+    """The directions that the arguments name, the data's own first."""
+    from model.corpus import Direction
+
+    reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]
+    return [Direction(args.tag), *reverse]

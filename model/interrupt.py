@@ -1,0 +1,33 @@
+"""Signals that end a training run after its next update instead of in the middle of it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns True once SIGINT or SIGTERM has come; a second signal ends the process at once.
+
+    Call it from the main thread: Python runs signal handlers only there.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        name = signal.Signals(number)
+        signal.signal(name, previous[name])
+        print(f"{name.name}: saving after this update", file=sys.stderr)
+
+    previous = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,78 @@
+"""Data-parallel training by `torchrun`: every process has the whole model and its share of each update's batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import TracebackType
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class ParallelError(ValueError):
+    """A number of processes that the options do not fit."""
+
+
+class ProcessGroup:
+    """The processes of one run; a single process where `torchrun` did not start it.
+
+    rank: this process's number, from 0. size: how many there are.
+    """
+
+    def __init__(self) -> None:
+        """Read RANK and WORLD_SIZE, which `torchrun` sets."""
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+
+    def __enter__(self) -> ProcessGroup:
+        """Join the others: NCCL where there is a GPU for each process of this machine, gloo otherwise."""
+        if self.size > 1:
+            has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
+            if has_gpus:
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            dist.init_process_group("nccl" if has_gpus else "gloo")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the group."""
+        if self.size > 1:
+            dist.destroy_process_group()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes checkpoints and logs."""
+        return self.rank == 0
+
+    def check(self, accumulate: int) -> None:
+        """Raises ParallelError where the batches of an update do not divide evenly among the processes."""
+        if accumulate % self.size:
+            raise ParallelError(
+                f"accumulate is {accumulate}: with {self.size} processes it must be a multiple of {self.size}"
+            )
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replace each gradient by its sum over the processes, in one transfer. All have the same parameters."""
+        if self.size == 1:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        joined = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(joined)
+        parts = torch.split(joined, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def sum(self, value: float, device: torch.device) -> float:
+        """The sum of every process's value."""
+        if self.size == 1:
+            return value
+        number = torch.tensor(value, dtype=torch.float64, device=device)
+        dist.all_reduce(number)
+        return float(number)
+
+    def any(self, value: bool, device: torch.device) -> bool:
+        """Whether the value is True in any process. Every process must call it."""
+        return self.sum(float(value), device) > 0.0

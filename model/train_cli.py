@@ -1,0 +1,233 @@
+"""The subcommand `transduce train`. PyTorch is imported only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.data_arguments import data_arguments, direction_arguments, directions_of, pairs_of
+
+if TYPE_CHECKING:
+    from app.text.tokenizer import Tokenizer
+    from model.batches import Batches
+    from model.config import ModelConfig
+    from model.options import TrainingOptions
+    from model.transformer import Transformer
+
+MODEL_FIELDS = (
+    "d_model",
+    "num_heads",
+    "d_ff",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "max_length",
+    "dropout",
+    "norm",
+    "activation",
+    "positions",
+)
+
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce train`."""
+    data_arguments(parser)
+    direction_arguments(parser)
+    parser.add_argument(
+        "--dev", required=True, action="append", metavar="FILES", help="held-out pairs, as --data"
+    )
+    parser.add_argument("--tokenizer", required=True, type=Path, metavar="FILE.spm")
+    parser.add_argument(
+        "--run", required=True, type=Path, metavar="DIR", help="where checkpoints and logs go"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the run's newest checkpoint, to the batch"
+    )
+    parser.add_argument(
+        "--start-from",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="weights and sizes to begin with, optimiser fresh",
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--threads", type=int, default=0, help="0: the processors that there are")
+    model = parser.add_argument_group("model")
+    model.add_argument("--preset", default="small", help="tiny, small, base or big")
+    for name in ("d-model", "num-heads", "d-ff", "num-encoder-layers", "num-decoder-layers", "max-length"):
+        model.add_argument(f"--{name}", type=int)
+    model.add_argument("--dropout", type=float)
+    model.add_argument("--norm", choices=("post", "pre"))
+    model.add_argument("--activation", choices=("relu", "gelu", "silu"))
+    model.add_argument("--positions", choices=("sinusoidal", "learned"))
+    loop = parser.add_argument_group("training")
+    loop.add_argument("--batch-tokens", type=int, default=4096, help="most subwords of a batch's longer side")
+    loop.add_argument(
+        "--strange-share", type=float, default=0.06, help="pairs given unknown characters to carry"
+    )
+    loop.add_argument(
+        "--typed-share",
+        type=float,
+        default=0.0,
+        help="pairs written as people type: no final mark, lower case, title case",
+    )
+    _option_arguments(loop)
+    loop.add_argument(
+        "--bleu-sentences", type=int, default=0, help="dev sentences scored by BLEU at each evaluation"
+    )
+
+
+def _option_arguments(group: Any) -> None:
+    """One argument a field of TrainingOptions, with its default."""
+    import dataclasses
+
+    from model.options import TrainingOptions
+
+    for field in dataclasses.fields(TrainingOptions):
+        flag = "--" + field.name.replace("_", "-")
+        choices = {"precision": ("bf16", "fp32"), "patience_on": ("loss", "bleu")}.get(field.name)
+        group.add_argument(flag, type=type(field.default), default=field.default, choices=choices)
+
+
+def model_config(args: argparse.Namespace, vocab_size: int) -> ModelConfig:
+    """The preset with what the arguments change. Raises ConfigError."""
+    from model.config import preset
+
+    changes = {name: getattr(args, name) for name in MODEL_FIELDS if getattr(args, name) is not None}
+    return preset(args.preset, vocab_size, **changes)
+
+
+def training_options(args: argparse.Namespace) -> TrainingOptions:
+    """The training options among the arguments."""
+    import dataclasses
+
+    from model.options import TrainingOptions
+
+    return TrainingOptions(
+        **{field.name: getattr(args, field.name) for field in dataclasses.fields(TrainingOptions)}
+    )
+
+
+def run_train(args: argparse.Namespace) -> int:
+    """Train a model, or go on training it. SIGINT and SIGTERM save a checkpoint and end the run.
+
+    Under `torchrun` every process runs this and trains on its share of the batches.
+    """
+    import torch
+
+    from app.text.tokenizer import Tokenizer
+    from model import checkpoint
+    from model.interrupt import stop_signals
+    from model.parallel import ProcessGroup
+    from model.trainer import Trainer, set_num_threads
+
+    set_num_threads(args.threads)
+    if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
+        print(f"transduce train: {args.run} holds a run already: --resume goes on with it", file=sys.stderr)
+        return 1
+    tokenizer = Tokenizer(args.tokenizer)
+    model = _model(args, tokenizer.vocab_size)
+    batches, dev = _batches(args, tokenizer, model.config)
+    device = (
+        "cuda" if args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available()) else "cpu"
+    )
+    torch.manual_seed(args.seed)
+    with stop_signals() as is_stopping, ProcessGroup() as group:
+        trainer = Trainer(
+            model.to(device),
+            batches,
+            run=args.run,
+            tokenizer=args.tokenizer,
+            options=training_options(args),
+            description={"data": {name: int(n) for name, n in _domain_counts(batches).items()}},
+        )
+        if args.resume and trainer.resume() and group.is_first:
+            print(f"resumed at step {trainer.step}", file=sys.stderr)
+        trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)
+    return 0
+
+
+def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
+    """A new model, or the one of --start-from in its own sizes.
+
+    Raises CheckpointError where an argument names another size, or the vocabulary is another one.
+    """
+    import dataclasses
+
+    import torch
+
+    from model import checkpoint
+    from model.transformer import Transformer
+
+    if args.start_from is None:
+        torch.manual_seed(args.seed)
+        return Transformer(model_config(args, vocab_size))
+    model = checkpoint.load_model(args.start_from)
+    wanted = {name: value for name in MODEL_FIELDS if (value := getattr(args, name)) is not None}
+    for name, value in {**wanted, "vocab_size": vocab_size}.items():
+        has = getattr(model.config, name)
+        if has != value and name != "dropout":
+            raise checkpoint.CheckpointError(
+                f"{name} is {value}, the weights of {args.start_from} have {has}"
+            )
+    if args.dropout is not None:
+        changed = Transformer(dataclasses.replace(model.config, dropout=args.dropout))
+        changed.load_state_dict(model.state_dict())
+        return changed
+    return model
+
+
+def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> tuple[Batches, Batches]:
+    """Encode both corpora; says on stderr what was left out."""
+    from model.batches import Batches
+    from model.corpus import Filter, encode_corpus
+
+    weights = dict(args.domain)
+    excluded = frozenset(name for name, weight in weights.items() if weight == 0)
+    keep = Filter(
+        max_length=min(128, config.max_length),
+        strange_share=args.strange_share,
+        typed_share=args.typed_share,
+        excluded=excluded,
+    )
+    directions = directions_of(args)
+    corpus = encode_corpus(pairs_of(args.data), tokenizer, keep=keep, seed=args.seed, directions=directions)
+    dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
+    dev = encode_corpus(pairs_of(args.dev), tokenizer, keep=dev_keep, directions=directions)
+    for name, one in (("data", corpus), ("dev", dev)):
+        left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
+        print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)
+    kept = {name: weight for name, weight in weights.items() if weight > 0}
+    return (
+        Batches(corpus, max_tokens=args.batch_tokens, seed=args.seed, weights=kept),
+        Batches(dev, max_tokens=args.batch_tokens, seed=0),
+    )
+
+
+def _domain_counts(batches: Batches) -> dict[str, int]:
+    """Pairs a domain."""
+    import numpy as np
+
+    counts = np.bincount(batches.corpus.domains, minlength=len(batches.corpus.domain_names))
+    return dict(zip(batches.corpus.domain_names, counts.tolist(), strict=True))
+
+
+def _bleu(args: argparse.Namespace, tokenizer: Tokenizer) -> Any:
+    """A function that scores a model on the first dev sentences, or None."""
+    if args.bleu_sentences == 0:
+        return None
+    from itertools import islice
+
+    from model.evaluate import greedy_bleu
+
+    pairs = list(islice(pairs_of(args.dev), args.bleu_sentences))
+    directions = directions_of(args)
+
+    def mean_bleu(model: Transformer) -> float:
+        """The mean over the directions."""
+        scores = [
+            greedy_bleu(model, tokenizer, [d.of(pair) for pair in pairs], tag=d.tag) for d in directions
+        ]
+        return sum(scores) / len(scores)
+
+    return mean_bleu

@@ -1,0 +1,129 @@
+"""One model that translates both ways: tags in the vocabulary, pairs in both directions, and a bundle with both."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from app.text.tokenizer import Tokenizer, TokenizerError
+from export.bundle_writer import BundleRequest, write_bundle
+from export.verify import VerifyOptions, verify
+from model.checkpoint import Saved, save
+from model.corpus import Direction, Filter, Pair, as_typed, encode_corpus
+from model.tokenizer_training import add_tags, train_tokenizer
+from tests.export.tiny import FACTS, MAX_LENGTH, random_model
+from tests.model.sentences import pairs, write_tsv
+
+FORWARD, BACKWARD = ">>de<<", ">>en<<"
+
+
+@pytest.fixture(scope="module")
+def tagged_path(tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tagged") / "tagged.spm"
+    add_tags(tokenizer_path, path, (FORWARD, BACKWARD))
+    return path
+
+
+def test_tags_take_the_places_of_rare_subwords(tokenizer: Tokenizer, tagged_path: Path) -> None:
+    tagged = Tokenizer(tagged_path)
+    assert tagged.vocab_size == tokenizer.vocab_size
+    ids = {tagged.id_of(FORWARD), tagged.id_of(BACKWARD)}
+    assert len(ids) == 2
+    text = "Anna sees the river today."
+    assert tagged.encode_tagged(text, FORWARD).ids == (tagged.id_of(FORWARD), *tagged.encode(text).ids)
+    assert tagged.decode(tagged.encode(text).ids[:-1]).text == text
+
+
+def test_no_text_contains_a_tag(tagged_path: Path) -> None:
+    tagged = Tokenizer(tagged_path)
+    assert tagged.id_of(FORWARD) not in tagged.encode(f"Anna {FORWARD} sees").ids
+
+
+def test_a_tag_is_added_once(tagged_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has >>de<< already"):
+        add_tags(tagged_path, tmp_path / "again.spm", (FORWARD,))
+
+
+def test_a_vocabulary_can_be_trained_with_tags(tmp_path: Path) -> None:
+    path = tmp_path / "new.spm"
+    train_tokenizer(pairs(), path, vocab_size=400, character_coverage=1.0, tags=(FORWARD, BACKWARD))
+    tokenizer = Tokenizer(path)
+    assert tokenizer.id_of(FORWARD) not in tokenizer.encode(FORWARD).ids
+
+
+def test_every_pair_is_read_in_both_directions(tagged_path: Path) -> None:
+    tagged = Tokenizer(tagged_path)
+    keep = Filter(strange_share=0.0)
+    both = (Direction(FORWARD), Direction(BACKWARD, is_reversed=True))
+    corpus = encode_corpus(pairs()[:8], tagged, keep=keep, directions=both)
+    assert len(corpus) == 16
+    pair = pairs()[0]
+    assert tuple(corpus.source(0)) == tagged.encode_tagged(pair.source, FORWARD).ids
+    assert tuple(corpus.target(0)) == tagged.encode_target(pair.target)
+    assert tuple(corpus.source(1)) == tagged.encode_tagged(pair.target, BACKWARD).ids
+    assert tuple(corpus.target(1)) == tagged.encode_target(pair.source)
+
+
+def test_a_tag_that_the_vocabulary_lacks_is_an_error(tokenizer: Tokenizer) -> None:
+    with pytest.raises(TokenizerError, match="no piece '>>fr<<'"):
+        encode_corpus(pairs(), tokenizer, keep=Filter(), directions=(Direction(">>fr<<"),))
+
+
+def test_typed_forms_keep_the_words() -> None:
+    random_numbers = random.Random(1)
+    pair = Pair("We Are here.", "Wir sind hier.", "d")
+    forms = [as_typed(pair, random_numbers) for _ in range(200)]
+    assert {form.target for form in forms} == {"Wir sind hier"}
+    assert {form.source for form in forms} == {"We Are here", "we are here", "We Are Here"}
+    question = Pair("Who is it?", "Wer ist das?", "d")
+    assert as_typed(question, random_numbers).target == "Wer ist das?"
+
+
+@pytest.fixture(scope="module")
+def two_way_bundle(tagged_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two-way")
+    model = random_model(max_length=MAX_LENGTH)
+    save(
+        folder / "checkpoint",
+        Saved(model.state_dict(), {"model": model.config.to_json()}, {}, {}),
+        tagged_path,
+    )
+    request = BundleRequest(
+        name="tiny",
+        version="1",
+        source="en",
+        target="de",
+        precisions=("int8",),
+        facts=FACTS,
+        tag=FORWARD,
+        reverse_tag=BACKWARD,
+    )
+    write_bundle(folder / "checkpoint", folder / "bundle", request)
+    return folder / "bundle"
+
+
+def test_a_bundle_of_both_directions(two_way_bundle: Path) -> None:
+    bundle = load_bundle(two_way_bundle)
+    found = [(pair.source, pair.target, pair.source_prefix) for pair in bundle.manifest.language_pairs]
+    assert found == [("en", "de", FORWARD), ("de", "en", BACKWARD)]
+    assert {line.pair for line in bundle.golden} == {0, 1}
+    assert any("Bahnhof" in line.source for line in bundle.golden if line.pair == 1)
+
+
+def test_both_directions_are_verified_and_scored(two_way_bundle: Path, tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "held-out.tsv", pairs()[:3])
+    report = verify(two_way_bundle, VerifyOptions(data=(str(data),)))
+    assert [check.name for check in report.checks if not check.is_passed] == []
+    names = {score.test_set for score in report.scores}
+    assert names == {"held-out, en to de", "held-out, de to en"}
+
+
+def test_a_tag_that_is_no_subword_is_not_exported(two_way_bundle: Path, tmp_path: Path) -> None:
+    request = BundleRequest(
+        name="tiny", version="1", source="en", target="de", precisions=("int8",), facts=FACTS, tag=">>fr<<"
+    )
+    with pytest.raises(TokenizerError, match="no piece '>>fr<<'"):
+        write_bundle(two_way_bundle.parent / "checkpoint", tmp_path / "bundle", request)

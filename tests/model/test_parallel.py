@@ -1,0 +1,102 @@
+"""Training in several processes gives the losses of one process with the same batches; a signal ends a run tidily."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from model import checkpoint
+from model.parallel import ParallelError, ProcessGroup
+from tests.model.sentences import pairs, write_tsv
+
+LOADING_S = 120.0
+BATCHES = ("--accumulate", 4, "--batch-tokens", 300, "--dropout", 0)
+
+
+def arguments(folder: Path, tokenizer: Path, run: str, *more: object) -> list[str]:
+    """Of a short run: two evaluations, a checkpoint at each."""
+    data = write_tsv(folder / "train.tsv", pairs())
+    dev = write_tsv(folder / "dev.tsv", pairs()[:16])
+    where = ("--data", data, "--dev", dev, "--tokenizer", tokenizer, "--run", folder / run)
+    how = ("--preset", "tiny", "--max-length", 64, "--threads", 1, "--precision", "fp32")
+    often = ("--evaluate-every", 4, "--save-every", 4, "--max-steps", 8)
+    return [str(value) for value in ("-m", "transduce", "train", *where, *how, *often, *more)]
+
+
+def losses(run: Path) -> list[tuple[float, float]]:
+    with (run / "train.csv").open() as file:
+        return [(float(row["train_loss"]), float(row["dev_loss"])) for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(tmp_path: Path, tokenizer_path: Path) -> None:
+    subprocess.run([sys.executable, *arguments(tmp_path, tokenizer_path, "one", *BATCHES)], check=True)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    module, *command = arguments(tmp_path, tokenizer_path, "two", *BATCHES)
+    done = subprocess.run(
+        [*torchrun, module, "--", *command],  # torchrun would read --run as an option of its own
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == 2
+    for expected, found in zip(one, two, strict=True):
+        assert found == pytest.approx(expected, abs=1e-3)
+    resumed = arguments(tmp_path, tokenizer_path, "two", *BATCHES, "--resume", "--max-steps", 10)
+    subprocess.run([sys.executable, *resumed], check=True)
+    assert checkpoint.step_folders(tmp_path / "two")[-1].name == "step-10"
+
+
+def test_batches_divide_evenly_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    ProcessGroup().check(accumulate=4)
+    with pytest.raises(ParallelError, match=r"accumulate is 3: with 2 processes it must be a multiple of 2"):
+        ProcessGroup().check(accumulate=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends_the_run(
+    number: signal.Signals, tmp_path: Path, tokenizer_path: Path
+) -> None:
+    command = arguments(tmp_path, tokenizer_path, "run", "--max-steps", 100_000)
+    run = tmp_path / "run"
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + LOADING_S
+    while not checkpoint.step_folders(run) and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=LOADING_S)
+    assert process.returncode == 0, said
+    assert f"{number.name}: saving after this update" in said
+    assert "nats a subword" in said
+    newest = checkpoint.step_folders(run)[-1]
+    assert checkpoint.load(newest).state["step"] == int(newest.name.removeprefix("step-"))
+
+
+def test_a_start_takes_its_sizes_from_the_weights(tmp_path: Path, tokenizer_path: Path) -> None:
+    first = arguments(tmp_path, tokenizer_path, "first", "--d-ff", 96, "--max-steps", 2)
+    subprocess.run([sys.executable, *first], check=True)
+    weights = tmp_path / "first" / "step-2"
+    command = arguments(tmp_path, tokenizer_path, "second", "--start-from", weights, "--max-steps", 1)
+    sizes = [argument for argument in command if argument not in ("--preset", "tiny", "--max-length", "64")]
+    subprocess.run([sys.executable, *sizes], check=True)
+    assert checkpoint.load_model(tmp_path / "second" / "step-1").config.d_ff == 96
+    wrong = subprocess.run(
+        [sys.executable, *sizes, "--run", str(tmp_path / "third"), "--d-ff", "64"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert wrong.returncode != 0
+    assert "d_ff is 64, the weights of" in wrong.stderr
