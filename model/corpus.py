@@ -34,6 +34,22 @@ class Pair:
     domain: str
 
 
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 text, plain, .gz or .xz, without their newlines; nothing else ends a line.
+
+    Raises CorpusError that names the file, and the line where there is one.
+    """
+    number = 0
+    try:
+        with open_text(path) as file:
+            for number, line in enumerate(file, 1):  # noqa: B007 - the error names the line after it
+                yield line.rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}, after line {number}: not UTF-8 ({error.reason})") from error
+    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+        raise CorpusError(f"{path}, after line {number}: the compressed file is broken ({error})") from error
+
+
 def open_text(path: Path) -> TextIO:
     """Open UTF-8 text, plain, .gz or .xz; only a newline ends a line. Raises CorpusError where there is none."""
     if not path.is_file():
@@ -51,24 +67,22 @@ def read_tsv(path: Path) -> Iterator[Pair]:
     Raises CorpusError that names the line with another number of columns.
     """
     domain = path.name.split(".")[0]
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            columns = line.rstrip("\n").split("\t")
-            if len(columns) not in (2, 3):
-                raise CorpusError(f"{path}, line {number}: {len(columns)} columns, where 2 or 3 are needed")
-            yield Pair(columns[-2], columns[-1], columns[0] if len(columns) == 3 else domain)
+    for number, line in enumerate(read_lines(path), 1):
+        columns = line.split("\t")
+        if len(columns) not in (2, 3):
+            raise CorpusError(f"{path}, line {number}: {len(columns)} columns, where 2 or 3 are needed")
+        yield Pair(columns[-2], columns[-1], columns[0] if len(columns) == 3 else domain)
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
     """Pairs of two files, line by line. Raises CorpusError where one is longer."""
     domain = source.name.split(".")[0]
-    with open_text(source) as sources, open_text(target) as targets:
-        for number, (one, other) in enumerate(zip_longest(sources, targets), 1):
-            if one is None or other is None:
-                raise CorpusError(
-                    f"{source if one is None else target} ends before line {number} of the other file"
-                )
-            yield Pair(one.rstrip("\n"), other.rstrip("\n"), domain)
+    for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
+        if one is None or other is None:
+            raise CorpusError(
+                f"{source if one is None else target} ends before line {number} of the other file"
+            )
+        yield Pair(one, other, domain)
 
 
 def read_data(specification: str) -> Iterator[Pair]:

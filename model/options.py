@@ -33,3 +33,22 @@ class TrainingOptions:
     patience: int = 0
     patience_on: Literal["loss", "bleu"] = "loss"
     seed: int = 1
+
+
+# One line each, for the command line.
+HELP = {
+    "max_steps": "updates of the weights",
+    "max_time_s": "stop after so many seconds; 0: never",
+    "accumulate": "batches an update, over all processes",
+    "max_gradient_norm": "clip gradients at this norm; 0: never",
+    "label_smoothing": "section 5.4",
+    "warmup_steps": "updates until the learning rate is highest, section 5.3",
+    "learning_rate_factor": "multiplies the learning rate of equation (3)",
+    "precision": "of matrix products: bf16 by autocast, or fp32",
+    "evaluate_every": "updates between two evaluations",
+    "save_every": "updates between two checkpoints; 0: only at the end",
+    "keep": "most checkpoints kept, the newest; 0: all",
+    "patience": "stop after so many evaluations without a better one; 0: never",
+    "patience_on": "what has to be better",
+    "seed": "of weights, order of data and dropout",
+}

@@ -32,15 +32,19 @@ MODEL_FIELDS = (
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `transduce train`."""
-    data_arguments(parser)
+    from model.config_file import ConfigFile
+
+    parser.add_argument(
+        "--config",
+        action=ConfigFile,
+        metavar="FILE.yaml",
+        help="read options from a file; those that follow on the command line replace its values",
+    )
+    data_arguments(parser, is_required=False)
     direction_arguments(parser)
-    parser.add_argument(
-        "--dev", required=True, action="append", metavar="FILES", help="held-out pairs, as --data"
-    )
-    parser.add_argument("--tokenizer", required=True, type=Path, metavar="FILE.spm")
-    parser.add_argument(
-        "--run", required=True, type=Path, metavar="DIR", help="where checkpoints and logs go"
-    )
+    parser.add_argument("--dev", action="append", metavar="FILES", help="held-out pairs, as --data")
+    parser.add_argument("--tokenizer", type=Path, metavar="FILE.spm", help="made by `transduce tokenizer`")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="where checkpoints and logs go")
     parser.add_argument(
         "--resume", action="store_true", help="go on from the run's newest checkpoint, to the batch"
     )
@@ -50,26 +54,34 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="weights and sizes to begin with, optimiser fresh",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--threads", type=int, default=0, help="0: the processors that there are")
-    model = parser.add_argument_group("model")
-    model.add_argument("--preset", default="small", help="tiny, small, base or big")
-    for name in ("d-model", "num-heads", "d-ff", "num-encoder-layers", "num-decoder-layers", "max-length"):
-        model.add_argument(f"--{name}", type=int)
-    model.add_argument("--dropout", type=float)
-    model.add_argument("--norm", choices=("post", "pre"))
-    model.add_argument("--activation", choices=("relu", "gelu", "silu"))
-    model.add_argument("--positions", choices=("sinusoidal", "learned"))
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        help="of this process; 0: the processors that there are (default: 0)",
+    )
+    _model_arguments(parser.add_argument_group("model", "what is not given is the preset's"))
     loop = parser.add_argument_group("training")
-    loop.add_argument("--batch-tokens", type=int, default=4096, help="most subwords of a batch's longer side")
     loop.add_argument(
-        "--strange-share", type=float, default=0.06, help="pairs given unknown characters to carry"
+        "--batch-tokens",
+        type=int,
+        default=4096,
+        help="most subwords of a batch's longer side (default: 4096)",
+    )
+    loop.add_argument(
+        "--strange-share",
+        type=float,
+        default=0.06,
+        help="share of pairs given unknown characters to carry (default: 0.06)",
     )
     loop.add_argument(
         "--typed-share",
         type=float,
         default=0.0,
-        help="pairs written as people type: no final mark, lower case, title case",
+        help="share of pairs written as people type: no final mark, lower case, title case (default: 0)",
     )
     _option_arguments(loop)
     loop.add_argument(
@@ -77,16 +89,33 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _model_arguments(group: Any) -> None:
+    """One argument a field of ModelConfig that may be changed."""
+    add = group.add_argument
+    add("--preset", default="small", help="tiny, small, base or big (default: small)")
+    add("--d-model", type=int, metavar="N", help="width of the residual stream")
+    add("--num-heads", type=int, metavar="N", help="attention heads; they divide d-model")
+    add("--d-ff", type=int, metavar="N", help="width of the feed-forward networks")
+    add("--num-encoder-layers", type=int, metavar="N")
+    add("--num-decoder-layers", type=int, metavar="N")
+    add("--max-length", type=int, metavar="N", help="longest source or target, in subwords")
+    add("--dropout", type=float, metavar="P", help="of sub-layer outputs and embeddings, 0-1")
+    add("--norm", choices=("post", "pre"), help="post: the paper's; pre: steadier with small batches")
+    add("--activation", choices=("relu", "gelu", "silu"), help="of the feed-forward networks")
+    add("--positions", choices=("sinusoidal", "learned"))
+
+
 def _option_arguments(group: Any) -> None:
-    """One argument a field of TrainingOptions, with its default."""
+    """One argument a field of TrainingOptions, with its meaning and default."""
     import dataclasses
 
-    from model.options import TrainingOptions
+    from model.options import HELP, TrainingOptions
 
     for field in dataclasses.fields(TrainingOptions):
         flag = "--" + field.name.replace("_", "-")
         choices = {"precision": ("bf16", "fp32"), "patience_on": ("loss", "bleu")}.get(field.name)
-        group.add_argument(flag, type=type(field.default), default=field.default, choices=choices)
+        text = f"{HELP[field.name]} (default: {field.default})"
+        group.add_argument(flag, type=type(field.default), default=field.default, choices=choices, help=text)
 
 
 def model_config(args: argparse.Namespace, vocab_size: int) -> ModelConfig:
@@ -117,10 +146,13 @@ def run_train(args: argparse.Namespace) -> int:
 
     from app.text.tokenizer import Tokenizer
     from model import checkpoint
+    from model.config_file import check_given, write_config
     from model.interrupt import stop_signals
     from model.parallel import ProcessGroup
     from model.trainer import Trainer, set_num_threads
 
+    check_given(args, ("data", "dev", "tokenizer", "run"))
+    device = _device(args.device)
     set_num_threads(args.threads)
     if not args.resume and args.run.exists() and checkpoint.step_folders(args.run):
         print(f"transduce train: {args.run} holds a run already: --resume goes on with it", file=sys.stderr)
@@ -128,9 +160,6 @@ def run_train(args: argparse.Namespace) -> int:
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
     batches, dev = _batches(args, tokenizer, model.config)
-    device = (
-        "cuda" if args.device == "cuda" or (args.device == "auto" and torch.cuda.is_available()) else "cpu"
-    )
     torch.manual_seed(args.seed)
     with stop_signals() as is_stopping, ProcessGroup() as group:
         trainer = Trainer(
@@ -143,8 +172,19 @@ def run_train(args: argparse.Namespace) -> int:
         )
         if args.resume and trainer.resume() and group.is_first:
             print(f"resumed at step {trainer.step}", file=sys.stderr)
+        if group.is_first:
+            write_config(args.run / "config.yaml", args)
         trainer.train(dev, _bleu(args, tokenizer), is_stopping=is_stopping)
     return 0
+
+
+def _device(name: str) -> str:
+    """The device to train on. Raises ValueError where a GPU is wanted and PyTorch sees none."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device is cuda, but PyTorch sees no GPU here: use --device cpu or auto")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:

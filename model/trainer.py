@@ -241,6 +241,13 @@ class Trainer:
         for name, value in (("seed", self.batches.seed), ("max_tokens", self.batches.max_tokens)):
             if saved.state[name] != value:
                 raise CheckpointError(f"{name} is {value}, the run was made with {saved.state[name]}")
+        if saved.config["model"] != self.config["model"]:
+            wrong = [
+                f"{name} is {value}, the run has {saved.config['model'].get(name)}"
+                for name, value in self.config["model"].items()
+                if saved.config["model"].get(name) != value
+            ]
+            raise CheckpointError(f"{folders[-1]} is of another model: {'; '.join(wrong)}")
         self._restore(saved)
         drop_rows_after(self.run / "train.csv", self.step)
         return True

@@ -1,0 +1,110 @@
+"""Training options from a file: what it may hold, and one clear line for what it may not."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from model.config_file import write_config
+from model.train_cli import add_train_arguments
+from tests.model.sentences import pairs, write_tsv
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="train")
+    add_train_arguments(made)
+    return made
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "run.yaml"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def test_a_file_gives_every_kind_of_option(tmp_path: Path) -> None:
+    text = """
+data: [one.tsv, two.tsv]
+domain: {tatoeba: 3, chat: 0}
+max-steps: 7
+learning_rate_factor: 0.5
+tag: ">>de<<"
+resume: true
+norm: null
+"""
+    args = parser().parse_args(["--config", written(tmp_path, text), "--max-steps", "9", "--data", "3.tsv"])
+    assert args.data == ["one.tsv", "two.tsv", "3.tsv"]
+    assert dict(args.domain) == {"tatoeba": 3.0, "chat": 0.0}
+    assert (args.max_steps, args.learning_rate_factor, args.tag) == (9, 0.5, ">>de<<")
+    assert args.resume is True
+    assert args.norm is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("max-step: 7", "unknown option 'max-step'; did you mean 'max-steps'?"),
+        ("max-steps: many", "argument --max-steps: invalid int value: 'many'"),
+        ("max-steps: [1, 2]", "max-steps has 2 values: it takes one"),
+        ("resume: 3", "resume is 3: true or false is needed"),
+        ("norm: middle", "argument --norm: invalid choice: 'middle'"),
+        ("- max-steps", "is not a mapping of options to values"),
+        ("a: [", "is not YAML"),
+        ("config: other.yaml", "unknown option 'config'"),
+    ],
+)
+def test_what_is_no_option_is_one_clear_line(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(["--config", written(tmp_path, text)])
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_the_file_of_a_run_gives_the_run_again(tmp_path: Path) -> None:
+    given = ["--data", "a.tsv", "--dev", "b.tsv", "--tokenizer", "t.spm", "--run", "r", "--domain", "x=0.5"]
+    args = parser().parse_args([*given, "--warmup-steps", "11", "--reverse-tag", ">>en<<"])
+    write_config(tmp_path / "config.yaml", args)
+    again = parser().parse_args(["--config", str(tmp_path / "config.yaml")])
+    again.config = None
+    assert vars(again) == vars(args)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["domain"] == {"x": 0.5}
+
+
+def train(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", "train", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_mistakes_of_a_start_are_one_clear_line_each(tmp_path: Path, tokenizer_path: Path) -> None:
+    data = write_tsv(tmp_path / "train.tsv", pairs())
+    broken = tmp_path / "broken.tsv"
+    broken.write_bytes(b"a\tb\n\xff\xfe\tc\n")
+    cut = tmp_path / "cut.tsv.xz"
+    cut.write_bytes(b"\xfd7zXZ\x00\x00")
+    run = tmp_path / "deep" / "er" / "run"
+    where = ("--dev", data, "--tokenizer", tokenizer_path, "--run", run, "--preset", "tiny", "--threads", 1)
+    small = ("--max-length", 64, "--batch-tokens", 300, "--max-steps", 1)
+    assert train("--data", data, *where, *small).returncode == 0
+    assert (run / "config.yaml").is_file()
+    other = ("--resume", "--d-ff", 64)
+    for arguments, problem in (
+        (where, "--data is missing: give it, or put it into the --config file"),
+        (("--data", data, *where, "--device", "cuda"), "--device is cuda, but PyTorch sees no GPU here"),
+        (("--data", data, *where, *small, "--resume", "--domain", "news=2"), "no pair has the domain news"),
+        (("--data", data, *where, *small, *other), "is of another model: d_ff is 64, the run has 128"),
+        (("--data", broken, *where, "--resume"), "broken.tsv, after line 0: not UTF-8"),
+        (("--data", cut, *where, "--resume"), "the compressed file is broken"),
+    ):
+        ended = train(*arguments)
+        lines = [line for line in ended.stderr.splitlines() if line.startswith("transduce train: ")]
+        assert ended.returncode == 1, ended.stderr
+        assert len(lines) == 1, ended.stderr
+        assert problem in lines[0]
+        assert "unexpected" not in lines[0]
