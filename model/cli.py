@@ -69,6 +69,25 @@ def weighted(pairs: Iterable[Pair], weights: Mapping[str, float]) -> Iterator[Pa
         yield from repeat(pair, int(due))
 
 
+# --- lexicon ---
+
+
+def add_lexicon_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce lexicon`."""
+    data_arguments(parser)
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE.tsv")
+
+
+def run_lexicon(args: argparse.Namespace) -> int:
+    """Learn word translations from parallel text and write them."""
+    from model.lexicon import learn_lexicon, write_lexicon
+
+    entries = learn_lexicon(weighted(pairs_of(args.data), dict(args.domain)))
+    count = write_lexicon(args.output, entries)
+    print(f"{args.output}: {count:,} words", file=sys.stderr)
+    return 0
+
+
 # --- average ---
 
 

@@ -6,7 +6,7 @@ import gzip
 import lzma
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from app.text.tokenizer import Tokenizer, TokenizerError
+from model.variants import as_typed, with_placeholders, with_strange_ends
 
 Int32s = NDArray[np.int32]
 
@@ -122,55 +123,8 @@ class Corpus:
         return lengths[0::2], lengths[1::2]
 
 
-def placeholder_words(source: str, target: str) -> list[str]:
-    """Words that stand once in both sentences, letter for letter: names and numbers."""
-    there = Counter(target.split())
-    return [word for word, count in Counter(source.split()).items() if count == 1 and there[word] == 1]
-
-
-# Characters that no vocabulary has: the tokenizer carries them, which is what is to be learnt.
-STRANGE = tuple(chr(0xE100 + index) for index in range(3))
-
-
-def with_strange_characters(pair: Pair, random_numbers: random.Random) -> Pair:
-    """The pair with one to three unknown characters on both sides, so that the model learns to carry them.
-
-    They replace words that both sentences share, or are added to both at the start or at the end, as
-    an emoji would be.
-    """
-    shared = placeholder_words(pair.source, pair.target)
-    if shared and random_numbers.random() < 0.6:
-        chosen = random_numbers.sample(shared, min(len(shared), random_numbers.randint(1, len(STRANGE))))
-        marks = dict(zip(chosen, STRANGE, strict=False))
-        source = " ".join(marks.get(word, word) for word in pair.source.split(" "))
-        target = " ".join(marks.get(word, word) for word in pair.target.split(" "))
-        return Pair(source, target, pair.domain)
-    glue = random_numbers.choice((" ", " ", ""))
-    mark = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
-    if random_numbers.random() < 0.25:
-        return Pair(f"{mark} {pair.source}", f"{mark} {pair.target}", pair.domain)
-    return Pair(pair.source + glue + mark, pair.target + glue + mark, pair.domain)
-
-
-FINAL_MARKS = ".!"
-
-
-def as_typed(pair: Pair, random_numbers: random.Random) -> Pair:
-    """The pair without its final mark on both sides; half of such sources in lower case or with capitals for all words.
-
-    The target keeps its letters: a source in lower case has an ordinary translation.
-    """
-    source, target = pair.source.rstrip(), pair.target.rstrip()
-    if source[-1:] in FINAL_MARKS and target[-1:] in FINAL_MARKS:
-        source, target = source.rstrip(FINAL_MARKS), target.rstrip(FINAL_MARKS)
-    if not source or not target:
-        return pair
-    form = random_numbers.random()
-    if form < 0.35:
-        source = source.lower()
-    elif form < 0.5:
-        source = " ".join(word[:1].upper() + word[1:] for word in source.split(" "))
-    return Pair(source, target, pair.domain)
+# Of the pairs with unknown characters: how many have them at an end rather than in the place of words.
+ENDS_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -198,14 +152,19 @@ class Filter:
             return "empty"
         return None
 
-    def vary(self, pair: Pair, random_numbers: random.Random) -> Pair:
-        """The pair, or by the shares above another form of it."""
+    def vary(self, pair: Pair, random_numbers: random.Random, lexicon: Mapping[str, str]) -> Pair:
+        """The pair, or by the shares above another form of it. lexicon: by words of the pair's source."""
         chance = random_numbers.random()
+        texts = pair.source, pair.target
         if chance < self.strange_share:
-            return with_strange_characters(pair, random_numbers)
-        if chance < self.strange_share + self.typed_share:
-            return as_typed(pair, random_numbers)
-        return pair
+            varied = with_placeholders(*texts, random_numbers, lexicon)
+            if varied == texts or random_numbers.random() < ENDS_SHARE:
+                varied = with_strange_ends(*texts, random_numbers)
+        elif chance < self.strange_share + self.typed_share:
+            varied = as_typed(*texts, random_numbers)
+        else:
+            varied = texts
+        return Pair(*varied, pair.domain)
 
     def reason_against(self, source: Sequence[int], target: Sequence[int]) -> str | None:
         """Why an encoded pair is left out, or None."""
@@ -223,10 +182,12 @@ class Direction:
 
     tag: the subword before each source that names the target language; None in a model of one direction.
     is_reversed: the data's target column is the source.
+    lexicon: translations of this direction's source words, for placeholders in the middle of sentences.
     """
 
     tag: str | None = None
     is_reversed: bool = False
+    lexicon: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, pair: Pair) -> Pair:
         """The pair as this direction reads it."""
@@ -256,7 +217,7 @@ def encode_corpus(
             dropped[reason] += 1
             continue
         for direction, prefix in zip(directions, prefixes, strict=True):
-            one = keep.vary(direction.of(pair), random_numbers)
+            one = keep.vary(direction.of(pair), random_numbers, direction.lexicon)
             try:
                 encoded = tokenizer.encode(one.source)
                 source, target = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from model.corpus import Direction, Pair
+    from model.lexicon import Entry
 
 DATA_HELP = (
     "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; or SOURCE:TARGET, two files"
@@ -67,3 +68,15 @@ def directions_of(args: argparse.Namespace) -> list[Direction]:
 
     reverse = [] if args.reverse_tag is None else [Direction(args.reverse_tag, is_reversed=True)]
     return [Direction(args.tag), *reverse]
+
+
+def with_lexicon(directions: Sequence[Direction], entries: Sequence[Entry]) -> list[Direction]:
+    """The directions, each with the translations of its source words."""
+    import dataclasses
+
+    from model.lexicon import translations
+
+    return [
+        dataclasses.replace(one, lexicon=translations(entries, is_reversed=one.is_reversed))
+        for one in directions
+    ]

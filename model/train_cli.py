@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.data_arguments import data_arguments, direction_arguments, directions_of, pairs_of
+from model.data_arguments import (
+    data_arguments,
+    direction_arguments,
+    directions_of,
+    pairs_of,
+    with_lexicon,
+)
 
 if TYPE_CHECKING:
     from app.text.tokenizer import Tokenizer
@@ -42,6 +49,12 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     data_arguments(parser, is_required=False)
     direction_arguments(parser)
+    parser.add_argument(
+        "--lexicon",
+        type=Path,
+        metavar="FILE.tsv",
+        help="of `transduce lexicon`: its words are carried in sentences, and are pairs of the domain lexicon",
+    )
     parser.add_argument("--dev", action="append", metavar="FILES", help="held-out pairs, as --data")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE.spm", help="made by `transduce tokenizer`")
     parser.add_argument("--run", type=Path, metavar="DIR", help="where checkpoints and logs go")
@@ -221,6 +234,7 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
     """Encode both corpora; says on stderr what was left out."""
     from model.batches import Batches
     from model.corpus import Filter, encode_corpus
+    from model.lexicon import read_lexicon, word_pairs
 
     weights = dict(args.domain)
     excluded = frozenset(name for name, weight in weights.items() if weight == 0)
@@ -231,7 +245,14 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         excluded=excluded,
     )
     directions = directions_of(args)
-    corpus = encode_corpus(pairs_of(args.data), tokenizer, keep=keep, seed=args.seed, directions=directions)
+    entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
+    corpus = encode_corpus(
+        chain(pairs_of(args.data), word_pairs(entries)),
+        tokenizer,
+        keep=keep,
+        seed=args.seed,
+        directions=with_lexicon(directions, entries),
+    )
     dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
     dev = encode_corpus(pairs_of(args.dev), tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):

@@ -50,6 +50,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
+    "lexicon": Subcommand("learn word translations from parallel text", "model.cli", "lexicon", "train"),
     "train": Subcommand("train a model on parallel text", "model.train_cli", "train", "train"),
     "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),
     "evaluate": Subcommand("score a checkpoint with BLEU and chrF", "model.cli", "evaluate", "train"),

@@ -16,14 +16,13 @@ from app.text.tokenizer import Tokenizer
 from model.batches import Batches, Position
 from model.cli import weighted
 from model.corpus import (
-    STRANGE,
     CorpusError,
     Filter,
     Pair,
     encode_corpus,
     read_data,
-    with_strange_characters,
 )
+from model.variants import STRANGE, shared_tokens, with_placeholders, with_strange_ends
 from tests.model.sentences import pairs, write_tsv
 
 PLAIN = Filter(strange_share=0.0)
@@ -93,13 +92,40 @@ def test_the_filter_drops_and_counts(tokenizer: Tokenizer) -> None:
         encode_corpus([Pair("", "", "home")], tokenizer, keep=PLAIN)
 
 
-def test_strange_characters_stand_on_both_sides() -> None:
+LEXICON = {"river": "fluss", "tree": "baum", "sees": "sieht", "cats": "katzen"}
+
+
+@pytest.mark.parametrize("lexicon", [{}, LEXICON], ids=["shared words", "lexicon"])
+def test_strange_characters_stand_on_both_sides(lexicon: dict[str, str]) -> None:
     random_numbers = random.Random(3)
+    num_most = 0
     for pair in pairs():
-        strange = with_strange_characters(pair, random_numbers)
-        marks = [mark for mark in STRANGE if mark in strange.source]
+        varied = with_placeholders(pair.source, pair.target, random_numbers, lexicon)
+        if varied == (pair.source, pair.target):
+            varied = with_strange_ends(pair.source, pair.target, random_numbers)
+        source, target = varied
+        marks = [mark for mark in STRANGE if mark in source]
         assert marks
-        assert all(strange.source.count(mark) == strange.target.count(mark) == 1 for mark in marks)
+        assert all(source.count(mark) == target.count(mark) == 1 for mark in marks)
+        num_most = max(num_most, len(marks))
+    assert num_most >= (3 if lexicon else 2)
+
+
+def test_tokens_with_one_counterpart_are_replaced_where_they_stand() -> None:
+    source, target = (
+        "The river: 3.5 km from the old tree, and the cats.",
+        "3.5 km der Fluss, Baum, Katzen Katzen.",
+    )
+    assert set(shared_tokens(source, target, LEXICON)) == {
+        ("river", "Fluss"),
+        ("tree", "Baum"),
+        ("3.5", "3.5"),
+        ("km", "km"),
+    }
+    varied = with_placeholders("A river, 42.", "Ein Fluss, 42.", random.Random(1), LEXICON)
+    assert varied[1].startswith("Ein ")
+    assert varied[1].endswith(".")
+    assert "  " not in varied[1]
 
 
 def batches_of(tokenizer: Tokenizer, **how: Any) -> Batches:

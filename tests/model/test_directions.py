@@ -12,8 +12,9 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from export.bundle_writer import BundleRequest, write_bundle
 from export.verify import VerifyOptions, verify
 from model.checkpoint import Saved, save
-from model.corpus import Direction, Filter, Pair, as_typed, encode_corpus
+from model.corpus import Direction, Filter, encode_corpus
 from model.tokenizer_training import add_tags, train_tokenizer
+from model.variants import as_typed
 from tests.export.tiny import FACTS, MAX_LENGTH, random_model
 from tests.model.sentences import pairs, write_tsv
 
@@ -74,12 +75,11 @@ def test_a_tag_that_the_vocabulary_lacks_is_an_error(tokenizer: Tokenizer) -> No
 
 def test_typed_forms_keep_the_words() -> None:
     random_numbers = random.Random(1)
-    pair = Pair("We Are here.", "Wir sind hier.", "d")
-    forms = [as_typed(pair, random_numbers) for _ in range(200)]
-    assert {form.target for form in forms} == {"Wir sind hier"}
-    assert {form.source for form in forms} == {"We Are here", "we are here", "We Are Here"}
-    question = Pair("Who is it?", "Wer ist das?", "d")
-    assert as_typed(question, random_numbers).target == "Wer ist das?"
+    forms = [as_typed("We Are here.", "Wir sind hier.", random_numbers) for _ in range(200)]
+    assert {target for _, target in forms} == {"Wir sind hier"}
+    assert {source for source, _ in forms} == {"We Are here", "we are here", "We Are Here"}
+    assert as_typed("Who is it?", "Wer ist das?", random_numbers)[1] == "Wer ist das?"
+    assert as_typed("...", "...", random_numbers) == ("...", "...")
 
 
 @pytest.fixture(scope="module")

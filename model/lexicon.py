@@ -1,0 +1,203 @@
+"""Words and their translations, learnt from parallel text by IBM Model 1 (Brown et al. 1993) in both directions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.corpus import CorpusError, Pair, read_lines
+
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+# Longer sentences say little about single words, and cost the product of both lengths.
+MAX_WORDS = 24
+# Words seen less often are not aligned: their probabilities are chance.
+MIN_COUNT = 4
+NUM_ITERATIONS = 5
+# How much more a form inside a sentence says than one at its start.
+FORM_WEIGHT = 1000
+# Both directions must agree: p(target | source) and p(source | target).
+MIN_PROBABILITY = 0.15
+# Of entries that are trained on by themselves, and the domain that they are then.
+MIN_PAIR_PROBABILITY, MIN_PAIR_COUNT = 0.25, 5
+LEXICON = "lexicon"
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A word and its translation, as each is mostly written inside a sentence.
+
+    count: sentences in which the source word was seen. probability: the smaller of the two directions', 0-1.
+    """
+
+    source: str
+    target: str
+    count: int
+    probability: float
+
+
+class Words:
+    """The words of one side: ids from 1, by their lower-case form; 0 is the empty word."""
+
+    def __init__(self, sentences: Iterable[Sequence[str]]) -> None:
+        """sentences: the words of each, in order."""
+        counts: Counter[str] = Counter()
+        self._forms: dict[str, Counter[str]] = {}
+        for sentence in sentences:
+            counts.update(word.lower() for word in sentence)
+            for number, word in enumerate(sentence):
+                # The first word of a sentence has a capital whatever it is: its form counts where there is no other.
+                self._forms.setdefault(word.lower(), Counter())[word] += FORM_WEIGHT if number else 1
+        self.names = ["", *(word for word, count in counts.items() if count >= MIN_COUNT)]
+        self.counts = np.array([0, *(counts[word] for word in self.names[1:])])
+        self._ids = {word: index for index, word in enumerate(self.names)}
+
+    def ids(self, sentence: Sequence[str]) -> list[int]:
+        """Ids of the words that are frequent enough."""
+        return [index for word in sentence if (index := self._ids.get(word.lower(), 0))]
+
+    def form(self, index: int) -> str:
+        """How the word is mostly written inside a sentence."""
+        return self._forms[self.names[index]].most_common(1)[0][0] if index else ""
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, without numbers and marks."""
+    return WORD.findall(text)
+
+
+def learn_lexicon(pairs: Iterable[Pair]) -> list[Entry]:
+    """The word pairs that are each other's likeliest translation, the most frequent first.
+
+    Sentences of more than MAX_WORDS words are passed over. Memory: some 24 bytes for each possible link of two words.
+    Raises CorpusError where no sentence is left.
+    """
+    sentences = [
+        (source, target)
+        for pair in pairs
+        if 0 < len(source := words_of(pair.source)) <= MAX_WORDS
+        and 0 < len(target := words_of(pair.target)) <= MAX_WORDS
+    ]
+    if not sentences:
+        raise CorpusError(f"no pair has between 1 and {MAX_WORDS} words on both sides")
+    sources, targets = Words(s for s, _ in sentences), Words(t for _, t in sentences)
+    encoded = [(sources.ids(source), targets.ids(target)) for source, target in sentences]
+    del sentences
+    forward = translation_table(encoded)
+    backward = translation_table([(target, source) for source, target in encoded])
+    return _mutual(forward, backward, sources, targets)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Translation probabilities t(f | e), one of each pair of words that stand in a sentence together.
+
+    e, f: ids, sorted by e, then f. p: their probabilities.
+    """
+
+    e: Ints
+    f: Ints
+    p: Floats
+
+
+def translation_table(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Table:
+    """EM of IBM Model 1: t(f | e) for sentences (e words, f words), each e side with the empty word 0."""
+    e, f, position = _links(sentences)
+    width = int(f.max()) + 1
+    codes, index = np.unique(e * width + f, return_inverse=True)
+    del e, f
+    table_e, table_f = codes // width, codes % width
+    p = np.ones(len(codes))
+    for _ in range(NUM_ITERATIONS):
+        weight = p[index]
+        weight /= np.bincount(position, weight)[position]
+        expected = np.bincount(index, weight, len(codes))
+        p = expected / np.bincount(table_e, expected)[table_e]
+    return Table(table_e, table_f, p)
+
+
+def _links(sentences: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
+    """Every pair of an e and an f word of a sentence, and the number of the f word among all of the corpus."""
+    all_e, all_f, positions = [], [], []
+    start = 0
+    for e, f in sentences:
+        if not e or not f:
+            continue
+        with_empty = np.array([0, *e])
+        all_e.append(np.tile(with_empty, len(f)))
+        all_f.append(np.repeat(np.array(f), len(with_empty)))
+        positions.append(np.repeat(np.arange(start, start + len(f)), len(with_empty)))
+        start += len(f)
+    return np.concatenate(all_e), np.concatenate(all_f), np.concatenate(positions)
+
+
+def _mutual(forward: Table, backward: Table, sources: Words, targets: Words) -> list[Entry]:
+    """Pairs that are the likeliest in both directions, and likely enough."""
+    best = _likeliest(forward)
+    best_back = _likeliest(backward)
+    entries = [
+        Entry(sources.form(e), targets.form(f), int(sources.counts[e]), min(p, best_back[f][1]))
+        for e, (f, p) in best.items()
+        if e and f and p >= MIN_PROBABILITY
+        if f in best_back and best_back[f][0] == e and best_back[f][1] >= MIN_PROBABILITY
+    ]
+    return sorted(entries, key=lambda entry: (-entry.count, entry.source))
+
+
+def _likeliest(table: Table) -> dict[int, tuple[int, float]]:
+    """Of each e its likeliest f, with the probability."""
+    order = np.lexsort((table.p, table.e))
+    last = np.flatnonzero(np.diff(table.e[order], append=-1))
+    return {int(table.e[i]): (int(table.f[i]), float(table.p[i])) for i in order[last].tolist()}
+
+
+def write_lexicon(path: Path, entries: Iterable[Entry]) -> int:
+    """Write entries as TSV: source, target, count, probability. Returns how many there are."""
+    lines = [f"{e.source}\t{e.target}\t{e.count}\t{e.probability:.3f}\n" for e in entries]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), "utf-8")
+    return len(lines)
+
+
+def read_lexicon(path: Path) -> list[Entry]:
+    """The entries of a file. Raises CorpusError for a line of another shape."""
+    entries = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            source, target, count, probability = line.split("\t")
+            entries.append(Entry(source, target, int(count), float(probability)))
+        except ValueError as error:
+            raise CorpusError(
+                f"{path}, line {number}: source, target, count and probability are needed"
+            ) from error
+    return entries
+
+
+def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict[str, str]:
+    """Each word's translation, both in lower case; the most frequent entry counts. is_reversed: by target word."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        word, translation = (entry.target, entry.source) if is_reversed else (entry.source, entry.target)
+        found.setdefault(word.lower(), translation.lower())
+    return found
+
+
+def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
+    """Entries that are sure enough as pairs to train on, as written and with a capital, as on a button: LEXICON."""
+    for entry in entries:
+        if entry.probability < MIN_PAIR_PROBABILITY or entry.count < MIN_PAIR_COUNT:
+            continue
+        yield Pair(entry.source, entry.target, LEXICON)
+        yield Pair(_capitalised(entry.source), _capitalised(entry.target), LEXICON)
+
+
+def _capitalised(word: str) -> str:
+    return word[:1].upper() + word[1:]

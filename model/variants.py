@@ -1,0 +1,81 @@
+"""Other forms of a training pair, so that a model learns what people type and what a server has it carry.
+
+Each function takes a source and its translation and returns them in another form.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+# Characters that no vocabulary has: the tokenizer carries them, which is what is to be learnt.
+STRANGE = tuple(chr(0xE100 + index) for index in range(4))
+FINAL_MARKS = ".!"
+# A word or a number, without the marks around it.
+TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’-][^\W\d_]+)*")
+TextPair = tuple[str, str]
+
+
+def shared_tokens(source: str, target: str, lexicon: Mapping[str, str]) -> list[TextPair]:
+    """Words and numbers of the source that have just one counterpart: the same token, or the lexicon's translation.
+
+    lexicon: translations by source word, both in lower case. Tokens that stand twice on a side are left out.
+    """
+    there = Counter(TOKEN.findall(target))
+    lower = {token.lower(): token for token in there}
+    found = []
+    for token, count in Counter(TOKEN.findall(source)).items():
+        translation = token if token in there else lower.get(lexicon.get(token.lower(), ""))
+        if count == 1 and translation is not None and there[translation] == 1:
+            found.append((token, translation))
+    return found
+
+
+def with_placeholders(
+    source: str, target: str, random_numbers: random.Random, lexicon: Mapping[str, str]
+) -> TextPair:
+    """One to four tokens and their counterparts become characters that are carried, as numbers and terms are served.
+
+    The pair as it is where no token has a counterpart.
+    """
+    shared = shared_tokens(source, target, lexicon)
+    if not shared:
+        return source, target
+    count = random_numbers.choice((1, 1, 2, 2, 3, 4))
+    chosen = random_numbers.sample(shared, min(len(shared), count))
+    marks = dict(zip(STRANGE, chosen, strict=False))
+    in_source = {token: mark for mark, (token, _) in marks.items()}
+    in_target = {token: mark for mark, (_, token) in marks.items()}
+    return _replace(source, in_source), _replace(target, in_target)
+
+
+def with_strange_ends(source: str, target: str, random_numbers: random.Random) -> TextPair:
+    """One or two unknown characters at the start or at the end of both sides, as an emoji would be."""
+    glue = random_numbers.choice((" ", " ", ""))
+    mark = STRANGE[0] if random_numbers.random() < 0.75 else STRANGE[0] + " " + STRANGE[1]
+    if random_numbers.random() < 0.25:
+        return f"{mark} {source}", f"{mark} {target}"
+    return source + glue + mark, target + glue + mark
+
+
+def as_typed(source: str, target: str, random_numbers: random.Random) -> TextPair:
+    """The pair without its final mark on both sides; half of such sources in lower case or with capitals for all words.
+
+    The target keeps its letters: a source in lower case has an ordinary translation.
+    """
+    source, target = source.rstrip(), target.rstrip()
+    if source[-1:] in FINAL_MARKS and target[-1:] in FINAL_MARKS:
+        bare = source.rstrip(FINAL_MARKS), target.rstrip(FINAL_MARKS)
+        source, target = bare if all(bare) else (source, target)
+    form = random_numbers.random()
+    if form < 0.35:
+        source = source.lower()
+    elif form < 0.5:
+        source = " ".join(word[:1].upper() + word[1:] for word in source.split(" "))
+    return source, target
+
+
+def _replace(text: str, marks: Mapping[str, str]) -> str:
+    return TOKEN.sub(lambda match: marks.get(match.group(), match.group()), text)

@@ -1,0 +1,96 @@
+"""Word translations learnt from parallel text of our own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.corpus import CorpusError, Pair
+from model.lexicon import (
+    Entry,
+    learn_lexicon,
+    read_lexicon,
+    translation_table,
+    translations,
+    word_pairs,
+    write_lexicon,
+)
+from tests.model.sentences import pairs, write_tsv
+
+
+def test_words_find_their_translations() -> None:
+    found = {entry.source: entry.target for entry in learn_lexicon(pairs())}
+    assert found["cats"] == "Katzen"
+    assert found["garden"] == "Garten"
+    assert found["today"] == "heute"
+    assert found["forgets"] == "vergisst"
+    assert found["Anna"] == "Anna"
+
+
+def test_probabilities_are_those_of_the_formula() -> None:
+    """Against EM written out word by word, as in the tutorial's pseudo-code."""
+    sentences = [([1, 2], [1, 2]), ([1, 3], [1, 3]), ([3], [3]), ([2, 3, 2], [2, 3])]
+    table = translation_table(sentences)
+    t = dict.fromkeys({(e, f) for es, fs in sentences for f in fs for e in [0, *es]}, 1.0)
+    for _ in range(5):
+        counts = dict.fromkeys(t, 0.0)
+        for es, fs in sentences:
+            for f in fs:
+                total = sum(t[e, f] for e in [0, *es])
+                for e in [0, *es]:
+                    counts[e, f] += t[e, f] / total
+        totals = {e: sum(c for (other, _), c in counts.items() if other == e) for e, _ in counts}
+        t = {(e, f): count / totals[e] for (e, f), count in counts.items()}
+    found = {(e, f): p for e, f, p in zip(table.e.tolist(), table.f.tolist(), table.p.tolist(), strict=True)}
+    assert found.keys() == t.keys()
+    for key, p in t.items():
+        assert found[key] == pytest.approx(p)
+    sums = np.bincount(table.e, table.p)
+    assert sums[sums > 0] == pytest.approx(1.0)
+
+
+def test_a_file_holds_what_was_learnt(tmp_path: Path) -> None:
+    entries = learn_lexicon(pairs())
+    path = tmp_path / "deep" / "lexicon.tsv"
+    assert write_lexicon(path, entries) == len(entries)
+    again = read_lexicon(path)
+    assert [(e.source, e.target, e.count) for e in again] == [(e.source, e.target, e.count) for e in entries]
+    path.write_text("one\ttwo\n", "utf-8")
+    with pytest.raises(CorpusError, match=r"line 1: source, target, count and probability are needed"):
+        read_lexicon(path)
+
+
+def test_translations_by_either_side() -> None:
+    entries = [Entry("house", "Haus", 9, 0.8), Entry("home", "Haus", 3, 0.3), Entry("good", "gut", 7, 0.4)]
+    assert translations(entries) == {"house": "haus", "home": "haus", "good": "gut"}
+    assert translations(entries, is_reversed=True) == {"haus": "house", "gut": "good"}
+    made = {(pair.source, pair.target) for pair in word_pairs(entries)}
+    assert made == {("house", "Haus"), ("House", "Haus"), ("good", "gut"), ("Good", "Gut")}
+
+
+def test_no_sentence_is_an_error() -> None:
+    with pytest.raises(CorpusError, match="between 1 and 24 words"):
+        learn_lexicon([Pair("1 2 3", "4 5", "d")])
+
+
+@pytest.mark.slow
+def test_a_lexicon_is_learnt_and_trained_with(tmp_path: Path, tokenizer_path: Path) -> None:
+    data, lexicon = write_tsv(tmp_path / "train.tsv", pairs()), tmp_path / "lexicon.tsv"
+    learnt = run("lexicon", "--data", data, "--output", lexicon)
+    assert learnt.returncode == 0, learnt.stderr
+    assert f"{lexicon}: {len(learn_lexicon(pairs()))} words" in learnt.stderr
+    where = ("--data", data, "--dev", data, "--tokenizer", tokenizer_path, "--run", tmp_path / "run")
+    how = ("--preset", "tiny", "--max-length", 64, "--max-steps", 1, "--threads", 1, "--domain", "lexicon=2")
+    trained = run("train", *where, *how, "--lexicon", lexicon)
+    assert trained.returncode == 0, trained.stderr
+    num_pairs = len(pairs()) + len(list(word_pairs(read_lexicon(lexicon))))
+    assert f"data: {num_pairs} pairs" in trained.stderr
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
