@@ -105,7 +105,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 def _model_arguments(group: Any) -> None:
     """One argument a field of ModelConfig that may be changed."""
     add = group.add_argument
-    add("--preset", default="small", help="tiny, small, base or big (default: small)")
+    add("--preset", default="small", help="tiny, small, base, fast or big (default: small)")
     add("--d-model", type=int, metavar="N", help="width of the residual stream")
     add("--num-heads", type=int, metavar="N", help="attention heads; they divide d-model")
     add("--d-ff", type=int, metavar="N", help="width of the feed-forward networks")

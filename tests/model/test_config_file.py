@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from model.config_file import write_config
-from model.train_cli import add_train_arguments
+from model.train_cli import add_train_arguments, model_config, training_options
 from tests.model.sentences import pairs, write_tsv
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,6 +77,17 @@ def test_the_file_of_a_run_gives_the_run_again(tmp_path: Path) -> None:
     again.config = None
     assert vars(again) == vars(args)
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["domain"] == {"x": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "d_model", "steps"), [("paper-base", 512, 100_000), ("paper-big", 1024, 300_000)]
+)
+def test_the_papers_recipes_are_options(name: str, d_model: int, steps: int) -> None:
+    args = parser().parse_args(["--config", str(RECIPES / f"{name}.yaml")])
+    assert model_config(args, 37_000).d_model == d_model
+    options = training_options(args)
+    assert (options.max_steps, options.warmup_steps, options.label_smoothing) == (steps, 4000, 0.1)
+    assert args.batch_tokens * options.accumulate == 25_000
 
 
 def train(*arguments: object) -> subprocess.CompletedProcess[str]:
