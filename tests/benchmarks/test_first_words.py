@@ -34,7 +34,6 @@ KINDS = {
     "name", "quantity", "quote", "chat", "exclamation", "thanks", "travel", "restaurant", "work", "error", "paragraph",
 }  # fmt: skip
 MAX_COMBINATIONS = 10_000
-each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 
 
 def entry_of(acceptable: str, *, kind: str = "question", must: tuple[tuple[str, ...], ...] = ()) -> Entry:
@@ -75,40 +74,52 @@ def test_the_file_is_plain() -> None:
     assert not re.search(r" [\t\n]|\t ", content)
 
 
-@each_entry
-def test_acceptable_answers_are_well_formed(entry: Entry) -> None:
-    answers = entry.acceptable if entry.kind != PARAGRAPH else list(itertools.chain(*entry.sentences))
-    assert 0 < len(answers) <= MAX_COMBINATIONS
-    assert not [answer for answer in answers if re.search(r"[\[\]|]|  | [,.!?;]|^\s|\s$", answer)]
-    for choice in re.findall(r"\[([^\[\]]*)\]", " ".join(entry.patterns)):
-        alternatives = choice.split("|")
-        assert len(set(alternatives)) == len(alternatives) > 1
+def all_answers(entry: Entry) -> list[str]:
+    """Of a paragraph, all sentences."""
+    return list(itertools.chain(*entry.sentences) if entry.kind == PARAGRAPH else entry.acceptable)
 
 
-@each_entry
-def test_acceptable_answers_contain_what_they_must(entry: Entry) -> None:
-    if entry.kind == PARAGRAPH:
-        for forms in entry.must:
-            assert any(all(has_one(sentence, forms) for sentence in variants) for variants in entry.sentences)
-    else:
-        assert [answer for answer in entry.acceptable if missing_pieces(entry, answer)] == []
-    assert judge(entry, entry.example).is_acceptable
+def test_acceptable_answers_are_well_formed() -> None:
+    malformed = re.compile(r"[\[\]|]|  | [,.!?;]|^\s|\s$")
+    assert [
+        (entry.id, found) for entry in ENTRIES for found in all_answers(entry) if malformed.search(found)
+    ] == []
+    assert max(len(all_answers(entry)) for entry in ENTRIES) <= MAX_COMBINATIONS
+
+
+def test_choices_have_alternatives_that_differ() -> None:
+    for entry in ENTRIES:
+        for choice in re.findall(r"\[([^\[\]]*)\]", " ".join(entry.patterns)):
+            alternatives = choice.split("|")
+            assert len(set(alternatives)) == len(alternatives) > 1, entry.id
+
+
+def test_acceptable_answers_contain_what_they_must() -> None:
+    for entry in ENTRIES:
+        assert judge(entry, entry.example).is_acceptable, entry.id
+        if entry.kind == PARAGRAPH:
+            for forms in entry.must:
+                in_each = (all(has_one(each, forms) for each in variants) for variants in entry.sentences)
+                assert any(in_each), (entry.id, forms)
+        elif entry.must:
+            assert [answer for answer in entry.acceptable if missing_pieces(entry, answer)] == [], entry.id
 
 
 def has_one(sentence: str, forms: tuple[str, ...]) -> bool:
     return any(contains(sentence, form) for form in forms)
 
 
-@each_entry
-def test_an_answer_that_loses_a_number_is_seen(entry: Entry) -> None:
-    if re.search(r"\d", entry.source):
-        assert judge(entry, re.sub(r"\d", "", entry.source)).drops_number
+def test_an_answer_that_loses_a_number_is_seen() -> None:
+    with_numbers = [entry for entry in ENTRIES if re.search(r"\d", entry.source)]
+    assert len(with_numbers) >= 50
+    for entry in with_numbers:
+        assert judge(entry, re.sub(r"\d", "", entry.source)).drops_number, entry.id
 
 
-@each_entry
-def test_addresses_and_urls_must_be_copied(entry: Entry) -> None:
-    for address in re.findall(r"\S+@\S+\.[a-z]+|https?://\S+\w", entry.source):
-        assert (address,) in entry.must
+def test_addresses_and_urls_must_be_copied() -> None:
+    for entry in ENTRIES:
+        for address in re.findall(r"\S+@\S+\.[a-z]+|https?://\S+\w", entry.source):
+            assert (address,) in entry.must, entry.id
 
 
 def test_a_pattern_stands_for_all_its_combinations() -> None:
