@@ -1,0 +1,166 @@
+"""How many of 300 things that newcomers type are translated acceptably: `first_words.tsv`, through a real server.
+
+Each entry of a language pair that the server has is sent to POST /v1/translate as a request of its own, with the
+default options. Printed: the share of acceptable answers in all, by direction and by kind; how many answers are empty;
+how many drop a number; and each failure. The rule of comparison is in `benchmarks.first_words_score`.
+
+    python -m benchmarks.first_words --bundle bundles/en-de --json benchmarks/results/first_words.json
+
+With --url, a server that runs already is asked, and none is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.first_words_score import FILE, Entry, Verdict, judge, read_entries
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import Served, ServerProcess
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An entry, the server's translation of it, and what the rules say of that."""
+
+    entry: Entry
+    answer: str
+    verdict: Verdict
+
+
+@dataclass
+class Tally:
+    """Counts of a group of answers."""
+
+    num_entries: int = 0
+    num_acceptable: int = 0
+    num_empty: int = 0
+    num_dropping_a_number: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """Count one answer more."""
+        self.num_entries += 1
+        self.num_acceptable += verdict.is_acceptable
+        self.num_empty += verdict.is_empty
+        self.num_dropping_a_number += verdict.drops_number
+
+    @property
+    def share(self) -> float:
+        """Of acceptable answers, 0 to 1; 0 of none."""
+        return self.num_acceptable / self.num_entries if self.num_entries else 0.0
+
+
+def tallies(answers: Iterable[Answered]) -> dict[str, Tally]:
+    """The counts by group: `all`, then each direction, then each kind, in the order of the answers."""
+    answers = list(answers)
+    found: dict[str, Tally] = defaultdict(Tally)
+    for group in (lambda _: "all", lambda entry: entry.direction, lambda entry: entry.kind):
+        for answered in answers:
+            found[group(answered.entry)].add(answered.verdict)
+    return dict(found)
+
+
+def served_model(http: httpx.Client) -> tuple[dict[str, Any], set[str]]:
+    """The server's model, and the directions that it has, such as `en-de`."""
+    (model,) = http.get("/v1/models").raise_for_status().json()["models"]
+    return model, {f"{pair['source']}-{pair['target']}" for pair in model["language_pairs"]}
+
+
+def translate(http: httpx.Client, entries: Iterable[Entry]) -> list[Answered]:
+    """The answers, one request after another. Raises httpx.HTTPError where the server refuses or is gone."""
+    found = []
+    for entry in entries:
+        source, target = entry.direction.split("-")
+        body = {"text": entry.source, "source": source, "target": target}
+        answer = http.post("/v1/translate", json=body).raise_for_status().json()["translations"][0]["text"]
+        found.append(Answered(entry, answer, judge(entry, answer)))
+    return found
+
+
+def table(groups: dict[str, Tally]) -> str:
+    """The counts in Markdown."""
+    return "\n".join([
+        "| | entries | acceptable | share | empty | drop a number |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {name} | {tally.num_entries} | {tally.num_acceptable} | {tally.share:.1%} "
+            f"| {tally.num_empty} | {tally.num_dropping_a_number} |"
+            for name, tally in groups.items()
+        ),
+    ])  # fmt: skip
+
+
+def failures(answers: Iterable[Answered]) -> list[dict[str, Any]]:
+    """The answers that are not acceptable, with an acceptable one and the missing pieces."""
+    return [
+        {
+            "id": answered.entry.id,
+            "kind": answered.entry.kind,
+            "source": answered.entry.source,
+            "answer": answered.answer,
+            "acceptable": answered.entry.example,
+            "missing": list(answered.verdict.missing),
+        }
+        for answered in answers
+        if not answered.verdict.is_acceptable
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Translate, print the table and the failures, write JSON where a file is named; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--bundle", type=Path, help="what to serve (default: the bundled model)")
+    where.add_argument("--url", help="of a server that runs already, such as http://127.0.0.1:8000")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result is written")
+    args = parser.parse_args(arguments)
+    entries = read_entries()
+    with ExitStack() as stack:
+        url = args.url or stack.enter_context(ServerProcess(Served(sys.executable, args.bundle))).url
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False))
+        model, directions = served_model(http)
+        answers = translate(http, [entry for entry in entries if entry.direction in directions])
+    if not answers:
+        sys.exit(f"{FILE.name} has no entry of the server's pairs: {', '.join(sorted(directions))}")
+    groups = tallies(answers)
+    failed = failures(answers)
+    for failure in failed:
+        missing = f"  (lacks {', '.join(failure['missing'])})" if failure["missing"] else ""
+        print(f"{failure['id']} {failure['kind']}: {failure['source']!r} -> {failure['answer']!r}{missing}")
+    num_left = len(entries) - len(answers)
+    print(f"\n{table(groups)}\n\n{num_left} entries are of pairs that the server does not have.")
+    if args.json:
+        given = sys.argv[1:] if arguments is None else arguments
+        result = {
+            "command": shlex.join(["python", "-m", "benchmarks.first_words", *given]),
+            "commit": commit(),
+            "machine": describe_machine(),
+            "versions": versions(sys.executable),
+            "model": {name: model[name] for name in ("name", "version", "precision", "defaults")},
+            "num_entries_of_other_pairs": num_left,
+            "groups": {
+                name: {**asdict(tally), "share": round(tally.share, 4)} for name, tally in groups.items()
+            },
+            "failures": failed,
+        }
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
