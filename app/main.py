@@ -304,10 +304,20 @@ def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
     return PageFacts(
         needs_key=keys.are_needed,
         has_docs=settings.docs_enabled,
-        takes_files=settings.files_enabled,
+        file_suffixes=_file_suffixes(settings),
+        max_file_bytes=settings.max_file_bytes,
         max_characters=settings.max_item_characters,
         max_beam_size=settings.max_beam_size,
     )
+
+
+def _file_suffixes(settings: Settings) -> tuple[str, ...]:
+    """Of the files that are taken. A server that takes none does not load what reads them."""
+    if not settings.files_enabled:
+        return ()
+    from app.files import SUFFIXES
+
+    return tuple(SUFFIXES)
 
 
 def _file_limits(settings: Settings) -> FileLimits:
