@@ -68,7 +68,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"beam_size": 1, "early_stop": "bound"}, "early_stop", ("early_stop", "beam_size")),
     ({"patience": 2, "early_stop": "bound"}, "patience", ("patience", "early_stop")),
     ({"beam_size": 2, "sampling": {}}, "sampling", ("sampling", "beam_size")),
-    ({"num_hypotheses": 2, "sampling": {}}, "num_hypotheses", ("num_hypotheses", "beam_size (1)")),
+    ({"num_hypotheses": 17, "sampling": {}}, "num_hypotheses", ("num_hypotheses", "16")),
     (
         {"min_target_length": 9, "max_target_length": 8},
         "min_target_length",
