@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
+from app.api.cors import CrossOrigin
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
@@ -115,7 +116,9 @@ class Application:
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(ShortWay, routes=app.routes)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
-        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
+        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
+        if settings.cors_origins:
+            app.add_middleware(CrossOrigin, origins=settings.cors_origins)  # added last, so outermost
         return app
 
     @contextlib.asynccontextmanager
