@@ -47,6 +47,7 @@ KNOWN = (
     "model_type",
     "context",
     "show_billed_characters",
+    "translation_memory_threshold",
     *NOT_OFFERED,
 )
 

@@ -7,6 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.values import refuse_misspelt
+from app.errors import InvalidRequest
+
 TENSOR: dict[str, Any] = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Anna sees."]}
 NATIVE: dict[str, Any] = {"text": "Anna sees.", "source": "en", "target": "de"}
 SIMPLE = {"q": "Anna sees.", "source": "en", "target": "de"}
@@ -65,6 +68,14 @@ def test_a_field_that_no_one_meant_is_passed_over_as_ever(http: httpx.Client, na
     refused = http.post("/v1/translate", json={**NATIVE, name: 1})
     assert refused.status_code == 422
     assert not name or name not in refused.text
+
+
+def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
+    """Only the first few are compared: a body may hold a hundred thousand."""
+    many: dict[str, object] = {f"{index} of many": 1 for index in range(100_000)}
+    refuse_misspelt({**many, "taget": "de"}, ("q", "target"))
+    with pytest.raises(InvalidRequest, match="taget is not known"):
+        refuse_misspelt({"taget": "de", **many}, ("q", "target"))
 
 
 def test_a_name_that_is_given_twice_over_is_passed_over(http: httpx.Client) -> None:
