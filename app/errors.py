@@ -44,7 +44,11 @@ class MalformedRequest(RequestError):
 
 
 class InvalidRequest(RequestError):
-    """Well formed, but a value is outside its limits."""
+    """Well formed, but a value is outside its limits, or a field is misspelt (`is_misspelt`)."""
+
+    def __init__(self, message: str, *, field: str | None = None, is_misspelt: bool = False) -> None:
+        super().__init__(message, field=field)
+        self.is_misspelt = is_misspelt
 
 
 class UnsupportedLanguages(RequestError):

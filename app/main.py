@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
+from app.api.cors import CrossOrigin
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
@@ -115,7 +116,9 @@ class Application:
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(ShortWay, routes=app.routes)
         app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
-        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)  # added last, so outermost
+        app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
+        if settings.cors_origins:
+            app.add_middleware(CrossOrigin, origins=settings.cors_origins)  # added last, so outermost
         return app
 
     @contextlib.asynccontextmanager
@@ -304,10 +307,20 @@ def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
     return PageFacts(
         needs_key=keys.are_needed,
         has_docs=settings.docs_enabled,
-        takes_files=settings.files_enabled,
+        file_suffixes=_file_suffixes(settings),
+        max_file_bytes=settings.max_file_bytes,
         max_characters=settings.max_item_characters,
         max_beam_size=settings.max_beam_size,
     )
+
+
+def _file_suffixes(settings: Settings) -> tuple[str, ...]:
+    """Of the files that are taken. A server that takes none does not load what reads them."""
+    if not settings.files_enabled:
+        return ()
+    from app.files import SUFFIXES
+
+    return tuple(SUFFIXES)
 
 
 def _file_limits(settings: Settings) -> FileLimits:

@@ -21,6 +21,8 @@ from app.errors import SettingsError
 PREFIX = "TRANSDUCE_"
 # Of the command-line client, which may run in the same environment.
 CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
+# As a browser sends it: in lower case, without a path.
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.\-]*://[a-z0-9.\-_\[\]:]+")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -152,6 +154,11 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = Field(
         None, description="file with one such hash a line; `#` begins a comment"
     )
+    cors_origins: Annotated[frozenset[str], NoDecode] = Field(
+        frozenset(),
+        description="origins whose pages may call the API, such as https://example.org, parted by commas; `*`: all; "
+        "none: pages of this server only, but for the routes at the root",
+    )
     glossary_path: Path | None = Field(
         None, description="SQLite file of the glossaries; unset: in memory, gone when the server ends"
     )
@@ -166,10 +173,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_keys(cls, values: dict[str, object]) -> dict[str, object]:
-        keys = values.get("api_keys")
-        if isinstance(keys, str):
-            values = {**values, "api_keys": [part for part in re.split(r"[,\s]+", keys) if part]}
+    def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
+        for name in ("api_keys", "cors_origins"):
+            listed = values.get(name)
+            if isinstance(listed, str):
+                values = {**values, name: [part for part in re.split(r"[,\s]+", listed) if part]}
         return values
 
     @model_validator(mode="after")
@@ -191,6 +199,12 @@ class Settings(BaseSettings):
         ]
         if any(not _HASH.fullmatch(key) for key in self.api_keys):
             problems.append(f"{PREFIX}API_KEYS holds something that is no SHA-256 in lower-case hexadecimal")
+        problems += [
+            f"{PREFIX}CORS_ORIGINS: {origin} is no origin; write scheme, host and port alone, as in "
+            "https://example.org:8443, or *"
+            for origin in sorted(self.cors_origins)
+            if not _ORIGIN.fullmatch(origin)
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self

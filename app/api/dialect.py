@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from app.api.error_table import OrjsonResponse, answer_to
-from app.errors import NotReady, Overloaded, ServiceError
+from app.errors import InvalidRequest, NotReady, Overloaded, ServiceError
 
 MAX_MESSAGE_CHARACTERS = 600
 # Status and message -> body.
@@ -48,11 +48,16 @@ class Dialect:
         headers = {}
         if isinstance(error, Overloaded | NotReady):
             headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
-        return self.answer(status, message, headers)
+        field = error.field if isinstance(error, InvalidRequest) and error.is_misspelt else None
+        return self.answer(status, message, headers, field=field)
 
-    def answer(self, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-        """An error's answer."""
+    def answer(
+        self, status: int, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
+    ) -> Response:
+        """An error's answer. field: that there is not, told beside the message."""
         body = self.body(status, message[:MAX_MESSAGE_CHARACTERS])
+        if field is not None:
+            body = {**body, "field": field}
         return OrjsonResponse(body, status_code=status, headers={**dict(self.headers), **(headers or {})})
 
 

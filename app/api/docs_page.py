@@ -1,4 +1,7 @@
-"""The native API as a page for people, made of its description: no script, nothing to load."""
+"""The whole API as a page for people, made of its description and of an example for each route.
+
+Each route has a form that sends a request to this server. Style and script stand in the page: nothing is loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,47 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
+
+from app.api.docs_examples import EXAMPLES, Example
+from app.api.page import FOLDER
+
 Json = dict[str, Any]
-_STYLE = """
-:root { color-scheme: light dark; --ink: light-dark(#171c1a, #e9edeb); --soft: light-dark(#54605b, #a3aeaa);
-  --line: light-dark(#d8ddda, #313835); --accent: light-dark(#0d6b62, #6cc9bc);
-  --surface: light-dark(#fff, #1a1e1d); background: light-dark(#f4f5f4, #121514); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
-body { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
-h1 { font-size: 1.5rem; margin: 0.5rem 0; } h2 { font-size: 1.05rem; margin: 0; }
-a { color: var(--accent); } code { font: 0.9em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
-nav ul { columns: 18rem; padding: 0; list-style: none; }
-section { background: var(--surface); border: 1px solid var(--line); border-radius: 14px; padding: 1.1rem 1.3rem;
-  margin: 1.1rem 0; }
-.method { color: var(--accent); font-weight: 700; } .soft, th { color: var(--soft); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 0.9375rem; }
-td, th { text-align: left; vertical-align: top; padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--line); }
-th { font-weight: 500; font-size: 0.8125rem; } tr:last-child td { border-bottom: 0; }
-td:first-child { white-space: nowrap; }
-"""
-# The one style that the page may have is this one.
+_STYLE = (FOLDER / "docs" / "docs.css").read_text("utf-8")
+_SCRIPT = (FOLDER / "docs" / "docs.js").read_text("utf-8")
+
+
+def _source(text: str) -> str:
+    """What a policy calls a style or script that stands in the page."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# The one style and the one script that the page may have are these, and it may ask this server only.
 POLICY = "; ".join(
     [
         "default-src 'none'",
-        f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'",
+        f"style-src {_source(_STYLE)}",
+        f"script-src {_source(_SCRIPT)}",
+        "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     ]
 )
 
 
-def docs_page(document: Json) -> str:
-    """The document's routes as one HTML page, without a script or anything to load."""
-    operations = [
-        (method, path, operation)
+def docs_page(document: Json, routes: Iterable[tuple[str, str]]) -> str:
+    """The routes as one HTML page. document: describes some of them. routes: method and path of all."""
+    described = {
+        (method.upper(), path): operation
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
+    }
+    operations = [
+        (method.lower(), path, described.get((method, path), {}))
+        for method, path in sorted(routes, key=lambda route: (route not in described, route[1], route[0]))
     ]
     title = html.escape(document["info"]["title"])
     links = "".join(
@@ -57,19 +65,20 @@ def docs_page(document: Json) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}: API</title><style>{_STYLE}</style></head><body><main>",
             f"<h1>{title}: API</h1>",
-            '<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>',
+            '<p>The native API for programs: <a href="openapi.json">openapi.json</a>.</p>',
             f'<nav aria-label="Routes"><ul>{links}</ul></nav>',
             *(_section(*each) for each in operations),
-            "</main></body></html>",
+            f"</main><script>{_SCRIPT}</script></body></html>",
         ]
     )
 
 
 def _section(method: str, path: str, operation: Json) -> str:
-    """One route: what it is for, its fields, and what it answers."""
+    """One route: what it is for, its fields, what it answers, and a form to try it."""
+    example = EXAMPLES.get((method.upper(), path), Example(""))
     parts = [
         f'<section id="{_anchor(method, path)}" aria-label="{method.upper()} {html.escape(path)}">',
-        f"<h2>{_route(method, path)}</h2><p>{html.escape(operation.get('summary', ''))}</p>",
+        f"<h2>{_route(method, path)}</h2><p>{html.escape(operation.get('summary') or example.summary)}</p>",
     ]
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         schema = content.get("schema", {})
@@ -86,9 +95,35 @@ def _section(method: str, path: str, operation: Json) -> str:
                 for name, field in fields.items()
             ]
             parts.append(_table(("field", "type", "default", "meaning"), rows))
-    answers = [(code, answer.get("description", "")) for code, answer in operation["responses"].items()]
-    parts.append(_table(("status", "when"), answers))
-    return "".join([*parts, "</section>"])
+    answers = [
+        (code, answer.get("description", "")) for code, answer in operation.get("responses", {}).items()
+    ]
+    if answers:
+        parts.append(_table(("status", "when"), answers))
+    return "".join([*parts, _form(method, path, example), "</section>"])
+
+
+def _form(method: str, path: str, example: Example) -> str:
+    """What sends a request; the script shows the answer in it."""
+    address = html.escape(path.removeprefix("/") + example.query)
+    parts = [
+        f'<details><summary>Try it</summary><form data-method="{method.upper()}">',
+        f'<label>Path <input name="path" value="{address}" spellcheck="false"></label>',
+    ]
+    if example.body is not None:
+        text = html.escape(orjson.dumps(example.body, option=orjson.OPT_INDENT_2).decode())
+        name = "Fields" if example.takes_file else "Body"
+        rows = text.count("\n") + 1
+        parts.append(
+            f'<label>{name} <textarea name="body" rows="{rows}" spellcheck="false">{text}</textarea></label>'
+        )
+    if example.takes_file:
+        parts.append('<label>File <input type="file" name="file"></label>')
+    parts.append(
+        '<button type="submit">Send</button><p class="status" role="status"></p><pre class="answer" tabindex="0" '
+        'aria-label="Answer" hidden></pre><a class="save" hidden></a></form></details>'
+    )
+    return "".join(parts)
 
 
 def kind_of(schema: Json) -> str:

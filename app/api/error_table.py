@@ -1,6 +1,6 @@
 """The one table from errors to HTTP, and the body that they have on the native API.
 
-A body is at most MAX_BODY_BYTES and never repeats what a caller sent.
+A body is at most MAX_BODY_BYTES and never repeats what a caller sent, but for the name of a misspelt field.
 """
 
 from __future__ import annotations

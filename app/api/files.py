@@ -14,15 +14,17 @@ from app.api.disconnect import while_connected
 from app.api.error_table import OrjsonResponse
 from app.api.file_desk import FileDesk, FileJob
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
-from app.api.languages import find_language
+from app.api.languages import served_language
 from app.api.multipart import Upload, read_upload
 from app.api.plain_translation import NoSuchPair
 from app.api.simple import HEADERS
+from app.api.values import refuse_misspelt
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
 from app.stores.usage import QuotaExceeded
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
+FIELDS = ("source", "target", "api_key")
 OCTETS = "application/octet-stream"
 
 
@@ -34,6 +36,7 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
         desk.plain.service.check_open()
         upload = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
         caller = _caller(request, upload, keys)
+        refuse_misspelt(upload.fields, FIELDS)
         source, target = (_language(desk, upload, name) for name in ("source", "target"))
         if target is None:
             raise DialectError(400, "auto is not supported")
@@ -98,7 +101,7 @@ def _language(desk: FileDesk, upload: Upload, name: str) -> str | None:
         raise DialectError(400, f"Invalid request: missing {name} parameter")
     if code == "auto":
         return None
-    found = find_language(code, desk.plain.languages())
+    found = served_language(code, desk.plain.languages())
     if found is None:
         raise DialectError(400, "this language is not supported")
     return found

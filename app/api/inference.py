@@ -12,9 +12,10 @@ from app.api.dialect import Dialect, DialectError
 from app.api.error_table import OrjsonResponse
 from app.api.form_body import read_body
 from app.api.inference_tensors import DATATYPE, INPUT, OUTPUTS, InferRequest, read_infer, write_infer
+from app.api.languages import served_pair, served_target
 from app.api.plain_translation import NoSuchPair, PlainTranslator, Wanted
 from app.api.probes import NOT_READY_STATUS
-from app.api.values import check_total, choice, texts, whole_number
+from app.api.values import check_total, choice, texts, unknown_field, whole_number
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
 from app.text.passage import TextFormat
 
@@ -116,14 +117,14 @@ def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> N
 def _wanted(asked: InferRequest, plain: PlainTranslator) -> Wanted:
     """What the parameters say. A model of one pair needs none. Raises InvalidRequest."""
     parameters = asked.parameters
-    if not parameters.keys() <= {*PARAMETERS, *PASSED_OVER}:
-        raise InvalidRequest(
-            f"a parameter is not known; there are {', '.join(PARAMETERS)}", field="parameters"
-        )
+    for name in parameters:
+        if name not in {*PARAMETERS, *PASSED_OVER}:
+            raise unknown_field(name, PARAMETERS, "parameters")
     pairs = plain.pairs()
     sources, targets = ({pair[side] for pair in pairs} for side in (0, 1))
     source = parameters.get("source", next(iter(sources)) if len(sources) == 1 else None)
     target = parameters.get("target", next(iter(targets)) if len(targets) == 1 else None)
+    source, target = _served(source, target, pairs)
     served = plain.languages()
     timeout_s = None
     if parameters.get("timeout"):
@@ -134,6 +135,15 @@ def _wanted(asked: InferRequest, plain: PlainTranslator) -> Wanted:
         text_format=FORMATS[choice(parameters.get("format", "text"), "format", tuple(FORMATS))],
         timeout_s=timeout_s,
     )
+
+
+def _served(source: object, target: object, pairs: frozenset[tuple[str, str]]) -> tuple[object, object]:
+    """The languages as they are served, where they are codes that mean one."""
+    if not isinstance(target, str) or not isinstance(source, str):
+        return source, target
+    if source == "auto":
+        return source, served_target(target, {each for _, each in pairs})
+    return served_pair(source, target, pairs)
 
 
 def _model(plain: PlainTranslator, name: str, number: str | None) -> tuple[str, str]:

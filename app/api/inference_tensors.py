@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import orjson
 
 from app.api.form_body import parse_json
-from app.api.values import switch, whole_number
+from app.api.values import refuse_misspelt, switch, whole_number
 from app.errors import InvalidRequest, MalformedRequest, PayloadTooLarge
 
 INPUT = "text"
 OUTPUTS = ("translation", "source_language")
 DATATYPE = "BYTES"
+FIELDS = ("id", "parameters", "inputs", "outputs")
+TENSOR_FIELDS = ("name", "shape", "datatype", "parameters", "data")
 LENGTH_BYTES = 4
 MAX_DIMENSIONS = 8
 MAX_ID_CHARACTERS = 256
@@ -51,6 +53,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
             raise MalformedRequest("Inference-Header-Content-Length is not within the body")
         size = int(header_length)
     fields = parse_json(body[:size])
+    refuse_misspelt(fields, FIELDS)
     request_id = fields.get("id")
     if request_id is not None and (not isinstance(request_id, str) or len(request_id) > MAX_ID_CHARACTERS):
         raise InvalidRequest(f"id must be a string of at most {MAX_ID_CHARACTERS} characters", field="id")
@@ -59,6 +62,7 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
     if not isinstance(inputs, list) or len(inputs) != 1:
         raise InvalidRequest(f"inputs must have one tensor, {INPUT}", field="inputs")
     tensor = _object(inputs[0], "inputs[0]")
+    refuse_misspelt(tensor, TENSOR_FIELDS, "inputs[0]")
     if tensor.get("name") != INPUT or tensor.get("datatype") != DATATYPE:
         raise InvalidRequest(f"inputs[0] must be {INPUT} of datatype {DATATYPE}", field="inputs[0]")
     shape = _shape(tensor, max_items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 from app.bundle import LanguagePair
@@ -43,6 +44,8 @@ _NAMES = {
     "zh-hans": "Chinese (simplified)",
     "zh-hant": "Chinese (traditional)",
 }
+# ISO 3166-1 or UN M.49. A script, as in zh-Hant, is not passed over: that would be another writing.
+_REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
 
 
@@ -61,3 +64,32 @@ def find_language(code: str, served: Collection[str]) -> str | None:
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
+
+
+def served_language(code: str, served: Collection[str]) -> str | None:
+    """The served language that a code of a caller means; None where there is none, or more than one.
+
+    In any case of letters, by an alias, or but for its region: `EN-US` is `en` where that is served, `PT` is `pt-BR`
+    where that is the only Portuguese.
+    """
+    found = find_language(code, served)
+    base, _, region = code.replace("_", "-").partition("-")
+    if found is None and _REGION.fullmatch(region):
+        found = find_language(base, served)
+    if found is None and not region:
+        varieties = [known for known in served if known.partition("-")[0].lower() == base.lower()]
+        found = varieties[0] if len(varieties) == 1 else None
+    return found
+
+
+def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
+    """The served pair that two codes of a caller mean; a code that means none, or more than one, as it is."""
+    if (source, target) in pairs:
+        return source, target
+    source = served_language(source, {each for each, _ in pairs}) or source
+    return source, served_target(target, {each for own, each in pairs if own == source})
+
+
+def served_target(target: str, targets: Collection[str]) -> str:
+    """The one of the targets that a caller's code means, else the code as it is."""
+    return served_language(target, targets) or target

@@ -100,7 +100,8 @@ async def made(
 def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
     """Of bodies for the model that is served."""
     bounds = option_bounds(translator.engine.limits)
-    return NativeParser(limits, bounds=bounds, defaults=translator.default_options)
+    pairs = [(pair.source, pair.target) for pair in translator.manifest.language_pairs]
+    return NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=pairs)
 
 
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.api.values import Body, checked_object, choice, number, switch, whole_number
-from app.decoding.options import MAX_ALTERNATIVES, DecodingOptions, EarlyStop, LengthPenalty, Sampling
+from app.decoding.options import (
+    MAX_ALTERNATIVES,
+    MAX_BEAM_SIZE,
+    DecodingOptions,
+    EarlyStop,
+    LengthPenalty,
+    Sampling,
+)
 from app.decoding.validation import (
     MAX_ALPHA,
     MAX_PENALTY,
@@ -51,8 +58,8 @@ SEARCH_FIELDS = (
     "alignment",
 )
 SCORE_FIELDS = ("length_penalty", "coverage_penalty", "num_alternatives", "alignment")
-# What whoever draws without a seed is given one of: whole numbers that every JSON reader keeps exact.
-NUM_RANDOM_SEEDS = 2**53
+# Seeds of requests that name none: whole numbers that every JSON reader keeps exact, their samples' seeds too.
+NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
 
 
 @dataclass(frozen=True)

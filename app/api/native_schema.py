@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from app.api.languages import served_pair, served_target
 from app.api.native_options import SCORE_FIELDS, SEARCH_FIELDS, SearchBounds, parse_options
-from app.api.native_text import TEXT_FIELDS, parse_text_fields
+from app.api.native_text import TEXT_FIELDS, TextFields, parse_text_fields
 from app.api.values import Body, check_total, checked_object, language, switch, texts, whole_number
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions
 from app.decoding.validation import MAX_SUPPRESSED_TOKENS, Bounds
@@ -65,9 +67,20 @@ class Requester(NamedTuple):
 class NativeParser:
     """Checks bodies against the limits of the server and of one model."""
 
-    def __init__(self, limits: RequestLimits, *, bounds: Bounds, defaults: DecodingOptions) -> None:
-        """bounds: what the model's options may be. defaults: what they are where a body does not say."""
+    def __init__(
+        self,
+        limits: RequestLimits,
+        *,
+        bounds: Bounds,
+        defaults: DecodingOptions,
+        pairs: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """bounds: what the model's options may be. defaults: what they are where a body does not say.
+
+        pairs: source and target that are served.
+        """
         self._limits = limits
+        self._pairs = frozenset(pairs)
         self._bounds = SearchBounds(bounds, limits.max_beam_size, limits.max_num_hypotheses)
         self._defaults = defaults
 
@@ -87,6 +100,7 @@ class NativeParser:
         groups = {"text": given, "suppress": suppress, "target_prefix": prefixes}
         check_total(groups, self._limits.max_request_characters)
         text_fields = parse_text_fields(fields)
+        self._settle(text_fields)
         has_own_length = "max_target_length" in fields or "max_target_ratio" in fields
         return TranslationRequest(
             texts=given,
@@ -119,11 +133,12 @@ class NativeParser:
                 field="translation",
             )
         check_total({"text": given, "translation": translations}, self._limits.max_request_characters)
+        source, target = served_pair(language(fields, "source"), language(fields, "target"), self._pairs)
         return ScoreRequest(
             texts=given,
             translations=translations,
-            source=language(fields, "source"),
-            target=language(fields, "target"),
+            source=source,
+            target=target,
             request_id=requester.request_id,
             caller=requester.caller,
             deadline=self._deadline(fields, requester),
@@ -131,6 +146,14 @@ class NativeParser:
             token_scores=_switch(fields, "token_scores"),
             attention=_attention(fields, options),
         )
+
+    def _settle(self, fields: TextFields) -> None:
+        """Put the served languages in the place of the codes that mean them; a code that means none stays."""
+        source, target = fields["source"], fields["target"]
+        if source is None:
+            fields["target"] = served_target(target, {each for _, each in self._pairs})
+        else:
+            fields["source"], fields["target"] = served_pair(source, target, self._pairs)
 
     def _texts(self, body: Body, name: str) -> tuple[str, ...]:
         limits = self._limits

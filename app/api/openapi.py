@@ -178,7 +178,12 @@ TRANSLATE_PROPERTIES: Json = {
         ],
     },
     "beam_size": {**_COUNT, "maximum": 16, "description": "hypotheses kept alive; 1 is greedy"},
-    "num_hypotheses": {**_COUNT, "maximum": 16, "default": 1, "description": "how many are returned"},
+    "num_hypotheses": {
+        **_COUNT,
+        "maximum": 16,
+        "default": 1,
+        "description": "how many are returned; with sampling how many are drawn",
+    },
     "patience": _number("patience", "beam_size times this many complete hypotheses end the search", 1),
     "early_stop": {
         "enum": ["first", "bound"],
@@ -194,7 +199,8 @@ TRANSLATE_PROPERTIES: Json = {
                 "seed": {"type": "integer", "minimum": 0, "maximum": MAX_SEED},
             }
         ),
-        "description": "draw each subword by its probability; needs beam_size 1; without a seed anew each time",
+        "description": "draw each subword by its probability; needs beam_size 1; without a seed anew each time; "
+        "sample k of num_hypotheses, counted from 0, is what seed + k draws",
     },
     "length_penalty": {
         "description": "exponent of the model's formula, or a formula by name: wu ((5 + n) / 6)^alpha, power n^alpha",

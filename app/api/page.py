@@ -34,12 +34,14 @@ HEADERS = {
 class PageFacts:
     """What the page has to know of a server before it may ask it anything.
 
-    max_characters: code points of one text.
+    max_characters: code points of one text. file_suffixes: of the files that are taken; empty where none are.
+    max_file_bytes: of an uploaded file with its form.
     """
 
     needs_key: bool
     has_docs: bool
-    takes_files: bool
+    file_suffixes: tuple[str, ...]
+    max_file_bytes: int
     max_characters: int
     max_beam_size: int
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 from starlette.responses import Response
+from starlette.routing import Route
 
 from app.api.docs_page import POLICY, docs_page
 from app.api.error_table import OrjsonResponse
 from app.api.openapi import PROBE
+from app.api.page import page_paths
 from app.api.service import Service
 from app.observability.metrics import CONTENT_TYPE
 
@@ -35,11 +37,11 @@ def add_probes(router: APIRouter, service: Service) -> None:
 
 
 def add_docs(router: APIRouter, describe: Callable[[], dict[str, object]]) -> None:
-    """Add the OpenAPI document, and the same as a page that loads nothing from anywhere.
+    """Add the OpenAPI document of the native API, and a page of all of the router's routes that loads nothing.
 
     describe: makes the document, some 30 ms long; called off the event loop for the first who asks.
     """
-    page = functools.cache(lambda: docs_page(describe()))
+    page = functools.cache(lambda: docs_page(describe(), api_routes(router)))
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
@@ -49,6 +51,18 @@ def add_docs(router: APIRouter, describe: Callable[[], dict[str, object]]) -> No
     async def docs() -> Response:
         text = await asyncio.to_thread(page)
         return Response(text, media_type="text/html", headers={"content-security-policy": POLICY})
+
+
+def api_routes(router: APIRouter) -> list[tuple[str, str]]:
+    """Method and path of every route but the pages for people and what a browser asks before a request."""
+    pages = {"/docs", *page_paths()}
+    return [
+        (method, route.path)
+        for route in router.routes
+        if isinstance(route, Route) and route.path not in pages
+        for method in sorted(route.methods or ())
+        if method not in {"HEAD", "OPTIONS"}
+    ]
 
 
 def _probe(problem: str | None) -> Response:

@@ -12,8 +12,9 @@ from app.api.auth import ApiKeys
 from app.api.dialect import Dialect, DialectError
 from app.api.error_table import OrjsonResponse
 from app.api.form_body import Fields, read_fields
-from app.api.languages import find_language, language_name
+from app.api.languages import language_name, served_language
 from app.api.plain_translation import NoSuchPair, PlainTranslation, PlainTranslator, Wanted
+from app.api.values import refuse_misspelt
 from app.errors import (
     InvalidRequest,
     MalformedRequest,
@@ -32,6 +33,7 @@ HEADERS = (
 )
 PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings", "/suggest")
 FILE_PATHS = ("/translate_file", "/download_file/")
+FIELDS = ("q", "source", "target", "format", "alternatives", "api_key")
 FRONTEND_TIMEOUT_MS = 500
 FORMATS = {"text": TextFormat.PLAIN, "html": TextFormat.HTML}
 Json = dict[str, object]
@@ -75,6 +77,7 @@ class _Reader:
         fields = await read_fields(request, max_bytes=self._plain.limits.max_body_bytes)
         key = fields.get("api_key")
         request.state.caller = self._keys.caller_of(key if isinstance(key, str) else "")
+        refuse_misspelt(fields, FIELDS)
         return fields
 
     def texts(self, fields: Fields) -> list[str]:
@@ -106,7 +109,7 @@ class _Reader:
         return source, self._language(fields["target"])
 
     def _language(self, code: object) -> str:
-        found = find_language(code, self._plain.languages()) if isinstance(code, str) else None
+        found = served_language(code, self._plain.languages()) if isinstance(code, str) else None
         if found is None:
             is_code = isinstance(code, str) and len(code) <= 10 and code.replace("-", "").isalnum()
             raise DialectError(400, f"{code if is_code else 'this language'} is not supported")

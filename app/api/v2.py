@@ -14,6 +14,7 @@ from app.api.form_body import read_fields
 from app.api.plain_translation import NoSuchPair, PlainTranslation, PlainTranslator, Wanted
 from app.api.v2_fields import V2Request, read_request
 from app.api.v2_languages import base_of, source_rows, target_rows
+from app.api.values import refuse_misspelt
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, Unauthorized, UnsupportedLanguages
 from app.stores.glossaries import GlossaryNotFound
 from app.stores.usage import QuotaExceeded, UsageCounter
@@ -86,6 +87,7 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
     async def languages(request: Request) -> Response:
         pairs = plain.pairs()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
+        refuse_misspelt(fields, ("type",))
         kind = fields.get("type", "source")
         if kind not in ("source", "target"):
             raise DialectError(400, "type must be source or target")

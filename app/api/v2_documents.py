@@ -14,12 +14,14 @@ from app.api.file_desk import FileDesk, FileJob, seconds_remaining
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.files import known_format, sent
 from app.api.form_body import read_fields
+from app.api.languages import served_language
 from app.api.multipart import Upload, read_upload
-from app.api.v2_languages import served_language
+from app.api.values import refuse_misspelt
 from app.errors import InvalidRequest
 from app.stores.glossaries import GlossaryNotFound
 from app.text.glossary import Glossary
 
+FIELDS = ("source_lang", "target_lang", "filename", "formality", "glossary_id", "output_format")
 IGNORED_FORMALITIES = ("", "default", "prefer_more", "prefer_less")
 
 
@@ -30,6 +32,7 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
     async def upload(request: Request) -> Response:
         desk.plain.service.check_open()
         given = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        refuse_misspelt(given.fields, FIELDS)
         source, target = _languages(desk, given)
         caller = request.state.caller
         glossary = await _glossary(desk, caller, given, (source, target))

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.api.form_body import Fields
+from app.api.languages import served_language
 from app.api.native_schema import RequestLimits
-from app.api.v2_languages import served_language
-from app.api.values import check_total, choice, texts
+from app.api.values import check_total, choice, refuse_misspelt, texts
 from app.errors import InvalidRequest
 from app.text.passage import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
@@ -26,6 +26,30 @@ MAX_TAGS = 100
 MAX_TAG_CHARACTERS = 100
 # Ignoring these would give an answer that is not what was asked for.
 NOT_OFFERED = ("custom_instructions", "style_id", "translation_memory_id")
+
+
+# What POST /v2/translate reads, and what its clients send besides.
+KNOWN = (
+    "text",
+    "source_lang",
+    "target_lang",
+    "split_sentences",
+    "preserve_formatting",
+    "formality",
+    "glossary_id",
+    "glossary_ids",
+    "tag_handling",
+    "tag_handling_version",
+    "outline_detection",
+    "splitting_tags",
+    "non_splitting_tags",
+    "ignore_tags",
+    "model_type",
+    "context",
+    "show_billed_characters",
+    "translation_memory_threshold",
+    *NOT_OFFERED,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,7 @@ class V2Request:
 
 def read_request(fields: Fields, limits: RequestLimits, pairs: Collection[tuple[str, str]]) -> V2Request:
     """Check a body. pairs: source and target that are served. Raises InvalidRequest, PayloadTooLarge."""
+    refuse_misspelt(fields, KNOWN)
     given = {name: value for name, value in fields.items() if value is not None}
     found = texts(
         given.get("text"), "text", max_items=limits.max_items, max_characters=limits.max_item_characters

@@ -16,7 +16,7 @@ from app.api.form_body import read_fields
 from app.api.plain_translation import PlainTranslator
 from app.api.v2_fields import read_pair
 from app.api.v2_languages import base_of
-from app.api.values import choice
+from app.api.values import choice, refuse_misspelt
 from app.errors import InvalidRequest
 from app.stores.glossaries import (
     EntriesError,
@@ -30,6 +30,7 @@ from app.stores.glossaries import (
 )
 
 T = TypeVar("T")
+FIELDS = ("name", "source_lang", "target_lang", "entries", "entries_format")
 TSV = "text/tab-separated-values"
 
 
@@ -49,6 +50,7 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
     async def create(request: Request) -> Response:
         pairs = plain.pairs()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
+        refuse_misspelt(fields, FIELDS)
         name, languages = fields.get("name"), read_pair(fields, pairs)
         entries = fields.get("entries")
         if not isinstance(name, str) or not isinstance(entries, str):

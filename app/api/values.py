@@ -6,12 +6,22 @@ boolean is no number, 4.0 is no whole number, null is no way to leave a field ou
 
 from __future__ import annotations
 
+import difflib
+import itertools
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from app.errors import InvalidRequest, PayloadTooLarge
 
 MAX_LANGUAGE_CHARACTERS = 35
 Body = Mapping[str, object]
+# A name that an answer may repeat; whatever else stands in a name's place may be a text.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
+# From 0 to 1, as difflib counts it: `taget` is 0.91 like `target`, `beams` 0.71 like `beam_size`.
+_LIKENESS_OF_A_HINT = 0.7
+_LIKENESS_OF_A_REFUSAL = 0.75
+# So many fields that nobody knows are compared with those that there are: each takes some ten microseconds.
+_MAX_COMPARED = 16
 
 
 def checked_object(value: object, name: str, known: Sequence[str]) -> Body:
@@ -19,10 +29,44 @@ def checked_object(value: object, name: str, known: Sequence[str]) -> Body:
     if not isinstance(value, dict):
         what = name or "the body"
         raise InvalidRequest(f"{what} must be a JSON object", field=name or None)
-    if not all(key in known for key in value):
-        where = f" of {name}" if name else ""
-        raise InvalidRequest(f"a field{where} is not known; there are {', '.join(known)}", field=name or None)
+    for key in value:
+        if key not in known:
+            raise unknown_field(key, known, name)
     return value
+
+
+def refuse_misspelt(fields: Body, known: Sequence[str], name: str = "") -> None:
+    """Raises InvalidRequest for a field that is nearly one of `known`, where that one is not given.
+
+    For the bodies of other APIs, whose clients may send fields that nobody here knows: these are passed over.
+    """
+    missing = [field for field in known if field not in fields]
+    unknown = (key for key in fields if key not in known)
+    for key in itertools.islice(unknown, _MAX_COMPARED):
+        if _nearest(key, missing, _LIKENESS_OF_A_REFUSAL):
+            raise unknown_field(key, missing, name)
+
+
+def unknown_field(key: str, known: Sequence[str], name: str = "") -> InvalidRequest:
+    """The error for a field of the object `name` ("": the body) that is none of `known`.
+
+    It repeats only what is misspelt, and a plain word: anything else in a name's place may be a text.
+    """
+    prefix, where = (f"{name}.", f" of {name}") if name else ("", "")
+    near = _nearest(key, known, _LIKENESS_OF_A_HINT)
+    if near is None or not _PLAIN_NAME.fullmatch(key):
+        return InvalidRequest(
+            f"a field{where} is not known; there are {', '.join(known)}", field=name or None
+        )
+    message = f"{prefix}{key} is not known; did you mean {prefix}{near}?"
+    return InvalidRequest(message, field=f"{prefix}{key}", is_misspelt=True)
+
+
+def _nearest(key: str, known: Sequence[str], likeness: float) -> str | None:
+    """The likest of `known`, in any case of letters; None where none is so much alike."""
+    by_lower = {field.lower(): field for field in known}
+    found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=likeness)
+    return by_lower[found[0]] if found else None
 
 
 def whole_number(value: object, name: str, low: int, high: int) -> int:
@@ -67,7 +111,9 @@ def language(body: Body, name: str) -> str:
 
 def texts(value: object, name: str, *, max_items: int, max_characters: int) -> tuple[str, ...]:
     """A string or an array of strings, as a tuple. Raises InvalidRequest, PayloadTooLarge."""
-    if not isinstance(value, str | list) or value == []:
+    if value == []:
+        raise InvalidRequest(f"{name} is empty: it must hold at least one string", field=name)
+    if not isinstance(value, str | list):
         raise InvalidRequest(f"{name} must be a string or an array of strings", field=name)
     items = value if isinstance(value, list) else [value]
     if len(items) > max_items:

@@ -55,7 +55,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw each subword by its probability instead of taking the best. One hypothesis, a beam of one.
+    """Draw each subword by its probability instead of taking the best. A beam of one; a search draws one hypothesis.
 
     The scores are the model's own: temperature and the cuts decide what is drawn, not what it is worth.
 
@@ -83,7 +83,8 @@ class DecodingOptions:
     patience: the search goes on until ceil(beam_size * patience) hypotheses are complete (Kasai et al. 2022);
         above 0, at most 10; off: 1. Needs a beam, and early_stop FIRST.
     early_stop: the rule by which a beam ends.
-    num_hypotheses: how many are returned, best first; at most beam_size, and at most what patience completes.
+    num_hypotheses: how many are returned, best first; at most beam_size, and at most what patience completes. With
+        sampling: how many are drawn, each by a search of its own (app.translator.samples).
     sampling: draw instead of search; off: None. Needs beam_size 1.
     forced_target: score this target, given as ids without the end token, instead of searching: its tokens and the
         end token after it, each with its log-probability; off: None. Needs beam_size 1 and no option that searches.

@@ -146,7 +146,9 @@ def _check_search(options: DecodingOptions) -> None:
     """How many hypotheses there are to be found, and by which strategy."""
     if options.sampling is not None and options.beam_size != 1:
         _refuse("sampling", f"needs beam_size 1, and beam_size is {options.beam_size}")
-    if not 1 <= options.num_hypotheses <= options.beam_size:
+    if options.sampling is not None:
+        check_range("num_hypotheses", options.num_hypotheses, (1, MAX_BEAM_SIZE))
+    elif not 1 <= options.num_hypotheses <= options.beam_size:
         text = f"must be 1 to beam_size ({options.beam_size}), and is {options.num_hypotheses}"
         _refuse("num_hypotheses", text)
     if options.beam_size == 1 and options.patience != OFF["patience"]:
@@ -155,7 +157,7 @@ def _check_search(options: DecodingOptions) -> None:
         _refuse("early_stop", "must be first where beam_size is 1")
     if options.early_stop is not EarlyStop.FIRST and options.patience != OFF["patience"]:
         _refuse("patience", f"must be 1 where early_stop is {options.early_stop}, and is {options.patience}")
-    if options.num_hypotheses > options.num_to_complete:
+    if options.sampling is None and options.num_hypotheses > options.num_to_complete:
         text = f"must be at most {options.num_to_complete}, what patience {options.patience} completes of beam_size"
         _refuse("num_hypotheses", f"{text} {options.beam_size}, and is {options.num_hypotheses}")
 

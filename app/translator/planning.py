@@ -25,6 +25,7 @@ from app.translator.jobs import Job, Part, TextPlan
 from app.translator.languages import Languages, Settled
 from app.translator.pieces import Cutter
 from app.translator.request import AnswerLimits, ScoreRequest, TranslationRequest
+from app.translator.samples import num_samples
 
 # A token's weights for so many source subwords are about as long an answer as the token itself.
 WEIGHTS_A_LIST = 32
@@ -75,14 +76,15 @@ class Planner:
         asked = Asked(request, self._suppressed(request.suppress) if request.suppress else ())
         glossary = self._glossary(request)
         texts: list[TextPlan] = []
-        num_sentences = 0
+        num_sentences, num_drawn = 0, num_samples(request.options)
         for index in range(len(request.texts)):
             passage, settled = self._read(request, index, glossary)
             jobs = self._jobs(asked, index, passage, settled)
-            num_sentences += len(jobs)
+            num_sentences += len(jobs) * num_drawn
             if num_sentences > self._limits.max_sentences:
+                counted = ", each counted once a sample" if num_drawn > 1 else ""
                 raise PayloadTooLarge(
-                    f"the texts have more than {self._limits.max_sentences} sentences; send fewer at once",
+                    f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
                     field="text",
                 )
             texts.append(TextPlan(request.texts[index], settled, passage, jobs))

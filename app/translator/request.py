@@ -17,8 +17,9 @@ from app.text.xml_reader import XmlRules
 class AnswerLimits:
     """What one request may make the translator do; each is a setting.
 
-    max_sentences: after splitting. max_token_lists: where tokens are told, sentences times num_hypotheses times
-    1 + num_alternatives; with attention one more for every 32 source subwords of a sentence, begun ones counted.
+    max_sentences: after splitting, each counted once a sample.
+    max_token_lists: where tokens are told, sentences times num_hypotheses times 1 + num_alternatives; with attention
+    one more for every 32 source subwords of a sentence, begun ones counted.
     """
 
     max_sentences: int = 1024

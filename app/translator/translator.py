@@ -43,6 +43,7 @@ from app.translator.request import (
     TranslationRequest,
     TranslationResult,
 )
+from app.translator.samples import joined, num_samples, samples_of
 from app.translator.second_rounds import Reviewer
 
 T = TypeVar("T")
@@ -153,9 +154,10 @@ class Translator:
             parts = [part for job in plan.jobs for part in job.parts]
             place.settle(
                 [
-                    (part.encoded.ids, part.options, job.likely_rounds)
+                    (part.encoded.ids, options, job.likely_rounds)
                     for job in plan.jobs
                     for part in job.parts
+                    for options in samples_of(part.options)
                 ]
             )
             if observer is not None:
@@ -205,9 +207,10 @@ class Translator:
         )
 
     def _reserved(self, request: Request, num_tokens: int) -> Place:
-        """Raises NotReady, and Overloaded where it is entered."""
+        """A place for so many tokens of texts. Raises NotReady, and Overloaded where it is entered."""
+        times = num_samples(request.options)
         return self.decoder.reserve(
-            len(request.texts), num_tokens, caller=request.caller, deadline=request.deadline
+            len(request.texts) * times, num_tokens * times, caller=request.caller, deadline=request.deadline
         )
 
     async def off_loop(self, work: Callable[[], T]) -> T:
@@ -301,27 +304,32 @@ class Translator:
         Raises DeadlineExceeded also where the last result came too late.
         """
         futures: list[asyncio.Future[SequenceResult]] = []
+        nums: list[int] = []
         try:
             for part in parts:
-                future = self.decoder.submit(
-                    part.encoded.ids,
-                    part.options,
-                    request_id=request.request_id,
-                    caller=request.caller,
-                    deadline=request.deadline,
-                    on_tokens=None
-                    if live is None
-                    else functools.partial(live.take, carried=part.encoded.carried),
-                )
-                futures.append(future)
+                samples = samples_of(part.options)
+                nums.append(len(samples))
+                for index, options in enumerate(samples):
+                    future = self.decoder.submit(
+                        part.encoded.ids,
+                        options,
+                        request_id=request.request_id,
+                        caller=request.caller,
+                        deadline=request.deadline,
+                        on_tokens=functools.partial(live.take, carried=part.encoded.carried)
+                        if live is not None and index == 0
+                        else None,
+                    )
+                    futures.append(future)
             if comes_back:
                 self.decoder.come_back(future for future in futures if not future.done())
-            results = [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+            answers = iter([await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures))
         finally:
             for future in futures:
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
+        results = [joined([next(answers) for _ in range(num)]) for num in nums]
         for part, result in zip(parts, results, strict=True):
             part.result = result
         return results

@@ -111,7 +111,10 @@ const IS_DETAILED = new Set(["payload_too_large", "invalid_request", "unsupporte
 
 function errorOf(status, told, retryAfter) {
   // The file routes tell an error as a sentence.
-  if (typeof told?.error === "string") return new ServerError(told.error, { status, retryAfterS: secondsOf(retryAfter) });
+  if (typeof told?.error === "string") {
+    const message = told.error.replace(/^Invalid request: (file: )?/, "");
+    return new ServerError(message, { status, retryAfterS: secondsOf(retryAfter) });
+  }
   const { code = "unknown", message = "" } = told?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
   const words = WORDS[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);

@@ -1,17 +1,19 @@
-// Files, dropped or opened. Text is read in the browser; other formats are translated by the server, if it takes files.
+// Files, dropped or opened. A short text is read in the browser; the server translates the formats that it says it takes.
+
+import { languageName } from "./languages.js";
 
 const MAX_BYTES_PER_CHARACTER = 4;
-const FORMATS = ".txt,.srt,.vtt,.html,.htm,.md,.markdown,.po,.pot,.json,.docx";
+// What POST /v1/translate takes as it is. Any other format would be torn, were it sent as plain text.
+const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
+const number = new Intl.NumberFormat("en");
+const listed = new Intl.ListFormat("en", { type: "disjunction" });
 
-/** What the file dialogue offers where the server takes files. */
-export function offerFormats(input) {
-  input.accept = FORMATS;
-}
+/** A file that is not taken, with words for people: what is wrong, and what can be done. */
+export class FileRefused extends Error {}
 
-/** Whether a file has a format of its own, beyond lines of text. */
-export function hasFormat(file) {
-  const suffix = /\.[^.]+$/.exec(file.name.toLowerCase())?.[0] ?? "";
-  return suffix !== ".txt" && FORMATS.split(",").includes(suffix);
+/** What the file dialogue offers. facts: of the server. */
+export function offerFormats(input, facts) {
+  input.accept = suffixesOf(facts).join(",");
 }
 
 /** manual.docx -> manual.de.docx */
@@ -19,19 +21,82 @@ export function translatedName(name, language) {
   return name.replace(/(\.[^.]+)?$/, (suffix) => `.${language}${suffix}`);
 }
 
-/** The text of a file: {text, isMarkup}. Throws Error with words for people. */
-export async function readText(file, maxCharacters) {
-  if (file.size > maxCharacters * MAX_BYTES_PER_CHARACTER) {
-    throw new Error(`This file is larger than the ${new Intl.NumberFormat("en").format(maxCharacters)} characters that this server takes at once.`);
+/** A file's size for people. */
+export function sizeOf(numBytes) {
+  if (numBytes < 1000) return `${numBytes} bytes`;
+  const [unit, name] = numBytes < 1e6 ? [1e3, "kB"] : [1e6, "MB"];
+  return `${number.format(Number((numBytes / unit).toPrecision(2)))} ${name}`;
+}
+
+/**
+ * What is to be done with a file: {text, isMarkup} where it is a text to show and translate, null where the server
+ * translates it whole. facts: of the server. Throws FileRefused.
+ */
+export async function readFile(file, facts) {
+  const suffix = suffixOf(file.name);
+  if (facts.file_suffixes.includes(suffix) && suffix !== ".txt") return documentOf(file, facts);
+  if (suffix !== "" && !suffixesOf(facts).includes(suffix)) {
+    throw new FileRefused(
+      `${file.name} is not taken: this server translates ${listed.format(suffixesOf(facts))} files. ` +
+        "Save it in one of these formats, or paste its text.",
+    );
   }
-  let text;
+  const isDocument = facts.file_suffixes.includes(suffix);
+  const text = file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER ? await utf8(file) : null;
+  if (text !== null && [...text].length <= facts.max_characters) return { text, isMarkup: suffix.startsWith(".htm") };
+  if (isDocument) return documentOf(file, facts);
+  if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
+    throw new FileRefused(`${file.name} is not text in UTF-8. Save it as text in UTF-8, and open it again.`);
+  }
+  throw new FileRefused(
+    `${file.name} is longer than the ${number.format(facts.max_characters)} characters that this server takes at once. ` +
+      "Split it, and open its parts one after another.",
+  );
+}
+
+/** Why the server did not translate a file, and what can be done. error: a ServerError. */
+export function refusalOf(file, error, languages) {
+  const why = `${file.name} was not translated: ${error.message.replace(/[.!?]?$/, ".")}`;
+  if (/not (available as a target|supported$)/.test(error.message)) {
+    return `${why} Choose other languages than ${nameOf(languages.source)} and ${languageName(languages.target)}, and open it again.`;
+  }
+  if (error.status === 413 || error.status === 504) return `${why} Split it into smaller files.`;
+  if (error.status === 400 || error.status === 422) {
+    return `${why} Mend it in the program that made it, and open it again.`;
+  }
+  return `${why} Open it again; if that does not help, ask who runs this server.`;
+}
+
+function nameOf(source) {
+  return source === "auto" ? "the detected one" : languageName(source);
+}
+
+function suffixesOf(facts) {
+  return [...new Set([...TEXT_SUFFIXES, ...facts.file_suffixes])];
+}
+
+function suffixOf(name) {
+  return /\.[^.]+$/.exec(name.toLowerCase())?.[0] ?? "";
+}
+
+function documentOf(file, facts) {
+  if (file.size > facts.max_file_bytes) {
+    throw new FileRefused(
+      `${file.name} has ${sizeOf(file.size)}, and this server takes files of up to ${sizeOf(facts.max_file_bytes)}. ` +
+        "Split it into smaller files.",
+    );
+  }
+  return null;
+}
+
+/** The text of a file; null where it is not text in UTF-8. */
+async function utf8(file) {
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    return text.includes("\0") ? null : text;
   } catch {
-    throw new Error("This file is no text in UTF-8.");
+    return null;
   }
-  if (text.includes("\0")) throw new Error("This file is no text in UTF-8.");
-  return { text, isMarkup: /\.html?$/i.test(file.name) };
 }
 
 /** parts: {veil, input, button}. onFile(file): the first of what was dropped or opened. */

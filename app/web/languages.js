@@ -13,11 +13,12 @@ export function languageName(code) {
 }
 
 export class Languages {
-  /** from, to: selects. swap: button. onChange(): another pair is chosen. */
-  constructor({ from, to, swap }, onChange) {
+  /** from, to: selects. swap: button; reason: says what it does, or why it is off. onChange(): another pair is chosen. */
+  constructor({ from, to, swap, reason }, onChange) {
     this.from = from;
     this.to = to;
     this.swapper = swap;
+    this.reason = reason;
     this.pairs = [];
     this.detected = null;
     from.addEventListener("change", () => {
@@ -91,9 +92,14 @@ export class Languages {
     const source = this.#knownSource();
     const can = source !== null && this.#has(this.to.value, source);
     this.swapper.disabled = !can;
-    if (can) this.swapper.title = "Swap languages";
-    else if (source === null) this.swapper.title = "Once the language of the text is known";
-    else this.swapper.title = `This server does not translate from ${languageName(this.to.value)} to ${languageName(source)}`;
+    this.swapper.title = this.#swapReason(source, can);
+    this.reason.textContent = this.swapper.title;
+  }
+
+  #swapReason(source, can) {
+    if (can) return "Swap languages, and translate the translation back";
+    if (source === null) return "Languages can be swapped once the language of the text is known.";
+    return `This server does not translate from ${languageName(this.to.value)} to ${languageName(source)}.`;
   }
 }
 

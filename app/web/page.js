@@ -1,18 +1,21 @@
 // The page: what is typed, asked, shown and pointed at. Every text enters the document as text, never as markup.
 
 import { Choices, alternativesTo } from "./alternatives.js";
+import { DocumentCard } from "./card.js";
 import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
-import { hasFormat, offerFormats, readText, takeFiles, translatedName } from "./files.js";
+import { copyText } from "./clipboard.js";
+import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
 import { Flow } from "./flow.js";
 import { drawHeatmap, setOffRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
+import { Options } from "./options.js";
 import { Problem } from "./problem.js";
 import { alignmentOf, answerOf, spliced } from "./spans.js";
 import { Target, rowAt } from "./target.js";
+import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
 
 const SPEAK_AFTER_MS = 700;
-const WIDTHS = [1, 2, 4, 8, 16];
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
 const the = (id) => document.getElementById(id);
 const source = the("source");
@@ -25,8 +28,32 @@ let speaking = 0;
 
 const problem = new Problem({ box: the("problem"), text: the("problem-text"), button: the("retry") });
 const languages = new Languages(
-  { from: the("source-language"), to: the("target-language"), swap: the("swap") },
+  { from: the("source-language"), to: the("target-language"), swap: the("swap"), reason: the("swap-reason") },
   () => translate({ atOnce: true }),
+);
+const options = new Options(
+  {
+    beam: the("beam"),
+    format: the("format"),
+    hint: the("options-hint"),
+    terms: the("terms"),
+    termsCount: the("terms-count"),
+    termsHint: the("terms-hint"),
+  },
+  (when) => translate(when),
+);
+const card = new DocumentCard(
+  {
+    box: the("document"),
+    state: the("document-state"),
+    hint: the("document-hint"),
+    link: the("download"),
+    close: the("document-close"),
+  },
+  () => {
+    put("");
+    source.focus();
+  },
 );
 const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
 const choices = new Choices(the("choices"), takeOther);
@@ -55,20 +82,17 @@ function translate({ atOnce = false } = {}) {
       text,
       source: languages.source,
       target: languages.target,
-      beam_size: Number(the("beam").value),
-      ...(isMarkup() ? { format: "html" } : {}),
-      ...(model.alignment && !isMarkup() ? { alignment: true, attention: true } : {}),
+      ...options.fields,
+      ...(model.alignment && !options.isMarkup ? { alignment: true, attention: true } : {}),
     },
   };
+  the("nothing").hidden = true;
+  card.hide();
   the("target").classList.add("stale");
   the("target").setAttribute("aria-busy", "true");
   clearTimeout(speaking);
   if (atOnce) flow.now(request);
   else flow.soon(request);
-}
-
-function isMarkup() {
-  return the("format").value === "html";
 }
 
 // ---- showing
@@ -84,9 +108,8 @@ function clearTarget() {
   clearTimeout(speaking);
   target.showDraft("");
   languages.showDetected(null);
-  for (const id of ["alignment", "timing", "copy", "progress"]) the(id).hidden = true;
-  URL.revokeObjectURL(the("download").href);
-  the("download").hidden = true;
+  for (const id of ["alignment", "timing", "copy", "progress", "nothing"]) the(id).hidden = true;
+  card.hide();
   the("empty").hidden = false;
   the("spoken").textContent = "";
   settleTarget();
@@ -131,16 +154,18 @@ function showAnswer(answer, request) {
     alignments: hasMap ? answer.segments.map((_, index) => alignmentOf(answer, index, language)) : [],
   };
   settleTarget();
+  const isEmpty = answer.text.trim() === "";
   the("empty").hidden = true;
-  the("download").hidden = true;
-  the("copy").hidden = false;
+  the("nothing").hidden = !isEmpty;
+  the("copy").hidden = isEmpty;
   source.lang = answer.source;
   the("target").lang = language;
   the("target").classList.toggle("markup", isPlain);
   target.show(answer, language, { isPlain });
-  the("alignment").hidden = !hasMap;
+  the("alignment").hidden = !hasMap || isEmpty;
   showSentence(0);
-  speak(answer.text, language);
+  if (isEmpty) speak(the("nothing").textContent, "en");
+  else speak(answer.text, language);
 }
 
 function speak(text, language) {
@@ -234,8 +259,9 @@ async function offerOthers(start, element) {
     sourceText: answer.sourceText.slice(segment.source.start, segment.source.end),
     text: answer.text.slice(segment.target.start, segment.target.end),
   };
-  const { beam_size, alignment, attention } = request.body;
-  const asked = { source: answer.source, target: language, options: { beam_size, ...(alignment ? { alignment, attention } : {}) } };
+  const { beam_size, glossary, alignment, attention } = request.body;
+  const told = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
+  const asked = { source: answer.source, target: language, options: { beam_size, ...told } };
   const signal = choices.open(element, "Looking for other words…");
   try {
     const found = await alternativesTo(part, start - segment.target.start, asked, signal);
@@ -263,7 +289,7 @@ async function begin() {
   try {
     facts ??= await get("assets/server.json");
     the("key-form").hidden = !facts.needs_key;
-    if (facts.takes_files) offerFormats(the("file"));
+    offerFormats(the("file"), facts);
     the("docs").hidden = !facts.has_docs || facts.needs_key;
     if (facts.needs_key && !storedKey()) {
       the("key").focus();
@@ -278,18 +304,9 @@ async function begin() {
   problem.reset();
   the("model").textContent = `${model.name} ${model.version} · ${model.precision}`;
   languages.serve(model.language_pairs);
-  const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= facts.max_beam_size);
-  widths.sort((one, other) => one - other);
-  the("beam").replaceChildren(...widths.map((width) => new Option(width === 1 ? "1 (greedy)" : width, width)));
-  the("beam").value = model.defaults.beam_size;
+  options.serve(model, facts.max_beam_size);
   the("example").hidden = !model.language_pairs.some((pair) => pair.source === "en");
-  explainBeam();
   translate({ atOnce: true });
-}
-
-function explainBeam() {
-  the("options-hint").textContent =
-    the("beam").value === "1" ? "The quickest: words appear as they are found." : "Sentences appear as they are finished.";
 }
 
 function put(text) {
@@ -298,47 +315,55 @@ function put(text) {
 }
 
 async function takeFile(file) {
-  if (facts?.takes_files && model && hasFormat(file)) {
-    await takeDocument(file);
-    return;
-  }
+  if (!facts || !model) return;
   try {
-    const { text, isMarkup: isHtml } = await readText(file, facts?.max_characters ?? Infinity);
-    the("format").value = isHtml ? "html" : "text";
-    put(text);
+    const text = await readFile(file, facts);
+    if (text === null) await takeDocument(file);
+    else {
+      options.isMarkup = text.isMarkup;
+      put(text.text);
+    }
   } catch (error) {
-    problem.show(error.message);
+    if (!(error instanceof FileRefused)) throw error;
+    refuseFile(error.message);
   }
+}
+
+/** Of what was there before nothing is left: it would look like the file's. */
+function refuseFile(message) {
+  put("");
+  problem.show(message);
 }
 
 /** A file that the server translates whole; what is typed next supersedes it. */
 async function takeDocument(file) {
   const languagesNow = { source: languages.source, target: languages.target };
-  flow.supersede();
+  put("");
   const { signal } = flow.controller;
-  source.value = "";
-  reflectSource("");
-  clearTarget();
-  problem.hide();
   the("empty").hidden = true;
-  the("progress").hidden = false;
-  the("progress").textContent = `Translating ${file.name}…`;
+  card.showWork(file, languagesNow.target);
   try {
     const blob = await translateFile(file, languagesNow, signal);
     if (signal.aborted) return;
-    settleTarget();
-    const name = translatedName(file.name, languagesNow.target);
-    const link = the("download");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
-    link.textContent = `Save ${name}`;
-    link.hidden = false;
-    the("spoken").textContent = `${name} is there.`;
+    problem.reset();
+    the("spoken").lang = "en";
+    the("spoken").textContent = card.showDone(file, languagesNow.target, { blob, hasTerms: options.hasTerms });
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
-    showProblem(error, () => takeDocument(file));
+    const isTriedAgain = error.retryAfterS !== null || error.status === 401 || error.status === 403;
+    if (isTriedAgain) showProblem(error, () => takeDocument(file));
+    else refuseFile(refusalOf(file, error, languagesNow));
   }
+}
+
+function swap() {
+  // A translation of what stands there no longer does not take the place of what is being typed.
+  const isCurrent = shown?.answer.sourceText === source.value.toWellFormed();
+  const text = isCurrent ? shown.answer.text : source.value;
+  if (!languages.swap()) return;
+  options.swapTerms();
+  put(text);
 }
 
 function listen() {
@@ -347,10 +372,7 @@ function listen() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate({ atOnce: true });
   });
   document.addEventListener("selectionchange", pointAtCaret);
-  the("swap").addEventListener("click", () => {
-    const text = shown?.answer.text ?? "";
-    if (languages.swap()) put(text || source.value);
-  });
+  the("swap").addEventListener("click", swap);
   the("clear").addEventListener("click", () => {
     put("");
     source.focus();
@@ -359,9 +381,7 @@ function listen() {
     put(EXAMPLE);
     source.focus();
   });
-  the("copy").addEventListener("click", copy);
-  for (const id of ["beam", "format"]) the(id).addEventListener("change", () => translate({ atOnce: true }));
-  the("beam").addEventListener("change", explainBeam);
+  the("copy").addEventListener("click", () => copyText(shown.answer.text, { box: the("target"), button: the("copy") }));
   the("previous").addEventListener("click", () => showSentence(shown.sentence - 1));
   the("next").addEventListener("click", () => showSentence(shown.sentence + 1));
   the("key-form").addEventListener("submit", (event) => {
@@ -371,28 +391,7 @@ function listen() {
     begin();
   });
   takeFiles({ veil: the("veil"), input: the("file"), button: the("open-file") }, takeFile);
-  the("theme").value = document.documentElement.dataset.theme;
-  the("theme").addEventListener("change", ({ target: { value } }) => {
-    document.documentElement.dataset.theme = value;
-    try {
-      localStorage.setItem("theme", value);
-    } catch {
-      // Storage is forbidden: the choice lasts as long as the page.
-    }
-  });
-}
-
-async function copy() {
-  const { text } = shown.answer;
-  if (navigator.clipboard) await navigator.clipboard.writeText(text);
-  else {
-    // Outside of HTTPS and this machine there is only the old way.
-    document.getSelection().selectAllChildren(the("target"));
-    document.execCommand("copy");
-    document.getSelection().removeAllRanges();
-  }
-  the("copy").textContent = "Copied";
-  setTimeout(() => (the("copy").textContent = "Copy"), 1500);
+  chooseTheme(the("theme"));
 }
 
 listen();

@@ -28,11 +28,15 @@ MAX_LENGTH = 64
 
 @dataclass(frozen=True)
 class Behaviour:
-    """step_s: how long each decoder step takes. hang_file: while it exists, as many steps return as it has bytes."""
+    """step_s: how long each decoder step takes. hang_file: while it exists, as many steps return as it has bytes.
+
+    pairs: source and target of each pair that is served.
+    """
 
     step_s: float = 0.0
     hang_file: Path | None = None
     golden_says: str = GOLDEN
+    pairs: tuple[tuple[str, str], ...] = (("en", "de"),)
 
 
 def let_through(hang_file: Path, num_steps: int) -> None:
@@ -77,7 +81,7 @@ class EchoRunner(FakeRunner):
 
 
 def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> Model:
-    """A model of one pair, en to de, with `tokenizer` for both."""
+    """A model of the behaviour's pairs, with `tokenizer` for both sides."""
     limits = Limits(
         num_rows=num_rows,
         max_source_length=MAX_LENGTH,
@@ -91,7 +95,16 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
         source=GOLDEN, beam_size=4, ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]}
     )
     lanes = [ThreadLane(runner)]
-    return Model("echo", _manifest(tokenizer), (golden,), "fp32", tokenizer, tokenizer, lanes, _detector())
+    return Model(
+        "echo",
+        _manifest(tokenizer, behaviour.pairs),
+        (golden,),
+        "fp32",
+        tokenizer,
+        tokenizer,
+        lanes,
+        _detector(),
+    )
 
 
 @functools.cache
@@ -99,13 +112,13 @@ def _detector() -> LazyDetector:
     return lazy_detector(("en", "de"))
 
 
-def _manifest(tokenizer: Tokenizer) -> Manifest:
+def _manifest(tokenizer: Tokenizer, pairs: tuple[tuple[str, str], ...]) -> Manifest:
     graph = GraphSpec(file="fp32/graph.onnx", inputs=(), outputs=())
     return Manifest(
         format_version=1,
         name="echo",
         version="1",
-        language_pairs=(LanguagePair(source="en", target="de"),),
+        language_pairs=tuple(LanguagePair(source=source, target=target) for source, target in pairs),
         dimensions=Dimensions(
             vocab_size=tokenizer.vocab_size,
             d_model=8,

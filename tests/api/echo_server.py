@@ -1,13 +1,14 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
 Settings come from the environment as ever; the names are those of `Behaviour`, and load_file: while it exists, the
-model is loading.
+model is loading. pairs: such as en>de,de>pt-BR.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from app.errors import SettingsError
@@ -27,6 +28,10 @@ def main(tokenizer_path: str, *choices: str) -> int:
         hang_file=Path(given["hang_file"]) if "hang_file" in given else None,
         golden_says=given.get("golden_says", Behaviour.golden_says),
     )
+
+    if "pairs" in given:
+        pairs = tuple((pair.split(">")[0], pair.split(">")[1]) for pair in given["pairs"].split(","))
+        behaviour = replace(behaviour, pairs=pairs)
 
     def load(settings: Settings) -> Model:
         while load_file is not None and load_file.exists():

@@ -92,7 +92,9 @@ CASES = [
     media("multipart", "multipart/form-data; boundary=x"),
     media("text", "text/plain"),
     media("latin-1", "application/json; charset=iso-8859-1"),
-    invalid("unknown field", body(beams=4)),
+    invalid("unknown field", body(voice="low")),
+    invalid("misspelt field", body(beams=4), "beams"),
+    invalid("no texts", body(text=[]), "text"),
     *(invalid(f"text {value}", raw("text", value), "text") for value in ("null", "5", "{}", "true", "[]")),
     invalid("text [[a]]", raw("text", '[["a"]]'), "text[0]"),
     invalid("text [a, 5]", raw("text", '["a", 5]'), "text[1]"),
@@ -154,7 +156,7 @@ CASES = [
     *(
         Case(f"pair {source!r} {target!r}", body(source=source, target=target), 422, "unsupported_languages", "target")
         for source, target in (
-            ("en", "en"), ("de", "en"), ("../../etc/passwd", "de"), ("en\n", "de"), ("EN-us", "de"),
+            ("en", "en"), ("de", "en"), ("../../etc/passwd", "de"), ("en\n", "de"), ("EN-us", "nl"),
             ("\uff45\uff4e", "de"), ("en", "xx"), ("en ", "de"),
         )
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import pairwise
 from typing import Any
@@ -192,6 +193,59 @@ def test_a_seed_draws_the_same_again(bundled: httpx.Client) -> None:
     assert free[0]["seed"] != free[1]["seed"]
     again = ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": free[0]["seed"]})
     assert again["translations"] == free[0]["translations"]
+
+
+def test_several_samples_are_those_of_the_seeds_that_follow(bundled: httpx.Client) -> None:
+    """In their order; `text` is the first."""
+    sampling = {"temperature": 1.3, "top_p": 0.95, "seed": 11}
+    one_by_one = [
+        ask(bundled, "/v1/translate", text=TEXT, sampling={**sampling, "seed": seed})["translations"][0][
+            "text"
+        ]
+        for seed in (11, 12, 13, 14)
+    ]
+    answer = ask(bundled, "/v1/translate", text=TEXT, sampling=sampling, num_hypotheses=4)
+    (translation,) = answer["translations"]
+    assert answer["seed"] == 11
+    assert [each["text"] for each in translation["hypotheses"]] == one_by_one
+    assert translation["text"] == one_by_one[0]
+    assert len(set(one_by_one)) > 1
+    (segment,) = translation["segments"]
+    assert len(segment["hypotheses"]) == 4
+    assert segment["score"] == segment["hypotheses"][0]["score"]
+
+
+def test_several_samples_of_the_last_seed(bundled: httpx.Client) -> None:
+    """The one that follows it is the first."""
+    last = 2**63 - 1
+    pair = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": last}, num_hypotheses=2)
+    first = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": 0})
+    assert pair["translations"][0]["hypotheses"][1]["text"] == first["translations"][0]["text"]
+
+
+def test_without_a_seed_several_samples_can_be_drawn_again(bundled: httpx.Client) -> None:
+    drawn = ask(bundled, "/v1/translate", text=TEXT, sampling={}, num_hypotheses=3)
+    again = ask(bundled, "/v1/translate", text=TEXT, sampling={"seed": drawn["seed"]}, num_hypotheses=3)
+    assert again["translations"] == drawn["translations"]
+
+
+def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
+    """The first is told while it comes."""
+    body = {"text": TEXT, "source": "en", "target": "de", "sampling": {"seed": 11}, "num_hypotheses": 3}
+    whole = bundled.post("/v1/translate", json=body).json()
+    events = bundled.post("/v1/translate/stream", json=body).text
+    done = json.loads(events.split("event: done\ndata: ")[1].split("\n")[0])
+    assert done["translations"] == whole["translations"]
+    assert "event: delta" in events
+
+
+def test_a_sentence_counts_once_a_sample(bundled: httpx.Client) -> None:
+    """For the limit on a request's sentences, as for the queue's."""
+    body = {"text": "Why?\n" * 300, "source": "en", "target": "de", "sampling": {"top_k": 1}}
+    assert bundled.post("/v1/translate", json={**body, "num_hypotheses": 3}).status_code == 200
+    refused = bundled.post("/v1/translate", json={**body, "num_hypotheses": 4})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (413, "text")
+    assert "1024 sentences, each counted once a sample" in refused.json()["error"]["message"]
 
 
 def test_cold_or_narrow_sampling_is_greedy(bundled: httpx.Client) -> None:

@@ -41,12 +41,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[ServerProcess]:
-    """With the bundled model."""
+    """With the bundled model; it takes files."""
     settings: dict[str, object] = {
         "bundle": ROOT / "bundles" / "en-de",
         "num_threads": 1,
         "device": "cpu",
         "precision": "int8",
+        "files_enabled": "true",
     }
     command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
     with ServerProcess(command, settings) as process:

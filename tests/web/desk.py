@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import FilePayload, Locator, Page, Request, expect
 
 TIMEOUT_MS = 120_000  # only what hangs takes so long, on however busy a machine
 expect.set_options(timeout=TIMEOUT_MS)
@@ -41,6 +41,11 @@ class Desk:
     def type(self, text: str) -> None:
         """Put a text at once, as pasting does."""
         self["source"].fill(text)
+
+    def open_file(self, name: str, content: bytes) -> None:
+        """Choose a file, as the file dialogue does."""
+        file = FilePayload(name=name, mimeType="application/octet-stream", buffer=content)
+        self["file"].set_input_files(file)
 
     def shows(self, text: str) -> None:
         """Wait until this is the translation, whole."""

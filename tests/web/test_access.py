@@ -93,6 +93,10 @@ def test_no_barrier_in_any_state(
     desk.type("x" * 5001)
     expect(desk["problem"]).to_be_visible()
     assert barriers(desk) == []
+    desk.page.get_by_text("Glossary", exact=True).click()
+    desk.open_file("film.srt", b"1\n00:00:01,000 --> 00:00:02,000\nIt is late.\n")
+    expect(desk["download"]).to_be_visible()
+    assert barriers(desk) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -213,6 +217,32 @@ def test_the_theme_can_be_chosen_and_is_kept(open_desk: OpenDesk, model_server: 
     expect(desk["theme"]).to_have_value("dark")
     desk["theme"].select_option("light")
     assert ground() == by_system
+
+
+@pytest.mark.parametrize("width", [320, 360, 390, 760])
+def test_nothing_is_wider_than_the_window_before_a_language_is_chosen(
+    open_desk: OpenDesk, model_server: ServerProcess, width: int
+) -> None:
+    """With all that may stand there: no text, terms, a translation, a file with a long name, a file that is refused."""
+    desk = open_desk(model_server, viewport={"width": width, "height": 800})
+
+    def fits() -> None:
+        assert desk.page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+    expect(desk["model"]).not_to_be_empty()
+    assert desk["source-language"].input_value() == "auto"
+    fits()
+    desk.page.get_by_text("Glossary", exact=True).click()
+    desk["terms"].fill("station\t" + "Haltestelle" * 9)
+    desk.type(STATION)
+    expect(desk["copy"]).to_be_visible()
+    fits()
+    desk.open_file(f"{'long' * 15}.txt", b"Where is the station, please?\n" * 300)
+    expect(desk["download"]).to_be_visible()
+    fits()
+    desk.open_file(f"{'long' * 15}.csv", b"a,b")
+    expect(desk["problem"]).to_be_visible()
+    fits()
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 1180])

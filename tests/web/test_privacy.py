@@ -25,14 +25,14 @@ def test_a_visit_asks_this_server_only(open_desk: OpenDesk, model_server: Server
 
 
 def test_nothing_in_the_files_names_another_host() -> None:
-    files = sorted(FOLDER.iterdir())
+    files = sorted(file for file in FOLDER.rglob("*") if file.is_file())
     assert {".html", ".css", ".js", ".svg"} == {file.suffix for file in files}
     for file in files:
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|@import|url\(\s*['\"]?//", text), file.name
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.js")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.js")), ids=lambda file: file.name)
 def test_no_script_makes_markup_of_text(file: Path) -> None:
     text = file.read_text("utf-8")
     assert not re.search(

@@ -17,7 +17,7 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", 
 @pytest.fixture(scope="module")
 def client(echo_command: list[str]) -> Iterator[httpx.Client]:
     with (
-        ServerProcess(echo_command, {"max_item_characters": 321}) as server,
+        ServerProcess(echo_command, {"max_item_characters": 321, "files_enabled": "false"}) as server,
         server.ready().client() as client,
     ):
         yield client
@@ -53,7 +53,8 @@ def test_what_the_page_is_told_of_the_server(client: httpx.Client) -> None:
     assert told == {
         "needs_key": False,
         "has_docs": True,
-        "takes_files": False,
+        "file_suffixes": [],
+        "max_file_bytes": 10_000_000,
         "max_characters": 321,
         "max_beam_size": 16,
     }

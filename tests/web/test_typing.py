@@ -181,33 +181,3 @@ def test_a_text_file_is_read(desk: Desk, tmp_path: Path) -> None:
     chooser.value.set_files(file)
     desk.shows(STATION_DE)
     assert desk["source"].input_value() == STATION
-
-
-def test_a_file_is_dropped(desk: Desk) -> None:
-    page = desk.page
-    transfer = page.evaluate_handle(
-        """text => {
-          const transfer = new DataTransfer();
-          transfer.items.add(new File([text], "question.html", { type: "text/html" }));
-          return transfer;
-        }""",
-        f"<p>{STATION}</p>",
-    )
-    page.dispatch_event("#desk", "dragover", {"dataTransfer": transfer})
-    expect(desk["veil"]).to_be_visible()
-    page.dispatch_event("#desk", "drop", {"dataTransfer": transfer})
-    expect(desk["veil"]).to_be_hidden()
-    expect(desk["target"]).to_have_text(f"<p>{STATION_DE}</p>")
-    assert desk["format"].input_value() == "html"
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"\xff\xfe\x00", "no text in UTF-8"), (b"a\0b", "no text in UTF-8"), (b"a" * 30_000, "5,000")],
-)
-def test_a_file_that_is_no_text_is_refused(desk: Desk, tmp_path: Path, content: bytes, words: str) -> None:
-    file = tmp_path / "file.txt"
-    file.write_bytes(content)
-    desk["file"].set_input_files(file)
-    expect(desk["problem-text"]).to_contain_text(words)
-    assert desk.posted == []

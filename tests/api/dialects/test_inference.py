@@ -162,7 +162,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"inputs": [tensor(["a"], parameters={"binary_data_size": 5})]}, 400, "has its data twice"),
     ({"inputs": [tensor(["a"])], "outputs": [{"name": "x"}]}, 400, "is none of translation, source_language"),
     ({"inputs": [tensor(["a"])], "outputs": {"name": "x"}}, 400, "outputs must be an array"),
-    ({"inputs": [tensor(["a"])], "parameters": {"voice": "low"}}, 400, "a parameter is not known"),
+    ({"inputs": [tensor(["a"])], "parameters": {"voice": "low"}}, 400, "a field of parameters is not known"),
     ({"inputs": [tensor(["a"])], "parameters": {"target": "fr"}}, 400, "target must be one of de, en"),
     ({"inputs": [tensor(["a"])], "parameters": {"format": "pdf"}}, 400, "format must be one of text"),
     ({"inputs": [tensor(["a"])], "parameters": {"binary_data_output": 1}}, 400, "must be true or false"),

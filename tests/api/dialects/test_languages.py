@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.languages import find_language
-from app.api.v2_languages import served_language, source_rows, target_rows
+from app.api.languages import find_language, served_language, served_pair
+from app.api.v2_languages import source_rows, target_rows
 
 SERVED = ["de", "en", "pt-BR", "zh-Hans"]
 
@@ -57,3 +57,24 @@ def test_rows_at_v2() -> None:
         ("PT-PT", "Portuguese (European)"),
         ("ZH-HANS", "Chinese (simplified)"),
     ]
+
+
+PAIRS = [("en", "de"), ("en", "pt-BR"), ("fr", "pt-PT"), ("fr", "pt-BR")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        (("en", "de"), ("en", "de")),
+        (("EN", "DE"), ("en", "de")),
+        (("en-US", "de_AT"), ("en", "de")),
+        (("en", "pt"), ("en", "pt-BR")),
+        (("fr", "pt"), ("fr", "pt")),  # two are served: it is ambiguous
+        (("fr", "pt-AO"), ("fr", "pt-AO")),
+        (("en-Latn", "de"), ("en-Latn", "de")),  # a script is another writing
+        (("xx", "de"), ("xx", "de")),
+        (("de", "en"), ("de", "en")),
+    ],
+)
+def test_the_pair_that_two_codes_mean(asked: tuple[str, str], meant: tuple[str, str]) -> None:
+    assert served_pair(*asked, PAIRS) == meant

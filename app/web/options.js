@@ -1,0 +1,77 @@
+// How a text is translated: beam width, format, and the glossary's terms.
+
+import { parseTerms, swappedTerms } from "./terms.js";
+
+const WIDTHS = [1, 2, 4, 8, 16];
+
+export class Options {
+  /** parts: {beam, format, hint, terms, termsCount, termsHint}, elements. onChange({atOnce}): another choice. */
+  constructor(parts, onChange) {
+    this.parts = parts;
+    parts.beam.addEventListener("change", () => {
+      this.#explainBeam();
+      onChange({ atOnce: true });
+    });
+    parts.format.addEventListener("change", () => onChange({ atOnce: true }));
+    parts.terms.addEventListener("input", () => {
+      this.#explainTerms();
+      onChange({ atOnce: false });
+    });
+  }
+
+  /** Offer what a model can do. maxBeamSize: the server's limit. */
+  serve(model, maxBeamSize) {
+    const { beam } = this.parts;
+    const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= maxBeamSize);
+    widths.sort((one, other) => one - other);
+    beam.replaceChildren(...widths.map((width) => new Option(width === 1 ? "1 (greedy)" : width, width)));
+    beam.value = model.defaults.beam_size;
+    this.#explainBeam();
+    this.#explainTerms();
+  }
+
+  get isMarkup() {
+    return this.parts.format.value === "html";
+  }
+
+  set isMarkup(isHtml) {
+    this.parts.format.value = isHtml ? "html" : "text";
+  }
+
+  /** Whether there are terms. */
+  get hasTerms() {
+    return Object.keys(parseTerms(this.parts.terms.value).terms).length > 0;
+  }
+
+  /** The fields of POST /v1/translate that are chosen here. */
+  get fields() {
+    const { terms } = parseTerms(this.parts.terms.value);
+    return {
+      beam_size: Number(this.parts.beam.value),
+      ...(this.isMarkup ? { format: "html" } : {}),
+      ...(Object.keys(terms).length ? { glossary: { terms } } : {}),
+    };
+  }
+
+  /** The terms for the other direction. */
+  swapTerms() {
+    this.parts.terms.value = swappedTerms(this.parts.terms.value);
+    this.#explainTerms();
+  }
+
+  #explainBeam() {
+    const isGreedy = this.parts.beam.value === "1";
+    this.parts.hint.textContent = isGreedy
+      ? "The quickest: words appear as they are found."
+      : "Sentences appear as they are finished.";
+  }
+
+  #explainTerms() {
+    const { terms, wrongLines } = parseTerms(this.parts.terms.value);
+    const num = Object.keys(terms).length;
+    this.parts.termsCount.textContent = num ? `(${num})` : "";
+    this.parts.termsHint.textContent = wrongLines.length
+      ? `Not used, because it is not “term = translation”: line ${wrongLines.join(", ")}.`
+      : "Kept in this page until it is closed. Files are translated without it.";
+  }
+}

@@ -1,0 +1,123 @@
+"""A misspelt field is named, with the nearest one that there is, in every dialect; languages by the pair they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.values import refuse_misspelt
+from app.errors import InvalidRequest
+
+TENSOR: dict[str, Any] = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Anna sees."]}
+NATIVE: dict[str, Any] = {"text": "Anna sees.", "source": "en", "target": "de"}
+SIMPLE = {"q": "Anna sees.", "source": "en", "target": "de"}
+V2: dict[str, Any] = {"text": ["Anna sees."], "target_lang": "DE", "source_lang": "EN"}
+INFER: dict[str, Any] = {"inputs": [TENSOR]}
+INFER_PATH = "/v2/models/echo/infer"
+GLOSSARY = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a,b", "entries_format": "csv"}
+
+
+def renamed(body: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in body.items()}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "near"),
+    [
+        ("/v1/translate", renamed(NATIVE, "target", "taget"), "taget", "target"),
+        ("/v1/translate", {**NATIVE, "beamsize": 4}, "beamsize", "beam_size"),
+        ("/v1/translate", {**NATIVE, "Format": "html"}, "Format", "format"),
+        (
+            "/v1/translate",
+            {**NATIVE, "sampling": {"temprature": 1}},
+            "sampling.temprature",
+            "sampling.temperature",
+        ),
+        ("/v1/translate/stream", {**NATIVE, "sources": "en"}, "sources", "source"),
+        ("/v1/score", {**NATIVE, "translations": "Anna sieht."}, "translations", "translation"),
+        ("/v1/detect", {"texts": "Anna"}, "texts", "text"),
+        ("/translate", renamed(SIMPLE, "target", "taget"), "taget", "target"),
+        ("/translate", {**SIMPLE, "alternative": 2}, "alternative", "alternatives"),
+        ("/v2/translate", renamed(V2, "target_lang", "target_language"), "target_language", "target_lang"),
+        ("/v2/translate", {**V2, "tag_handeling": "html"}, "tag_handeling", "tag_handling"),
+        ("/v2/glossaries", renamed(GLOSSARY, "entries", "entrys"), "entrys", "entries"),
+        (INFER_PATH, {"input": [TENSOR]}, "input", "inputs"),
+        (INFER_PATH, {**INFER, "parameters": {"taget": "de"}}, "parameters.taget", "parameters.target"),
+        (INFER_PATH, {"inputs": [renamed(TENSOR, "shape", "shapes")]}, "inputs[0].shapes", "inputs[0].shape"),
+    ],
+)
+def test_a_misspelt_field_is_named(
+    http: httpx.Client, path: str, body: dict[str, Any], field: str, near: str
+) -> None:
+    answer = http.post(path, json=body)
+    told = answer.json()
+    assert answer.status_code == (422 if path.startswith("/v1") else 400)
+    error = told["error"] if path.startswith("/v1") else told
+    message = error["message"] if "message" in error else error["error"]
+    assert error["field"] == field
+    assert f"{field} is not known; did you mean {near}?" in message
+
+
+@pytest.mark.parametrize("name", ["secret", "priority", "x" * 1000, "Anna sees the river.", ""])
+def test_a_field_that_no_one_meant_is_passed_over_as_ever(http: httpx.Client, name: str) -> None:
+    """By the APIs whose clients send fields of their own; /v1 refuses it, and does not repeat it."""
+    assert http.post("/translate", json={**SIMPLE, name: 1}).status_code == 200
+    assert http.post("/v2/translate", json={**V2, name: 1}).status_code == 200
+    refused = http.post("/v1/translate", json={**NATIVE, name: 1})
+    assert refused.status_code == 422
+    assert not name or name not in refused.text
+
+
+def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
+    """Only the first few are compared: a body may hold a hundred thousand."""
+    many: dict[str, object] = {f"{index} of many": 1 for index in range(100_000)}
+    refuse_misspelt({**many, "taget": "de"}, ("q", "target"))
+    with pytest.raises(InvalidRequest, match="taget is not known"):
+        refuse_misspelt({"taget": "de", **many}, ("q", "target"))
+
+
+def test_a_name_that_is_given_twice_over_is_passed_over(http: httpx.Client) -> None:
+    """Where the field itself is there, one like it is a client's own."""
+    assert http.post("/translate", json={**SIMPLE, "targets": ["de"]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/translate", {**NATIVE, "text": []}),
+        ("/v1/detect", {"text": []}),
+        ("/v2/translate", {**V2, "text": []}),
+    ],
+)
+def test_no_texts_at_all(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    assert "text is empty: it must hold at least one string" in http.post(path, json=body).text
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("EN", "DE"), ("en-US", "de-AT"), ("en_GB", "De"), ("auto", "de-CH")]
+)
+def test_codes_in_any_case_and_with_regions_in_every_dialect(
+    http: httpx.Client, source: str, target: str
+) -> None:
+    text = "The weather was very good yesterday."
+    native = {"text": text, "source": source, "target": target}
+    answer = http.post("/v1/translate", json=native)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["translations"][0]["source"] == "en"
+    assert http.post("/v1/translate/stream", json=native).status_code == 200
+    if source != "auto":
+        assert http.post("/v1/score", json={**native, "translation": "Gut."}).status_code == 200
+    assert http.post("/translate", json={"q": text, "source": source, "target": target}).status_code == 200
+    parameters = {"source": source, "target": target}
+    body = {"inputs": [{**TENSOR, "data": [text]}], "parameters": parameters}
+    assert http.post(INFER_PATH, json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("en-Latn", "de"), ("eng", "de"), ("en", "deu"), ("de", "en")]
+)
+def test_what_means_no_pair_stays_an_error(http: httpx.Client, source: str, target: str) -> None:
+    answer = http.post("/v1/translate", json={"text": "Anna.", "source": source, "target": target})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "unsupported_languages")

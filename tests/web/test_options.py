@@ -1,0 +1,125 @@
+"""The glossary, the swap of the languages, and an answer that is empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.api.server_process import ServerProcess
+from tests.web.conftest import OpenDesk
+from tests.web.desk import Desk
+
+LATE, LATE_DE = "It is late.", "Es ist spät."
+STATION = "Where is the station?"
+
+
+@pytest.fixture(scope="module")
+def two_way_server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    """Translates from English to German and back, by saying the text itself."""
+    with ServerProcess([*echo_command, "pairs=en>de,de>en"]) as server:
+        yield server.ready()
+
+
+def test_terms_stand_in_the_translation(desk: Desk) -> None:
+    desk.page.get_by_text("Glossary", exact=True).click()
+    desk.type(STATION)
+    expect(desk["target"]).to_contain_text("Bahnhof")
+    desk["terms"].fill("station = Haltestelle")
+    expect(desk["target"]).to_contain_text("Haltestelle")
+    expect(desk["terms-count"]).to_have_text("(1)")
+    assert desk.bodies_posted()[-1]["glossary"] == {"terms": {"station": "Haltestelle"}}
+    desk["terms"].fill("")
+    expect(desk["target"]).to_contain_text("Bahnhof")
+    assert "glossary" not in desk.bodies_posted()[-1]
+
+
+def test_a_line_that_is_no_term_is_told(desk: Desk) -> None:
+    desk.page.get_by_text("Glossary", exact=True).click()
+    desk.type(STATION)
+    desk["terms"].fill("river\tFluss\n\nstation\n= nothing\n__proto__ = a = b")
+    expect(desk["terms-hint"]).to_contain_text("line 3, 4")
+    expect(desk["terms-count"]).to_have_text("(2)")
+    expect(desk["target"]).to_have_attribute("aria-busy", "false")
+    expect(desk["problem"]).to_be_hidden()
+    body = json.loads(desk.posted[-1].post_data or "")
+    assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
+
+
+def test_the_swap_is_off_and_says_why(desk: Desk) -> None:
+    """Where the way back is not served, and while the language is not known."""
+    expect(desk["swap"]).to_be_disabled()
+    expect(desk["swap"]).to_have_accessible_description(
+        "This server does not translate from German to English."
+    )
+    desk["source-language"].select_option("auto")
+    expect(desk["swap"]).to_be_disabled()
+    expect(desk["swap"]).to_have_attribute(
+        "title", "Languages can be swapped once the language of the text is known."
+    )
+
+
+def test_a_swap_puts_the_translation_into_the_source(
+    open_desk: OpenDesk, two_way_server: ServerProcess
+) -> None:
+    desk = open_desk(two_way_server).ready()
+    desk.page.get_by_text("Glossary", exact=True).click()
+    desk["terms"].fill("river = Fluss")
+    desk.type("Anna sees the river.")
+    desk.shows("Anna sees the Fluss.")
+    desk["swap"].click()
+    expect(desk["source"]).to_have_value("Anna sees the Fluss.")
+    assert desk["source-language"].input_value() == "de"
+    assert desk["target-language"].input_value() == "en"
+    expect(desk["terms"]).to_have_value("Fluss = river")
+    desk.shows("Anna sees the river.")
+    body = desk.bodies_posted()[-1]
+    assert (body["source"], body["target"], body["text"]) == ("de", "en", "Anna sees the Fluss.")
+
+
+def test_a_swap_keeps_what_is_being_typed(open_desk: OpenDesk, two_way_server: ServerProcess) -> None:
+    """A translation of an older text does not take its place."""
+    desk = open_desk(two_way_server).ready()
+    desk.type("Anna sees the river.")
+    desk.shows("Anna sees the river.")
+    desk.page.evaluate(
+        """() => {
+          const source = document.getElementById("source");
+          source.value = "Otto sees the sea.";
+          source.dispatchEvent(new Event("input"));
+          document.getElementById("swap").click();
+        }"""
+    )
+    expect(desk["source"]).to_have_value("Otto sees the sea.")
+    desk.shows("Otto sees the sea.")
+    assert desk.bodies_posted()[-1]["source"] == "de"
+
+
+def test_an_empty_answer_says_so(desk: Desk) -> None:
+    """Whatever the model: the answer is one that the server may give."""
+    segment = {
+        "source": {"start": 0, "end": 4},
+        "target": {"start": 0, "end": 0},
+        "score": 0,
+        "finish_reason": "stop",
+    }
+    done = {
+        "translations": [{"text": "", "source": "en", "segments": [segment]}],
+        "model": {"name": "any", "version": "1"},
+        "usage": {"source_tokens": 2, "target_tokens": 1, "sentences": 1},
+    }
+    content = f"event: done\ndata: {json.dumps(done)}\n\n"
+    desk.page.route(
+        "**/v1/translate/stream", lambda route: route.fulfill(body=content, content_type="text/event-stream")
+    )
+    desk.type("Home")
+    expect(desk["nothing"]).to_contain_text("empty translation")
+    expect(desk["spoken"]).to_contain_text("empty translation")
+    for name in ("copy", "empty", "alignment"):
+        expect(desk[name]).to_be_hidden()
+    desk.page.unroute("**/v1/translate/stream")
+    desk.type(LATE)
+    desk.shows(LATE_DE)
+    expect(desk["nothing"]).to_be_hidden()
