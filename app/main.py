@@ -183,6 +183,8 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
+        if model.detector is not None:
+            await asyncio.wrap_future(model.detector.loaded())
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)

@@ -5,50 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from app.bundle import LanguagePair
+from app.text.language_names import language_name
 
-# English names, by ISO 639-1 code.
-_NAMES = {
-    "ar": "Arabic",
-    "bg": "Bulgarian",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "nb": "Norwegian Bokmål",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "pt-br": "Portuguese (Brazil)",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "zh": "Chinese",
-    "zh-hans": "Chinese (simplified)",
-    "zh-hant": "Chinese (traditional)",
-}
+__all__ = ["find_language", "language_name", "served_languages"]
+
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
-
-
-def language_name(code: str) -> str:
-    """In English; the code where there is none here."""
-    return _NAMES.get(code.lower(), code)
 
 
 def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:

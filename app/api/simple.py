@@ -157,7 +157,7 @@ def add_simple_routes(
         try:
             found = await plain.translate(request, texts, wanted)
         except NoSuchPair as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         answers = _columns(found, tells_source=source is None, tells_alternatives=num_alternatives > 0)
         if not isinstance(fields["q"], list):
             return _answered({name: values[0] for name, values in answers.items()})
@@ -246,7 +246,8 @@ def _missing(name: str) -> DialectError:
     return DialectError(400, f"Invalid request: missing {name} parameter")
 
 
-def _unavailable(error: NoSuchPair) -> DialectError:
+def unavailable(error: NoSuchPair) -> DialectError:
+    """What clients expect to be told of a pair that is not translated."""
     source, target = (f"{language_name(code)} ({code})" for code in (error.source, error.target))
     return DialectError(400, f"{target} is not available as a target language from {source}")
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from app.api.dialect import Dialect, DialectError
 from app.api.error_table import OrjsonResponse
 from app.api.form_body import read_fields
+from app.api.languages import language_name
 from app.api.plain_translation import NoSuchPair, PlainTranslation, PlainTranslator, Wanted
 from app.api.v2_fields import V2Request, read_request
 from app.api.v2_languages import base_of, source_rows, target_rows
@@ -75,9 +76,10 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
         except QuotaExceeded as error:
             raise DialectError(QUOTA_EXCEEDED, str(error)) from error
         except NoSuchPair as error:
-            told = (
-                f"target_lang {error.target.upper()} is not supported from source_lang {error.source.upper()}"
+            target, source = (
+                f"{code.upper()} ({language_name(code)})" for code in (error.target, error.source)
             )
+            told = f"target_lang {target} is not supported from source_lang {source}"
             raise DialectError(400, told) from error
         rows = [_row(asked, text, each) for text, each in zip(asked.texts, found, strict=True)]
         return OrjsonResponse({"translations": rows})
