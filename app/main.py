@@ -184,7 +184,7 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
-        if model.detector is not None:
+        if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
         decoder.clear()
         settle_memory()

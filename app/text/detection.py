@@ -107,6 +107,11 @@ class LazyDetector:
         self._lock = threading.Lock()
         self._future: Future[LanguageDetector] | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is being loaded, or is loaded."""
+        return self._future is not None
+
     def loaded(self) -> Future[LanguageDetector]:
         """The detector, or its loading, which this begins. What could not be loaded is tried again by the next call.
 
