@@ -35,6 +35,8 @@ MAX_ALLOWED_TO_REFUSE = 0.001
 MIN_BYTES_TO_REFUSE = 21
 # Fewer bytes are enough for a phrase, which is so many words that are not all capitalised as a name is.
 MIN_WORDS_OF_PHRASE = 3
+# Unpacked of the model's file at a time. Smaller: the thread asks for Python's lock more often. Larger: more memory.
+PIECE_BYTES = 4_000_000
 # Codes under which the model knows a language that others call otherwise.
 _ALIASES = {"nb": "no", "fil": "tl"}
 
@@ -90,12 +92,17 @@ def _base_of(code: str) -> str:
 def _read_model(path: Any) -> Any:
     """The arrays of the model's file.
 
-    In memory and in one call, where py3langid writes 68 MB to a temporary file in small pieces: a server's /tmp may be
-    smaller, and a thread that asks for Python's lock between pieces waits for the threads that load the rest.
+    In memory and in large pieces, where py3langid writes 68 MB to a temporary file in small ones: a server's /tmp may
+    be smaller, and a thread that asks for Python's lock between pieces waits for the threads that load the rest.
     """
     import numpy as np
 
-    return np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False)
+    decompressor, unpacked = lzma.LZMADecompressor(), io.BytesIO()
+    unpacked.write(decompressor.decompress(path.read_bytes(), max_length=PIECE_BYTES))
+    while not decompressor.eof:
+        unpacked.write(decompressor.decompress(b"", max_length=PIECE_BYTES))
+    unpacked.seek(0)
+    return np.load(unpacked, allow_pickle=False)
 
 
 class LazyDetector:

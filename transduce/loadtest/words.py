@@ -65,7 +65,9 @@ def _run_lines(document: Document) -> list[str]:
     amounts = [f"{_spread(summary[f'{name}_per_s'])} {name.replace('_', ' ')}" for name in first["per_s"]]
     lines.append(_line("per second", ", ".join(amounts)))
     if outcomes["ok"]:
-        lines.append(_line("from the cache", cached_in_words([one["cached_share"] for one in document["runs"]])))
+        lines.append(
+            _line("from the cache", cached_in_words([one["cached_share"] for one in document["runs"]]))
+        )
     lines.append(_line("seed", ", ".join(str(one["seed"]) for one in document["runs"])))
     if first["quality"]:
         lines.append(_line("quality under load", _quality(first["quality"])))
