@@ -54,8 +54,8 @@ class InvalidRequest(RequestError):
 class UnsupportedLanguages(RequestError):
     """No bundle translates this pair of `source`, as given or detected, and `target`."""
 
-    def __init__(self, message: str, *, source: str = "", target: str = "") -> None:
-        super().__init__(message, field="target")
+    def __init__(self, message: str, *, source: str = "", target: str = "", field: str = "target") -> None:
+        super().__init__(message, field=field)
         self.source = source
         self.target = target
 

@@ -67,7 +67,7 @@ class Application:
     """One server's parts. `app` is the ASGI application; its lifespan starts and ends the others.
 
     on_failure: told, on the event loop, what keeps the server from serving: BundleError or SettingsError at
-    start, RuntimeError when the engine has died.
+    start, RuntimeError when the engine has died. on_ready: called on the event loop when requests are taken.
     """
 
     def __init__(self, settings: Settings, *, load: Callable[[Settings], Model] = load_model) -> None:
@@ -77,6 +77,7 @@ class Application:
         self.service = Service(self.metrics, _glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
+        self.on_ready: Callable[[], None] = lambda: None
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self._desk: FileDesk | None = None
@@ -186,6 +187,8 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
+        if model.detector is not None and model.detector.has_begun:
+            await asyncio.wrap_future(model.detector.loaded())
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)
@@ -200,6 +203,7 @@ class Application:
             "seconds": f"{time.monotonic() - started:.2f}",
         }
         log_event(logger, logging.INFO, "ready", fields=dict(fields))
+        self.on_ready()
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -245,6 +249,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
+        application.on_ready = lambda: tell_address(settings, host, port)
         log_event(logger, logging.INFO, "listening", fields={"host": host, "port": port})
         server.run(sockets=[listener])
     for failure in failures:
@@ -252,6 +257,17 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     at_end()
     _leave_behind_threads(server.exit_code)
     return server.exit_code
+
+
+def tell_address(settings: Settings, host: str, port: int) -> None:
+    """Name the server's address on stderr, where that is a terminal: the last line of a start."""
+    if not sys.stderr.isatty():
+        return
+    # An address that means all of a machine's is none that a browser can open.
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    page = f"the page is at {url}/" if settings.page_enabled else f"the API is at {url}/v1/translate"
+    sys.stderr.write(f"Transduce is ready: {page}\n")
 
 
 def _problems_of(failure: Exception) -> list[str]:

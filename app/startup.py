@@ -75,6 +75,9 @@ def load_model(settings: Settings, origin: Origin | None = None) -> Model:
         return choose_precision(Bundle(path, manifest, ()), device, settings.precision)
 
     bundle = load_bundle(path, choose=choose)
+    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
+    detector = lazy_detector(languages)
+    detector.loaded()  # it loads beside the model
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
     num_lanes = settings.num_lanes or default_num_lanes(device, num_threads)
@@ -101,8 +104,6 @@ def load_model(settings: Settings, origin: Origin | None = None) -> Model:
         for process in processes:
             process.leave()
         raise
-    languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
-    detector = lazy_detector(languages)
     return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
 
 
@@ -143,7 +144,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
-    """A detector of these languages, loaded by the first request that leaves its language to detection."""
+    """A detector of the known languages and these, which are served."""
 
     def load() -> LanguageDetector:
         started = time.monotonic()

@@ -38,7 +38,7 @@ STEPS = (
     ("ONNX Runtime", "import app.runtime.ort_runner"),
     ("routes", "application = app.main.Application(app.settings.load_settings({'num_lanes': 1}))"),
     ("bundle, tokeniser, graphs, weights", "model = app.startup.load_model(application.settings)"),
-    ("detector of languages, where asked for", "model.detector.loaded().result()"),
+    ("detector of languages", "model.detector.loaded().result()"),
 )
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

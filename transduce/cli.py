@@ -181,9 +181,14 @@ def missing_extra(error: ModuleNotFoundError, name: str | None) -> str | None:
     if not package or importlib.util.find_spec(package) is not None:
         return None
     if package == RUNTIME_MODULE:
-        return "the 'cpu' or the 'gpu' extra: pip install 'transduce[cpu]'"
+        return f"the 'cpu' or the 'gpu' extra: {install_command('cpu')}"
     extra = SUBCOMMANDS[name].extra if name else ""
-    return f"the '{extra}' extra: pip install 'transduce[{extra}]'" if extra else None
+    return f"the '{extra}' extra: {install_command(extra)}" if extra else None
+
+
+def install_command(extra: str) -> str:
+    """How to install with an extra; the package is in no registry."""
+    return f"pip install -e '.[{extra}]' in the checkout"
 
 
 def is_configuration_error(error: Exception) -> bool:

@@ -37,7 +37,7 @@ def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="OUT", help="write there, and go on there after an interruption"
     )
     parser.add_argument(
-        "--format", choices=FORMATS, help="what the file is (default: by its suffix, else plain text)"
+        "--format", choices=FORMATS, help="what the file is (default: by its suffix, plain text without one)"
     )
     parser.add_argument(
         "--url",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tqdm import tqdm
 
 from transduce.client import Client
-from transduce.errors import CommandError
+from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
 from transduce.patient import Asked, translate_all
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
@@ -42,13 +42,23 @@ class FileJob:
 
 
 def known_format(file: Path | None, chosen: str | None) -> str:
-    """The format that was chosen, else the one of the suffix, else plain text."""
+    """The format that was chosen, else the one of the suffix, else plain text.
+
+    Raises:
+        CommandError: the suffix is of no format that there is.
+    """
     if chosen is not None or file is None or file.suffix.lower() in {"", ".txt"}:
         return chosen or "txt"
-    from app.files import format_of
+    from app.files import SUFFIXES, format_of
 
     found = format_of(file.name)
-    return "txt" if found is None else str(found)
+    if found is None:
+        raise CommandError(
+            f"{file.name}: {file.suffix} is the suffix of no format that can be translated; there are "
+            f"{', '.join(SUFFIXES)}; --format says what the file is ({', '.join(FORMATS)}), whatever its suffix",
+            exit_code=ExitCode.USAGE,
+        )
+    return str(found)
 
 
 def translate_file(client: Client, job: FileJob, asked: Asked) -> None:

@@ -88,7 +88,7 @@ class FileDesk:
             async with self._turns:
                 await self._translate(shelved, job)
         except NoSuchPair as error:
-            self.shelf.fail(shelved, f"{error.source} to {error.target} is not translated here")
+            self.shelf.fail(shelved, f"{error} is not translated here")
         except (ServiceError, QuotaExceeded) as error:
             self.shelf.fail(shelved, str(error))
         except Exception as error:  # noqa: BLE001 - nobody waits for it: the log and the status have it
@@ -119,19 +119,13 @@ class FileDesk:
             await self.shelf.keep(shelved, content)
 
     async def _language(self, units: Sequence[Unit], target: str) -> str:
-        """The language of most of the file. Raises NoSuchPair."""
+        """The language of most of the file; the target where it stays as it is. Raises NoSuchPair."""
         sample = ""
         for unit in units:
             sample += unit.text + "\n"
             if len(sample) >= SAMPLE_CHARACTERS:
                 break
-        ranked = (await self.plain.detect([sample]))[0]
-        served = [language for language, _ in ranked if (language, target) in self.plain.pairs()]
-        if ranked and ranked[0][0] == target:
-            return target
-        if not served and ranked:
-            raise NoSuchPair(ranked[0][0], target)
-        return served[0] if served else target
+        return await self.plain.source_of(sample, target)
 
     def _batches(self, units: Sequence[Unit]) -> Iterator[list[int]]:
         """Numbers of units of one kind, within the limits of one request, or one that is above them."""

@@ -17,7 +17,7 @@ from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.languages import served_language
 from app.api.multipart import Upload, read_upload
 from app.api.plain_translation import NoSuchPair
-from app.api.simple import HEADERS
+from app.api.simple import HEADERS, unavailable
 from app.api.values import refuse_misspelt
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
@@ -51,9 +51,7 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
         try:
             await while_connected(request, desk.translate(shelved, job))
         except NoSuchPair as error:
-            raise DialectError(
-                400, f"{error.target} is not available as a target from {error.source}"
-            ) from error
+            raise unavailable(error) from error
         except QuotaExceeded as error:
             raise DialectError(403, str(error)) from error
         name = shelved.file_id + PurePath(upload.name).suffix.lower()

@@ -7,51 +7,9 @@ from collections.abc import Collection, Iterable
 
 from app.bundle import LanguagePair
 
-# English names, by ISO 639-1 code.
-_NAMES = {
-    "ar": "Arabic",
-    "bg": "Bulgarian",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "nb": "Norwegian Bokmål",
-    "nl": "Dutch",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "pt-br": "Portuguese (Brazil)",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "zh": "Chinese",
-    "zh-hans": "Chinese (simplified)",
-    "zh-hant": "Chinese (traditional)",
-}
 # ISO 3166-1 or UN M.49. A script, as in zh-Hant, is not passed over: that would be another writing.
 _REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
-
-
-def language_name(code: str) -> str:
-    """In English; the code where there is none here."""
-    return _NAMES.get(code.lower(), code)
 
 
 def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:

@@ -46,7 +46,7 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             answer = await made(translator, asked, lambda: score_answer(result, asked, model))
             return _answered(request, service, result, answer)
 
-    @router.post("/v1/detect", openapi_extra=DETECT, summary="Which of the served languages texts are in")
+    @router.post("/v1/detect", openapi_extra=DETECT, summary="Which languages texts are in")
     async def detect(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)

@@ -315,7 +315,7 @@ SCORE = _route(
         )
     },
 )
-_CONFIDENCE: Json = {"type": "number", "description": "0 to 1; together they make 1"}
+_CONFIDENCE: Json = {"type": "number", "description": "0 to 1"}
 DETECT = _taking(
     {"text": TRANSLATE_PROPERTIES["text"]},
     ("text",),

@@ -16,18 +16,18 @@ from app.api.service import Service
 from app.decoding.options import DecodingOptions
 from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
+from app.text.language_names import language_name
 from app.text.passage import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
-from app.translator import Translation, TranslationRequest, TranslationResult, Translator
-
-Ranked = list[tuple[str, float]]
+from app.translator import Ranked, Translation, TranslationRequest, TranslationResult, Translator
 
 
 class NoSuchPair(Exception):
     """The server does not translate from `source` to `target`."""
 
     def __init__(self, source: str, target: str) -> None:
-        super().__init__(f"{source} to {target}")
+        named = (f"{language_name(code)} ({code})" for code in (source, target))
+        super().__init__(" to ".join(named))
         self.source = source
         self.target = target
 
@@ -80,8 +80,15 @@ class PlainTranslator:
         return frozenset((pair.source, pair.target) for pair in pairs)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """The served languages of each text with probabilities, the likeliest first; empty for a text of no words."""
+        """The likeliest languages of each text with probabilities, the likeliest first; empty without letters."""
         return await self.service.check_open().detect(texts)
+
+    async def source_of(self, text: str, target: str) -> str:
+        """The language to translate a text from; the target where it stays as it is. Raises NoSuchPair."""
+        try:
+            return await self.service.check_open().source_of(text, target)
+        except UnsupportedLanguages as error:
+            raise NoSuchPair(error.source, target) from error
 
     async def translate(
         self, request: Request, texts: Sequence[str], wanted: Wanted
@@ -119,15 +126,7 @@ class PlainTranslator:
         try:
             return await translator.translate(asked)
         except UnsupportedLanguages as error:
-            raise NoSuchPair(
-                wanted.source or await self._stranger(texts, wanted.target), wanted.target
-            ) from error
-
-    async def _stranger(self, texts: Sequence[str], target: str) -> str:
-        """The language, of the texts', that is not translated into the target."""
-        sources = {source for source, other in self.pairs() if other == target} | {target}
-        likeliest = [ranked[0][0] for ranked in await self.detect(texts) if ranked]
-        return next((language for language in likeliest if language not in sources), target)
+            raise NoSuchPair(error.source, wanted.target) from error
 
 
 def plainly(translation: Translation) -> PlainTranslation:

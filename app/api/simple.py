@@ -12,7 +12,7 @@ from app.api.auth import ApiKeys
 from app.api.dialect import Dialect, DialectError
 from app.api.error_table import OrjsonResponse
 from app.api.form_body import Fields, read_fields
-from app.api.languages import language_name, served_language
+from app.api.languages import served_language
 from app.api.plain_translation import NoSuchPair, PlainTranslation, PlainTranslator, Wanted
 from app.api.values import refuse_misspelt
 from app.errors import (
@@ -24,6 +24,7 @@ from app.errors import (
     Unauthorized,
     UnsupportedLanguages,
 )
+from app.text.language_names import language_name
 from app.text.passage import TextFormat
 
 HEADERS = (
@@ -160,7 +161,7 @@ def add_simple_routes(
         try:
             found = await plain.translate(request, texts, wanted)
         except NoSuchPair as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         answers = _columns(found, tells_source=source is None, tells_alternatives=num_alternatives > 0)
         if not isinstance(fields["q"], list):
             return _answered({name: values[0] for name, values in answers.items()})
@@ -249,7 +250,8 @@ def _missing(name: str) -> DialectError:
     return DialectError(400, f"Invalid request: missing {name} parameter")
 
 
-def _unavailable(error: NoSuchPair) -> DialectError:
+def unavailable(error: NoSuchPair) -> DialectError:
+    """What clients expect to be told of a pair that is not translated."""
     source, target = (f"{language_name(code)} ({code})" for code in (error.source, error.target))
     return DialectError(400, f"{target} is not available as a target language from {source}")
 

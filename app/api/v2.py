@@ -19,6 +19,7 @@ from app.errors import InvalidRequest, ServiceError, SourceTooLong, Unauthorized
 from app.stores.glossaries import GlossaryNotFound
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
+from app.text.language_names import language_name
 
 # Style rules and other glossaries that the same clients know are not offered, documents by a setting; errors are
 # told so that these clients understand them.
@@ -76,9 +77,10 @@ def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter
         except QuotaExceeded as error:
             raise DialectError(QUOTA_EXCEEDED, str(error)) from error
         except NoSuchPair as error:
-            told = (
-                f"target_lang {error.target.upper()} is not supported from source_lang {error.source.upper()}"
+            target, source = (
+                f"{code.upper()} ({language_name(code)})" for code in (error.target, error.source)
             )
+            told = f"target_lang {target} is not supported from source_lang {source}"
             raise DialectError(400, told) from error
         rows = [_row(asked, text, each) for text, each in zip(asked.texts, found, strict=True)]
         return OrjsonResponse({"translations": rows})

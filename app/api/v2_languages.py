@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.api.languages import language_name
+from app.text.language_names import language_name
 
 Json = dict[str, object]
 # A model of such a language serves all of these; clients refuse the bare code as a target on their own side.

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 Device = Literal["cpu", "cuda"]
 PREFERRED: dict[Device, tuple[Precision, ...]] = {"cpu": ("int8", "fp32", "fp16"), "cuda": ("fp16",)}
 NO_PROVIDER = (
-    "the installed onnxruntime has no CUDA provider: install transduce[gpu] in place of transduce[cpu]"
+    "the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime, then pip install -e '.[gpu]' "
+    "in the checkout"
 )
 
 

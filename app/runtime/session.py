@@ -74,9 +74,8 @@ def _problem_with_gpu() -> str:
         return NO_PROVIDER
     missing = _missing_libraries()
     if missing:
-        return (
-            f"CUDA's libraries are missing ({', '.join(missing)}): install transduce[gpu], which brings them"
-        )
+        told = ", ".join(missing)
+        return f"CUDA's libraries are missing ({told}): pip install -e '.[gpu]' in the checkout brings them"
     if not _can_load(DRIVER):
         return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
     try:

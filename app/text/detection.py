@@ -1,88 +1,123 @@
-"""Which of the served languages a text is in.
+"""Which language a text is in.
 
-py3langid: naive Bayes over byte n-grams of 97 languages, its model an array file and no code. Beside what was measured
+py3langid: naive Bayes over byte n-grams, its model an array file and no code. Beside what was measured
 (`benchmarks/detection.py`, `docs/text.md`), its confidence is a probability that holds: of texts to which it gave 0.95
-and that have more than twenty letters, none was wrong.
+among the served languages and that have more than twenty letters, none was wrong.
 """
 
 from __future__ import annotations
 
-import copy
+import io
+import lzma
 import threading
 from array import array
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from app.text.language_names import KNOWN_LANGUAGES
 from app.text.placeholders import placeholder_spans
 
+# Languages with their probabilities, 0 to 1, the likeliest first.
+Ranked = list[tuple[str, float]]
 # The beginning of a text says what the whole of it would.
 MAX_CHARACTERS = 1000
 # Text in the target language is left alone from here on; docs/text.md has the figures.
 MIN_LETTERS_TO_KEEP = 21
 MIN_CONFIDENCE_TO_KEEP = 0.95
-_MAX_RESTRICTED = 32
+# Text in a language that is not translated is refused from this probability of it on. Lower: words and names are
+# refused on a guess. Higher: short foreign sentences are translated as if they were in a served language.
+MIN_CONFIDENCE_TO_REFUSE = 0.8
+# It is also refused where the allowed languages together have at most this probability: languages that are much alike,
+# such as Danish and Norwegian, share the rest.
+MAX_ALLOWED_TO_REFUSE = 0.001
+# Letters in bytes of UTF-8, which the detector counts in: 21 of the Latin alphabet, 11 Cyrillic ones, 7 Chinese signs.
+MIN_BYTES_TO_REFUSE = 21
+# Fewer bytes are enough for a phrase, which is so many words that are not all capitalised as a name is.
+MIN_WORDS_OF_PHRASE = 3
+# Unpacked of the model's file at a time. Smaller: the thread asks for Python's lock more often. Larger: more memory.
+PIECE_BYTES = 4_000_000
+# Codes under which the model knows a language that others call otherwise.
+_ALIASES = {"nb": "no", "fil": "tl"}
 
 
 class LanguageDetector:
-    """Tells the served languages apart. Any thread may use it; loading it takes half a second or more."""
+    """Tells the known languages and the served ones apart. Any thread may use it; loading it takes half a second."""
 
     def __init__(self, languages: Collection[str]) -> None:
-        """languages: codes such as `de` and `pt-BR`; those that the model does not know are never detected."""
-        from py3langid import langid, modelio  # type: ignore[import-untyped]
+        """languages: served codes such as `de` and `pt-BR`; those that the model does not know are never detected."""
+        from py3langid import langid  # type: ignore[import-untyped]
 
-        weights, priors, labels, moves, rows, features = modelio.load_model(
-            langid.MODEL_DIR / langid.MODEL_FILE
-        )
-        self._base = {code: code.partition("-")[0].lower() for code in languages}
-        self._base = {code: base for code, base in self._base.items() if base in labels}
-        # What the other languages weigh is never read: two of 142 columns are kept of 28 MB.
-        columns = [index for index, label in enumerate(labels) if label in self._base.values()]
-        self._full: Any = langid.LanguageIdentifier(
-            weights[:, columns],
-            priors[columns],
+        arrays = _read_model(langid.MODEL_DIR / langid.MODEL_FILE)
+        labels = arrays["classes"].tolist()
+        bases = {code: _base_of(code) for code in languages}
+        kept = {label for label in (*KNOWN_LANGUAGES, *bases.values()) if label in labels}
+        # What the other languages weigh is never read.
+        columns = [index for index, label in enumerate(labels) if label in kept]
+        self._codes = {
+            label: [code for code, base in bases.items() if base == label] or [label] for label in kept
+        }
+        self.languages = frozenset(code for codes in self._codes.values() for code in codes)
+        self._identifier: Any = langid.LanguageIdentifier(
+            arrays["ptc"][:, columns],
+            arrays["pc"][columns],
             [labels[index] for index in columns],
-            moves,
-            array("i", features),
+            memoryview(arrays["nextmove"]),
+            array("i", arrays["out_feat"].tolist()),
             norm_probs=True,
-            tk_row=rows,
+            tk_row=arrays["nextmove_row"].tolist(),
         )
-        self._by_bases: dict[frozenset[str], Any] = {}
 
-    def detect(self, text: str, allowed: Collection[str]) -> list[tuple[str, float]]:
-        """Languages with their probabilities, 0 to 1, the likeliest first.
+    def detect(self, text: str) -> Ranked:
+        """All languages that this detector knows, those that are served by their codes there.
 
-        allowed: some of the languages that this detector was made for. No text without letters has a language: the
-        list is empty for it, and where none of the languages is known.
+        No text without letters has a language: the list is empty for it.
         """
         prose = _prose(text[:MAX_CHARACTERS])
-        codes = [code for code in dict.fromkeys(allowed) if code in self._base]
-        if not codes or not any(map(str.isalpha, prose)):
+        if not any(map(str.isalpha, prose)):
             return []
-        probabilities = dict(self._restricted(frozenset(self._base[code] for code in codes)).rank(prose))
-        found = [(code, float(probabilities[self._base[code]])) for code in codes]
-        return sorted(found, key=lambda entry: -entry[1])
+        return [
+            (code, float(probability))
+            for label, probability in self._identifier.rank(prose)
+            for code in self._codes[label]
+        ]
 
-    def _restricted(self, bases: frozenset[str]) -> Any:
-        """The identifier of these languages; made once for each set that is asked for."""
-        identifier = self._by_bases.get(bases)
-        if identifier is None:
-            identifier = copy.copy(self._full)
-            identifier.set_languages(sorted(bases))
-            if len(self._by_bases) >= _MAX_RESTRICTED:
-                self._by_bases.clear()
-            self._by_bases[bases] = identifier
-        return identifier
+
+def _base_of(code: str) -> str:
+    """The model's label for a code."""
+    base = code.partition("-")[0].lower()
+    return _ALIASES.get(base, base)
+
+
+def _read_model(path: Any) -> Any:
+    """The arrays of the model's file.
+
+    In memory and in large pieces, where py3langid writes 68 MB to a temporary file in small ones: a server's /tmp may
+    be smaller, and a thread that asks for Python's lock between pieces waits for the threads that load the rest.
+    """
+    import numpy as np
+
+    decompressor, unpacked = lzma.LZMADecompressor(), io.BytesIO()
+    unpacked.write(decompressor.decompress(path.read_bytes(), max_length=PIECE_BYTES))
+    while not decompressor.eof:
+        unpacked.write(decompressor.decompress(b"", max_length=PIECE_BYTES))
+    unpacked.seek(0)
+    return np.load(unpacked, allow_pickle=False)
 
 
 class LazyDetector:
-    """A detector that is loaded when a language is first to be detected: once, on a thread of its own."""
+    """A detector that is loaded once, on a thread of its own, from the first call of `loaded` on."""
 
     def __init__(self, load: Callable[[], LanguageDetector]) -> None:
         """load: called on that thread."""
         self._load = load
         self._lock = threading.Lock()
         self._future: Future[LanguageDetector] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is being loaded, or is loaded."""
+        return self._future is not None
 
     def loaded(self) -> Future[LanguageDetector]:
         """The detector, or its loading, which this begins. What could not be loaded is tried again by the next call.
@@ -113,13 +148,47 @@ def _prose(text: str) -> str:
     return " ".join([*parts, text[done:]])
 
 
-def is_in_target(text: str, target: str, detected: list[tuple[str, float]]) -> bool:
+def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) -> bool:
     """Whether a text, whose source was left to detection, is left alone because it is in the target language.
 
-    detected: what `LanguageDetector.detect` said of it. Only for `source: auto`: a stated source is believed.
+    detected: its languages among the served ones (`among`). Only for `source: auto`: a stated source is believed.
     """
     if not detected:
         return False
     language, confidence = detected[0]
     num_letters = sum(map(str.isalpha, _prose(text[:MAX_CHARACTERS])))
     return language == target and confidence >= MIN_CONFIDENCE_TO_KEEP and num_letters >= MIN_LETTERS_TO_KEEP
+
+
+def foreign_language(
+    text: str, detected: Sequence[tuple[str, float]], allowed: Collection[str]
+) -> str | None:
+    """The language of a text that is surely in none of the allowed ones; None where it may be in one of them.
+
+    detected: what `LanguageDetector.detect` said of it. Short texts, words and names are in no language for sure.
+    """
+    if not detected:
+        return None
+    language, confidence = detected[0]
+    if language in allowed:
+        return None
+    share_allowed = sum(probability for each, probability in detected if each in allowed)
+    if confidence < MIN_CONFIDENCE_TO_REFUSE and share_allowed > MAX_ALLOWED_TO_REFUSE:
+        return None
+    prose = _prose(text[:MAX_CHARACTERS])
+    num_bytes = sum(len(letter.encode("utf-8", "surrogatepass")) for letter in prose if letter.isalpha())
+    is_enough = num_bytes >= MIN_BYTES_TO_REFUSE or _is_phrase(prose)
+    return language if is_enough else None
+
+
+def _is_phrase(prose: str) -> bool:
+    """Whether it is several words that are not all capitalised."""
+    words = [word for word in prose.split() if any(map(str.isalpha, word))]
+    return len(words) >= MIN_WORDS_OF_PHRASE and any(word[:1].islower() for word in words[1:])
+
+
+def among(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
+    """The allowed languages, with their probabilities where the text is in one of them."""
+    found = [(language, probability) for language, probability in detected if language in allowed]
+    total = sum(probability for _, probability in found)
+    return [(language, probability / total) for language, probability in found] if total > 0 else found

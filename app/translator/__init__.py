@@ -1,6 +1,6 @@
 """A request's texts become translations, or scores: the way between callers' texts and the engine's ids."""
 
-from app.translator.languages import Ranked
+from app.text.detection import Ranked
 from app.translator.observer import Observer
 from app.translator.request import (
     AnswerLimits,

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
-from app.text.detection import LazyDetector, is_in_target
+from app.text.detection import LazyDetector, Ranked, among, foreign_language, is_in_target
+from app.text.language_names import language_name
 
 MAX_LISTED_PAIRS = 20
-# Languages with their probabilities, 0 to 1, the likeliest first.
-Ranked = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -60,28 +59,54 @@ class Languages:
         return pair
 
     def detect(self, text: str) -> Ranked:
-        """The served languages of a text; empty for a text without letters, and where none is detected."""
-        return [] if self._detector is None else self._detector.loaded().result().detect(text, self._served)
+        """The known languages of a text; empty for a text without letters, and where none is detected."""
+        return [] if self._detector is None else self._detector.loaded().result().detect(text)
 
-    def settled(self, prose: str, target: str) -> Settled:
-        """The language of what there is to translate in a text. Raises UnsupportedLanguages."""
+    def settled(self, prose: str, target: str, *, field: str) -> Settled:
+        """The language of what there is to translate in a text.
+
+        field: of the text. Raises UnsupportedLanguages where it surely is in a language that is not translated.
+        """
         sources = [source for source, other in self._pairs if other == target]
-        ranked = self.detect(prose)
+        detected = self.detect(prose)
+        self._check_not_foreign(prose, detected, sources, target, field)
+        ranked = among(detected, self._served)
         if not ranked:
-            if not sources:
-                return Settled(None, target, 0.0)
-            return Settled(None, sources[0], 0.0)
+            return Settled(None, sources[0] if sources else target, 0.0)
+        confidences = dict(detected)
         if not is_in_target(prose, target, ranked):
-            for language, confidence in ranked:
+            for language, _ in ranked:
                 if language in sources:
-                    return Settled(self._pairs[language, target], language, confidence)
-        if ranked[0][0] != target:
-            raise self._unsupported(ranked[0][0], target)
-        return Settled(None, *ranked[0])
+                    return Settled(self._pairs[language, target], language, confidences[language])
+        likeliest = ranked[0][0]
+        if likeliest != target:
+            raise self._foreign(likeliest, target, field)
+        return Settled(None, target, confidences[target])
+
+    def _check_not_foreign(
+        self, prose: str, detected: Ranked, sources: Sequence[str], target: str, field: str
+    ) -> None:
+        """Raises UnsupportedLanguages."""
+        foreign = foreign_language(prose, detected, {*sources, target})
+        # A text in a source that the detector does not know is detected as some other language.
+        if foreign is not None and {*sources} <= {language for language, _ in detected}:
+            raise self._foreign(foreign, target, field)
+
+    def _foreign(self, language: str, target: str, field: str) -> UnsupportedLanguages:
+        """Of a text whose language was detected."""
+        return UnsupportedLanguages(
+            f"{field} is in {language_name(language)} ({language}), which is not translated into {target} here; "
+            f"supported: {self._listed()}; where the language is wrong, name the source",
+            source=language,
+            target=target,
+            field=field,
+        )
 
     def _unsupported(self, source: str, target: str) -> UnsupportedLanguages:
-        known = sorted(self._pairs)[:MAX_LISTED_PAIRS]
-        listed = ", ".join(f"{one} to {other}" for one, other in known)
         return UnsupportedLanguages(
-            f"this pair is not translated here; supported: {listed}", source=source, target=target
+            f"this pair is not translated here; supported: {self._listed()}", source=source, target=target
         )
+
+    def _listed(self) -> str:
+        """The pairs that there are."""
+        return ", ".join(f"{one} to {other}" for one, other in sorted(self._pairs)[:MAX_LISTED_PAIRS])

@@ -193,7 +193,7 @@ class Planner:
         if request.source is not None:
             pair = self._languages.pair(request.source, request.target)
             return passage, Settled(pair, request.source, 1.0)
-        settled = self._languages.settled(passage.prose, request.target)
+        settled = self._languages.settled(passage.prose, request.target, field=f"text[{index}]")
         options = options._replace(
             source_language=settled.source,
             glossary=None if glossary is None else glossary.of_language(settled.source),

@@ -22,12 +22,12 @@ from app.engine.limits import option_bounds
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, SourceTooLong
 from app.stores.glossaries import GlossaryStore
-from app.text.detection import LazyDetector
+from app.text.detection import LazyDetector, Ranked
 from app.text.tokenizer import Encoded, Tokenizer
 from app.translator.decoder import SentenceDecoder
 from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Job, Part, Phases
-from app.translator.languages import Languages, Ranked
+from app.translator.languages import Languages
 from app.translator.live_text import LiveSegment
 from app.translator.observer import Observer
 from app.translator.pieces import Cutter, SourcePiece, stripped
@@ -52,6 +52,8 @@ Request = TranslationRequest | ScoreRequest
 CHARACTERS_PER_TOKEN = 4
 # Two short sentences: a fifth of a millisecond each way.
 SHORT_CHARACTERS = 256
+# Languages that an answer names of one text.
+MAX_DETECTED = 5
 
 
 @dataclass(frozen=True)
@@ -124,13 +126,25 @@ class Translator:
         return self._planner.options(request, num_source_tokens=num_source_tokens, num_forced=num_forced)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """The served languages of each text with their probabilities, the likeliest first; empty without letters.
+        """The likeliest languages of each text with their probabilities, the likeliest first; empty without letters.
 
-        Raises InvalidRequest where none is detected here.
+        All known languages, served or not; at most MAX_DETECTED of a text. Raises InvalidRequest where none is
+        detected here.
         """
         self._languages.check_detector()
         await self._languages.wait_for_detector()
-        return await self.off_loop(lambda: [self._languages.detect(text) for text in texts])
+        return await self.off_loop(lambda: [self._languages.detect(text)[:MAX_DETECTED] for text in texts])
+
+    async def source_of(self, text: str, target: str) -> str:
+        """The language to translate a text from; the target where it stays as it is.
+
+        Raises UnsupportedLanguages where it surely is in a language that is not translated, InvalidRequest where none
+        is detected here.
+        """
+        self._languages.check(None, target)
+        await self._languages.wait_for_detector()
+        settled = await self.off_loop(lambda: self._languages.settled(text, target, field="text"))
+        return target if settled.pair is None else settled.source
 
     async def translate(
         self, request: TranslationRequest, observer: Observer | None = None

@@ -93,8 +93,8 @@ def test_detect(bundled: httpx.Client) -> None:
     for detection in answer["detections"][:2]:
         candidates = detection["candidates"]
         assert candidates[0] == {"language": detection["language"], "confidence": detection["confidence"]}
-        assert sum(each["confidence"] for each in candidates) == pytest.approx(1)
-        assert {each["language"] for each in candidates} == {"en", "de"}
+        assert len(candidates) == 5
+        assert 0.9 < sum(each["confidence"] for each in candidates) <= 1.001
     one = bundled.post("/v1/detect", json={"text": GERMAN}).json()["detections"]
     assert one == answer["detections"][1:2]
 

@@ -131,6 +131,8 @@ class Handler:
             asked = {"text": []}
         body = b"{}" if kind == "garbage" else answer_to(asked)
         status = kind if kind.isdigit() else "200"
+        if status == "422":
+            body = b'{"error": {"code": "invalid_request", "message": "text is empty"}}'
         writer.write(
             f"HTTP/1.1 {status} X\r\nServer-Timing: queue;dur=1.5, decode;dur=2.5\r\n"
             f"Content-Length: {len(body)}\r\n\r\n".encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -65,9 +66,72 @@ def test_the_exit_code_says_whether_it_held(server: SteadyServer, more: Sequence
     assert ("MISSED: " in done.stdout) == (code == 1 or "p99=1ms" in more)
 
 
+def test_nothing_that_listens_is_a_failure() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, and not listening: nothing else takes the port
+        done = loadtest(f"http://127.0.0.1:{unused.getsockname()[1]}", *SHORT, *PATIENT)
+    assert done.returncode == 1, done.stdout + done.stderr
+    first = done.stdout.splitlines()[0]
+    assert "FAILED" in first
+    assert "0 of 60 requests were answered" in first
+    assert "60 connect_failed (Connection refused)" in first
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "code", "error"),
+    [
+        ("422", (), 1, "60 http_422 (text is empty)"),
+        ("422", ("--min-ok", "0"), 1, "60 http_422"),
+        ("200,200,200,503", (), 1, "15 http_503"),
+        ("200,200,200,503", ("--min-ok", "0.7"), 0, ""),
+        ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the answer holds no usage)"),
+    ],
+)
+def test_too_few_answers_are_a_failure(answers: str, more: Sequence[str], code: int, error: str) -> None:
+    arguments = [*SHORT, *PATIENT, *more]
+    if "--clients" in more:
+        arguments = arguments[: arguments.index("--rate")] + arguments[arguments.index("--rate") + 2 :]
+    with SteadyServer(answers=answers) as refusing:
+        done = loadtest(refusing.url, *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    first = done.stdout.splitlines()[0]
+    assert ("FAILED" in first) == (code == 1)
+    assert error in first
+
+
+def test_a_sweep_without_an_answer_is_a_failure() -> None:
+    with SteadyServer(answers="422") as refusing:
+        done = loadtest(
+            refusing.url, *PATIENT, "--sweep", "--rate", "20", "--slo", "p90=100ms", "--duration", "1",
+            "--warm-up", "0", "--workload", "short", "--precision", "0.9",
+        )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILED: 0 of" in done.stdout.splitlines()[0]
+
+
+def test_without_arguments_only_the_url_is_asked_for() -> None:
+    done = loadtest()
+    assert done.returncode == 2
+    assert "required: URL\n" in done.stderr
+
+
+def test_every_run_draws_other_texts_and_tells_its_seed(server: SteadyServer, tmp_path: Path) -> None:
+    for number in range(2):
+        done = loadtest(server.url, *SHORT, *PATIENT, "--json", tmp_path / f"{number}.json")
+        assert done.returncode == 0, done.stderr
+        seed = read_json(tmp_path / f"{number}.json")["plan"]["seed"]
+        assert re.search(rf"^  seed +{seed}$", done.stdout, re.MULTILINE)
+        assert re.search(r"^  from the cache +the server does not say$", done.stdout, re.MULTILINE)
+    seeds = {read_json(tmp_path / f"{number}.json")["plan"]["seed"] for number in range(2)}
+    assert len(seeds) == 2
+    done = loadtest(server.url, *SHORT, *PATIENT, "--seed", "7", "--json", tmp_path / "0.json")
+    assert read_json(tmp_path / "0.json")["runs"][0]["seed"] == 7
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("http://127.0.0.1:1", "--min-ok", "1.5"), "0 to 1"),
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),

@@ -59,6 +59,19 @@ def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
     assert model["name"] == "en-de-small"
 
 
+def test_distinct_texts_are_not_answered_from_the_cache() -> None:
+    command = [sys.executable, "-m", "transduce", "serve", "--host", "127.0.0.1"]
+    with ServerProcess(command) as running:
+        target = Target(running.ready().url)
+        made = dataclasses.replace(plan(running), target=target, load=Arrivals.at(30.0, 2.0))
+        first, other, again = (run(dataclasses.replace(made, seed=seed)) for seed in (1, 2, 1))
+        assert first.outcomes == other.outcomes == {"ok": 60}
+        assert first.cached_share == other.cached_share == 0.0
+        assert again.cached_share == 1.0
+        at_root = Target(target.url, DIALECTS["root"])
+        assert run(dataclasses.replace(made, target=at_root, seed=3)).cached_share is None
+
+
 @pytest.mark.parametrize("dialect", ["native", "root"])
 def test_dialects_that_the_server_speaks(server: ServerProcess, dialect: str) -> None:
     result = run(plan(server, dialect=dialect))

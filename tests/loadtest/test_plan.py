@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from transduce.loadtest.arrivals import KINDS, Arrivals, ClosedLoop, Kind, Phase
 from transduce.loadtest.connection import head
 from transduce.loadtest.dialects import DIALECTS, Asked, BadAnswerError, StreamError
+from transduce.loadtest.grammar import GRAMMAR
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import (
@@ -22,6 +25,7 @@ from transduce.loadtest.workload import (
     Workload,
     built_in,
     from_texts,
+    opened,
     own_sentences,
     read_lines,
 )
@@ -98,15 +102,56 @@ def test_every_request_comes_once_before_any_comes_again() -> None:
     assert turns[0] != turns[1]
 
 
-def test_distinct_texts_are_distinct_and_keep_their_end() -> None:
-    for name in MIXES:
-        sequence = built_in(name).sequence(1)
-        texts = [text for index in range(600) for text in sequence(index).asked.texts]
-        assert len(set(texts)) == len(texts), name
-    plain = built_in("short", is_distinct=False).sequence(1)(0).asked.texts[0]
-    numbered = built_in("short").sequence(1)(0).asked.texts[0]
-    assert numbered[-1] == plain[-1]
-    assert numbered.startswith(plain.rstrip(".!?…"))
+def texts_of(workload: Workload, seed: int, num_requests: int) -> list[str]:
+    sequence = workload.sequence(seed)
+    return [text for index in range(num_requests) for text in sequence(index).asked.texts]
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_distinct_texts_are_distinct_and_hold_no_digit(name: str) -> None:
+    texts = texts_of(built_in(name), 1, 600)
+    assert len(set(texts)) == len(texts)
+    assert not any(character.isdigit() for text in texts for character in text)
+
+
+def test_a_long_run_never_repeats_a_text() -> None:
+    short, array = texts_of(built_in("short"), 5, 20_000), texts_of(built_in("arrays"), 5, 600)
+    for texts in (short, array):
+        assert len(set(texts)) == len(texts) >= 19_200
+
+
+def test_another_seed_sends_other_texts_and_the_same_seed_the_same() -> None:
+    workload = built_in("news")
+    first, again, other = (set(texts_of(workload, seed, 2000)) for seed in (1, 1, 2))
+    assert first == again
+    assert len(first & other) <= 2
+
+
+def test_distinct_texts_are_as_long_as_those_that_they_replace() -> None:
+    for name in ("news", "short", "bimodal"):
+        plain, distinct = (
+            [len(text.split()) for text in texts_of(built_in(name, is_distinct=is_distinct), 1, 500)]
+            for is_distinct in (False, True)
+        )
+        differences = [new - max(old, 4) for old, new in zip(plain, distinct, strict=True)]
+        assert max(map(abs, differences)) <= 1
+        assert abs(statistics.mean(differences)) < 0.2
+
+
+def test_lines_of_a_file_are_made_distinct_by_words_before_them() -> None:
+    workload = dataclasses.replace(from_texts(["It rains.", "It snows."]), renew=opened)
+    texts = texts_of(workload, 1, 5000)
+    assert len(set(texts)) == len(texts)
+    assert {text[-9:] for text in texts} == {"It rains.", "It snows."}
+    assert not any(character.isdigit() for text in texts for character in text)
+
+
+def test_the_parts_of_the_grammar_are_single_distinct_words() -> None:
+    slots = tomllib.loads(GRAMMAR.read_text("utf-8"))["slots"]
+    for name, words in slots.items():
+        found = words.split()
+        assert len(set(found)) == len(found), name
+        assert all(word.isalpha() for word in found), name
 
 
 def test_the_mixes_are_what_they_are_called() -> None:

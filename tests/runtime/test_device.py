@@ -33,18 +33,23 @@ def no_driver(*_: Any) -> Any:
 
 
 CASES = {
-    "wheel": (["CPUExecutionProvider"], nothing, "libc.so.6", r"no CUDA provider: install transduce\[gpu\]"),
+    "wheel": (
+        ["CPUExecutionProvider"],
+        nothing,
+        "libc.so.6",
+        r"no CUDA provider: .*pip install -e '\.\[gpu\]'",
+    ),
     "libraries": (
         ["CUDAExecutionProvider"],
         complain,
         "libc.so.6",
-        r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): install transduce\[gpu\]",
+        r"libraries are missing \(libcublas\.so\.13, libcurand\.so\.10\): pip install -e '\.\[gpu\]'",
     ),
     "cudnn": (
         ["CUDAExecutionProvider"],
         nothing,
         "libc.so.6",
-        r"libraries are missing \(libcudnn\.so\.none\): install transduce\[gpu\]",
+        r"libraries are missing \(libcudnn\.so\.none\): pip install -e '\.\[gpu\]'",
     ),
     "driver": (
         ["CUDAExecutionProvider"],

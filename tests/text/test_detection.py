@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.detection import LanguageDetector, LazyDetector, is_in_target
+from app.text.detection import LanguageDetector, LazyDetector, among, foreign_language, is_in_target
 
 ENGLISH = "The children were playing in the garden when it began to rain."
 GERMAN = "Die Kinder spielten im Garten, als es zu regnen begann."
 FRENCH = "Les enfants jouaient dans le jardin quand il a commenc\u00e9 \u00e0 pleuvoir."
+RUSSIAN = "\u041f\u0440\u0438\u0432\u0435\u0442, \u043a\u0430\u043a \u0434\u0435\u043b\u0430?"
+# Two sentences of each of some fifty languages.
+SENTENCES = [
+    tuple(line.split("\t"))
+    for line in Path(__file__).with_name("languages.tsv").read_text("utf-8").splitlines()
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,51 +32,109 @@ def detector() -> LanguageDetector:
 @pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (GERMAN, "de"), (FRENCH, "fr")])
 def test_sentences_are_told_apart(detector: LanguageDetector, text: str, language: str) -> None:
     for written in (text, text.upper(), f"https://example.org/the/children {text} \U0001f600"):
-        found = detector.detect(written, ["de", "en", "fr"])
+        found = detector.detect(written)
         assert found[0][0] == language
         assert found[0][1] > 0.9
-        assert [code for code, _ in found[1:]] != []
+        assert len(found) > 60
         assert sum(confidence for _, confidence in found) == pytest.approx(1.0, abs=1e-3)
         assert found == sorted(found, key=lambda entry: -entry[1])
 
 
-def test_only_what_is_allowed_is_found(detector: LanguageDetector) -> None:
-    assert detector.detect(FRENCH, ["de"]) == [("de", 1.0)]
-    assert {code for code, _ in detector.detect(FRENCH, ["de", "en"])} == {"de", "en"}
-    assert detector.detect(FRENCH, ["de", "en", "fr"])[0][0] == "fr"
+@pytest.mark.parametrize(("language", "text"), SENTENCES)
+def test_the_true_language_is_found_whatever_is_served(
+    detector: LanguageDetector, language: str, text: str
+) -> None:
+    found, confidence = detector.detect(text)[0]
+    assert found.partition("-")[0] == language
+    assert confidence > 0.4
+
+
+@pytest.mark.parametrize(("language", "text"), SENTENCES)
+def test_text_in_no_allowed_language_is_known_for_what_it_is(
+    detector: LanguageDetector, language: str, text: str
+) -> None:
+    found = foreign_language(text, detector.detect(text), {"en", "de"})
+    if language in {"en", "de"}:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.partition("-")[0] == language
+
+
+NO_LANGUAGE_FOR_SURE = (
+    "OK", "Hallo", "Hola", "Bonjour", "Ciao", "No", "Ja", "42", "3.5 %", "Gift", "Hotel", "Menu", "PDF", "Taxi",
+    "Anna", "Berlin", "Paris", "Rio de Janeiro", "Fran\u00e7ois Dupont", "Agnieszka Radwa\u0144ska",
+    "Nguy\u1ec5n V\u0103n An", "Jos\u00e9 Mar\u00eda Fern\u00e1ndez", "Recep Tayyip Erdo\u011fan",
+    "\u0418\u0432\u0430\u043d \u041f\u0435\u0442\u0440\u043e\u0432", "\u7530\u4e2d\u592a\u90ce",
+    "Caf\u00e9", "d\u00e9j\u00e0 vu", "ABC-123", "iPhone 15 Pro", "L'Or\u00e9al", "", "...",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_LANGUAGE_FOR_SURE)
+def test_words_numbers_and_names_are_in_no_language_for_sure(detector: LanguageDetector, text: str) -> None:
+    assert foreign_language(text, detector.detect(text), {"en", "de"}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("Comment \u00e7a va?", "fr"), ("La maison est petite.", "fr"), (RUSSIAN, "ru")]
+)
+def test_a_short_phrase_may_be_enough(detector: LanguageDetector, text: str, language: str) -> None:
+    assert foreign_language(text, detector.detect(text), {"en", "de"}) == language
+
+
+def test_the_allowed_languages_share_what_they_have(detector: LanguageDetector) -> None:
+    detected = detector.detect(FRENCH)
+    assert among(detected, ["fr"]) == [("fr", 1.0)]
+    assert {code for code, _ in among(detected, ["de", "en"])} == {"de", "en"}
+    assert sum(share for _, share in among(detected, ["de", "en"])) == pytest.approx(1.0)
+    assert among(detected, ["xx"]) == among([("de", 0.0)], ["fr"]) == []
+    assert among([("de", 0.0), ("fr", 1.0)], ["de"]) == [("de", 0.0)]
 
 
 def test_a_code_with_a_region_is_given_back_as_it_was(detector: LanguageDetector) -> None:
-    assert detector.detect("As crian\u00e7as brincavam no jardim.", ["de", "pt-BR"])[0][0] == "pt-BR"
+    found = [code for code, _ in detector.detect("As crian\u00e7as brincavam no jardim.")]
+    assert found[0] == "pt-BR"
+    assert "pt" not in found
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [("nb", "Jeg vet ikke hvor jeg har lagt n\u00f8klene mine."), ("zh-Hans", "\u4f60\u597d\u5417")],
+)
+def test_codes_that_others_use(code: str, text: str) -> None:
+    assert LanguageDetector(["en", code]).detect(text)[0][0] == code
 
 
 @pytest.mark.parametrize(
     "text", ["", "  \n", "\U0001f600\u2764\ufe0f", "12:30, 3.5 %", "https://example.org/a", "{name} %s"]
 )
 def test_what_has_no_letters_has_no_language(detector: LanguageDetector, text: str) -> None:
-    assert detector.detect(text, ["de", "en"]) == []
+    assert detector.detect(text) == []
 
 
 def test_a_language_that_nobody_knows_is_not_found(detector: LanguageDetector) -> None:
-    assert detector.detect(ENGLISH, ["xx"]) == []
-    assert [code for code, _ in detector.detect(ENGLISH, ["xx", "de"])] == ["de"]
+    assert "xx" not in {code for code, _ in detector.detect(ENGLISH)}
+    assert "xx" not in detector.languages
+    assert "de" in detector.languages
 
 
 @given(text=st.text(max_size=50))
 def test_any_text_is_taken(detector: LanguageDetector, text: str) -> None:
-    for code, confidence in detector.detect(text, ["de", "en"]):
-        assert code in {"de", "en"}
+    detected = detector.detect(text)
+    for code, confidence in detected:
+        assert code in detector.languages
         assert 0 <= confidence <= 1.001
+    assert foreign_language(text, detected, {"en", "de"}) not in {"en", "de"}
 
 
 def test_the_end_of_a_long_text_is_not_read(detector: LanguageDetector) -> None:
     long = ENGLISH + " " + "Garten " * 100_000
-    assert detector.detect(long, ["de", "en"]) == detector.detect(long[:1000], ["de", "en"])
+    assert detector.detect(long) == detector.detect(long[:1000])
 
 
 def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detector: LanguageDetector) -> None:
     def is_kept(text: str, target: str = "de") -> bool:
-        return is_in_target(text, target, detector.detect(text, ["de", "en"]))
+        return is_in_target(text, target, among(detector.detect(text), ["de", "en"]))
 
     assert is_kept(GERMAN)
     assert not is_kept(ENGLISH)

@@ -91,7 +91,11 @@ def test_the_subcommands_own_code_comes_back(subcommand: str) -> None:
         ("raise ValueError('two\\n lines')", 1, "transduce probe: two lines"),
         ("open('/nonexistent/x')", 1, "transduce probe: [Errno 2] No such file or directory: '/nonexistent/x'"),
         ("{}['key']", 1, "transduce probe: unexpected KeyError: 'key'; --debug shows where"),
-        ("import surely_missing", 78, "transduce probe needs the 'train' extra: pip install 'transduce[train]'"),
+        (
+            "import surely_missing",
+            78,
+            "transduce probe needs the 'train' extra: pip install -e '.[train]' in the checkout",
+        ),
         (
             "import transduce.gone",
             1,
@@ -114,7 +118,7 @@ def test_a_missing_runtime_names_both_of_its_extras(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main([subcommand]) == ExitCode.CONFIGURATION
-    expected = "transduce probe needs the 'cpu' or the 'gpu' extra: pip install 'transduce[cpu]'\n"
+    expected = "transduce probe needs the 'cpu' or the 'gpu' extra: pip install -e '.[cpu]' in the checkout\n"
     assert capsys.readouterr().err == expected
 
 

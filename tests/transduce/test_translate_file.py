@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files import FileFormat, Unit, UnitFormat, read_file
+from app.files import SUFFIXES, FileFormat, Unit, UnitFormat, read_file
 from tests.files.samples import SAMPLES, docx
 from tests.files.test_formats import shouted
 from tests.transduce.conftest import Answer, ScriptedServer
@@ -221,3 +221,16 @@ def test_a_journal_cut_anywhere_is_read(
         again.add({100: "x"})
     with Journal(output, b"data", {"a": 1}) as third:
         assert third.done == {**again.done, 100: "x"}
+
+
+def test_a_suffix_of_no_format_is_refused_with_those_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.pptx"
+    path.write_bytes(b"PK\x03\x04")
+    assert main(["translate", str(path), "--source", "en", "--target", "de"]) == 2
+    told = capsys.readouterr().err
+    for name in SUFFIXES:
+        assert name in told
+    assert ".pptx" in told
+    assert "--format" in told

@@ -7,12 +7,14 @@ import threading
 
 import pytest
 
+from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
 from app.text.passage import TextFormat
 from app.text.tokenizer import Tokenizer
 from app.translator import TranslationResult
+from app.translator.languages import Languages
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import Script, request
 
@@ -104,6 +106,28 @@ def test_an_unknown_pair_is_told(
     script = Script(tokenizer, shouted, detector=detector)
     with pytest.raises(UnsupportedLanguages, match="en to de"):
         script(ENGLISH, source=source, target=target)
+
+
+FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
+
+
+def test_a_text_in_no_language_that_is_translated_is_refused_by_its_name(
+    tokenizer: Tokenizer, detector: LanguageDetector
+) -> None:
+    script = Script(tokenizer, shouted, detector=detector)
+    with pytest.raises(UnsupportedLanguages, match=r"text\[1\] is in French \(fr\).*en to de") as caught:
+        script.result([ENGLISH, FRENCH], source=None)
+    assert (caught.value.source, caught.value.target, caught.value.field) == ("fr", "de", "text[1]")
+    assert script.engine.asked == []
+    assert script.result(["Bonjour", "Hallo", "OK", FRENCH[:3]], source=None).translations[0].source == "en"
+    assert script(FRENCH).source == "en"  # a stated source is believed
+
+
+def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Tokenizer) -> None:
+    detector = LanguageDetector(("xx", "de"))
+    pairs = (LanguagePair(source="xx", target="de"), LanguagePair(source="en", target="de"))
+    languages = Languages(pairs, LazyDetector(lambda: detector))
+    assert languages.settled(FRENCH, "de", field="text").source == "en"
 
 
 def test_into_a_language_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:

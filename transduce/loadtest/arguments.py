@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import orjson
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.dialects import DIALECTS, Asked
+from transduce.loadtest.document import DEFAULT_MIN_OK
 from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, Plan, Target
 from transduce.loadtest.slo import Slo
-from transduce.loadtest.workload import MIXES, Workload, built_in, from_texts, read_lines
+from transduce.loadtest.workload import MIXES, Workload, built_in, from_texts, opened, read_lines
 
 DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
+# Of a seed that is drawn: short enough to be typed.
+MAX_DRAWN_SEED = 1_000_000
 KEY_VARIABLE = "TRANSDUCE_API_KEY"
 
 
@@ -26,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them all."""
     add = parser.add_argument
     add("url", metavar="URL", help="root of the server, such as http://127.0.0.1:8000; or the word compare")
-    add("files", nargs="*", type=Path, metavar="FILE", help="after compare: result files")
+    add("files", nargs="*", type=Path, default=[], metavar="FILE", help="after compare: result files")
     _add_load(parser.add_argument_group("load", "when requests are sent"))
     _add_workload(parser.add_argument_group("workload", "what is sent, and how"))
     _add_judgement(parser.add_argument_group("judgement and reports"))
@@ -63,7 +67,11 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         help="seconds before it that do not count (default: %(default)g)",
     )
     add("--runs", type=_whole, default=1, metavar="N", help="runs, each with its own seed (default: 1)")
-    add("--seed", type=int, default=1, help="of times and texts (default: 1)")
+    add(
+        "--seed",
+        type=int,
+        help="of times and texts (default: another one every time, which the report tells)",
+    )
     add(
         "--timeout",
         type=_above_zero,
@@ -80,8 +88,8 @@ def _add_workload(group: argparse._ArgumentGroup) -> None:
     add("--workload", choices=tuple(MIXES), default="news", help=f"{mixes} (default: news)")
     add("--file", type=Path, metavar="FILE", help="instead: the lines of a UTF-8 file, one a request")
     add("--references", type=Path, metavar="FILE", help="with --file: their translations, to compare with")
-    add("--distinct", action="store_true", help="with --file: make every text another by a number")
-    add("--repeated", action="store_true", help="without --file: do not; the same texts come again and again")
+    add("--distinct", action="store_true", help="with --file: put distinct words before every line")
+    add("--repeated", action="store_true", help="without --file: the same texts again and again")
     add(
         "--rest",
         type=_whole,
@@ -114,6 +122,13 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
         type=_slo,
         metavar="pNN=TIME",
         help="such as p99=500ms: 99 %% of all requests are answered within 500 ms; may be repeated",
+    )
+    add(
+        "--min-ok",
+        type=_share,
+        default=DEFAULT_MIN_OK,
+        metavar="SHARE",
+        help="share of requests that must be answered, 0 to 1; fewer: FAILED (default: %(default)g)",
     )
     add(
         "--min-rate",
@@ -157,15 +172,16 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise CommandError("--sweep needs an --slo, such as p99=500ms", exit_code=ExitCode.USAGE)
     if args.pin and args.server_pid is None:
         raise CommandError("--pin needs --server-pid", exit_code=ExitCode.USAGE)
+    seed = random.SystemRandom().randrange(MAX_DRAWN_SEED) if args.seed is None else args.seed
     try:
         return Plan(
             target=Target(
                 args.url, DIALECTS[args.dialect], args.source, args.target, find_api_key(args.api_key_file)
             ),
-            workload=make_workload(args),
+            workload=make_workload(args, seed),
             load=make_load(args),
             warm_up_s=args.warm_up,
-            seed=args.seed,
+            seed=seed,
             timeout_s=args.timeout,
             max_connections=args.connections,
             slos=tuple(args.slo),
@@ -183,19 +199,19 @@ def make_load(args: argparse.Namespace) -> Arrivals | ClosedLoop:
     return Arrivals(phases, args.arrivals, args.burstiness)
 
 
-def make_workload(args: argparse.Namespace) -> Workload:
+def make_workload(args: argparse.Namespace, seed: int) -> Workload:
     """A file's lines or a built-in mix, with the options of every request. Raises OSError, ValueError."""
     if args.file is None:
         if args.references is not None:
             raise ValueError("--references needs --file")
-        workload = built_in(args.workload, seed=args.seed, is_distinct=not (args.repeated or args.rest))
+        workload = built_in(args.workload, seed=seed, is_distinct=not (args.repeated or args.rest))
     else:
         references = read_lines(args.references) if args.references else None
         texts = read_lines(args.file)
         if references is not None and len(references) != len(texts):
             raise ValueError(f"{len(texts)} texts have {len(references)} references")
         workload = from_texts(texts, name=args.file.name, references=references)
-        workload = dataclasses.replace(workload, is_distinct=args.distinct)
+        workload = dataclasses.replace(workload, renew=opened if args.distinct else None)
     options: dict[str, Any] = dict(args.option)
     asked = tuple(Asked(one.texts, one.is_array, {**one.options, **options}) for one in workload.requests)
     return dataclasses.replace(workload, requests=asked, disconnect_share=args.disconnects)
@@ -245,6 +261,13 @@ def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is negative")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 0 to 1")
     return value
 
 

@@ -1,7 +1,7 @@
 """`transduce loadtest URL`: load on a server, a report, and an exit code that says whether it held.
 
-Exit codes: 0 every threshold was met; 1 one was missed (or the command failed); 3 the run is not valid, because the
-tester itself was late.
+Exit codes: 0 every threshold was met; 1 one was missed, too few requests were answered, or the command failed; 3 the
+run is not valid, because the tester itself was late.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_loadtest(args: argparse.Namespace) -> int:
     """Carry out what the arguments ask for. Returns the exit code.
 
     Raises:
-        CommandError: the arguments contradict one another, or the server does not answer at all.
+        CommandError: the arguments contradict one another.
         OSError, ValueError: a file cannot be read or written.
     """
     if args.url == COMPARE:
@@ -66,7 +66,7 @@ def run_loadtest(args: argparse.Namespace) -> int:
         models=models,
         pinning=pinning,
     )
-    document = make_document(plan, runs, found, circumstances, min_rate=args.min_rate)
+    document = make_document(plan, runs, found, circumstances, min_rate=args.min_rate, min_ok=args.min_ok)
     _write(document, args.json, args.html)
     print(run_in_words(document))
     return EXIT_CODES[document["verdict"]]

@@ -36,12 +36,12 @@ class ConnectionLostError(Exception):
 class Received:
     """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text.
 
-    num_cached: sentences that the server says it had translated before.
+    num_cached: sentences that the server says it had translated before; None where it does not say.
     """
 
     status: int = 0
     server_timing: str = ""
-    num_cached: int = 0
+    num_cached: int | None = None
     body: bytearray = field(default_factory=bytearray)
     first_byte_at: float = 0.0
     first_text_at: float = 0.0
@@ -228,7 +228,7 @@ class Pool:
                 ssl=self._tls,
             )
         except OSError as error:
-            raise ConnectFailedError(str(error)) from error
+            raise ConnectFailedError(error.strerror or str(error)) from error
         return connection
 
     def close(self) -> None:

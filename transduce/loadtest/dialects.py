@@ -73,6 +73,7 @@ class Dialect(Protocol):
         ...
 
 
+MAX_ERROR_CHARACTERS = 200
 JSON_HEADERS = {"Content-Type": "application/json"}
 
 
@@ -166,6 +167,19 @@ class V2Dialect:
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect for dialect in (NativeDialect(), StreamDialect(), RootDialect(), V2Dialect())
 }
+
+
+def error_message(body: bytes) -> str:
+    """What the body of an error says, of any dialect: one line of at most MAX_ERROR_CHARACTERS."""
+    try:
+        found: object = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = body.decode("utf-8", errors="replace")
+    for name in ("error", "message"):  # native: error.message; at the root and inference: error; v2: message
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    text = found if isinstance(found, str) else body.decode("utf-8", errors="replace")
+    return " ".join(text.split())[:MAX_ERROR_CHARACTERS]
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.plan import Plan
 from transduce.loadtest.repeats import latency_of_all, summary
 from transduce.loadtest.result import RunResult
+from transduce.loadtest.sample import DISCONNECTED, OK
 from transduce.loadtest.server_side import Pinning
 from transduce.loadtest.slo import Slo, Threshold
 from transduce.loadtest.sweep import SweepResult
@@ -25,9 +27,11 @@ from transduce.loadtest.sweep import SweepResult
 FORMAT = "transduce-loadtest-1"
 PASSED = "passed"
 MISSED = "missed"
+FAILED = "failed"
 INVALID = "invalid"
 # As documented in docs/load-testing.md.
-EXIT_CODES = {PASSED: 0, MISSED: 1, INVALID: 3}
+EXIT_CODES = {PASSED: 0, MISSED: 1, FAILED: 1, INVALID: 3}
+DEFAULT_MIN_OK = 0.99
 
 Document = dict[str, Any]
 
@@ -49,17 +53,26 @@ def make_document(
     circumstances: Circumstances,
     *,
     min_rate: float | None = None,
+    min_ok: float = DEFAULT_MIN_OK,
 ) -> Document:
-    """Everything of one command. runs: empty where it was a sweep. min_rate: requests/s that are asked for."""
+    """Everything of one command. runs: empty where it was a sweep. min_rate: requests/s that are asked for.
+
+    min_ok: share of requests that must be answered, 0 to 1; in a sweep, which overloads a server on purpose, one answer
+    is enough.
+    """
     problems = [
         f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
     ] + (sweep.problems if sweep else [])
     thresholds = find_thresholds(plan.slos, runs, sweep, min_rate)
+    failure = find_failure(runs, min_ok) if sweep is None else find_failure(_runs_of(sweep), 0.0)
     verdict = INVALID if problems else PASSED if all(each.is_met for each in thresholds) else MISSED
+    if failure is not None:
+        verdict = FAILED
     return {
         "format": FORMAT,
         "label": circumstances.label,
         "verdict": verdict,
+        "failure": failure,
         "problems": problems,
         "thresholds": [asdict(threshold) for threshold in thresholds],
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -82,6 +95,32 @@ def make_document(
         "runs": [one.as_json() for one in runs],
         "sweep": sweep.as_json() if sweep else None,
     }
+
+
+def _runs_of(sweep: SweepResult) -> list[RunResult]:
+    first = [] if sweep.saturation is None else [sweep.saturation]
+    return [*first, *(point.result for point in sweep.points)]
+
+
+def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
+    """Why the server did not answer well enough, with the commonest error; None where it did.
+
+    min_ok: share of requests that must be answered, of all runs together; no answer at all always is a failure.
+    """
+    num_judged = sum(one.num_judged for one in runs)
+    num_ok = sum(one.outcomes[OK] for one in runs)
+    if not num_judged or (num_ok and num_ok / num_judged >= min_ok):
+        return None
+    counts: Counter[str] = Counter()
+    for one in runs:
+        counts.update({name: num for name, num in one.outcomes.items() if name not in {OK, DISCONNECTED}})
+    ((name, count),) = counts.most_common(1)
+    example = next((one.error_examples[name] for one in runs if name in one.error_examples), "")
+    needed = f", {min_ok * 100:g} % are needed" if min_ok else ""
+    return (
+        f"{num_ok} of {num_judged} requests were answered ({num_ok / num_judged:.1%}{needed}); "
+        f"the commonest error: {count} {name}{f' ({example})' if example else ''}"
+    )
 
 
 def find_thresholds(

@@ -74,6 +74,8 @@ def _head(document: Document) -> str:
 
 
 def _problems(document: Document) -> str:
+    if document["failure"]:
+        return f"<section class=problem><h2>Failed</h2><p>{escape(document['failure'])}</p></section>"
     if not document["problems"]:
         return ""
     lines = "".join(f"<p>{escape(problem)}</p>" for problem in document["problems"])
@@ -127,9 +129,9 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
         value = statistics.median(one["per_s"][name] for one in runs)
         if value:
             found.append(card(name.replace("_", " "), page_number(value, 3), "/s"))
-    if any(one["cached_share"] for one in runs):
-        share = statistics.median(one["cached_share"] for one in runs)
-        found.append(card("of the sentences known before", page_number(100 * share, 3), "%"))
+    shares = [one["cached_share"] for one in runs if one["cached_share"] is not None]
+    if shares:
+        found.append(card("answered from the cache", page_number(100 * statistics.median(shares), 3), "%"))
     if runs[0]["quality"]:
         found.append(card("chrF under load", page_number(runs[0]["quality"]["chrf"], 3)))
     return found

@@ -62,7 +62,7 @@ def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] 
     told: dict[str, Any] = {
         "against": expected.against,
         "num_texts": len(pairs),
-        "num_known": sum(sample.num_cached > 0 for sample in found),
+        "num_known": sum(bool(sample.num_cached) for sample in found),
         "chrf": None,
         "exact_share": None,
     }

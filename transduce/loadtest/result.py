@@ -10,7 +10,7 @@ from typing import Any
 from transduce.loadtest.arrivals import Arrivals
 from transduce.loadtest.figures import Distribution, distribution, percentile_of, rank_of
 from transduce.loadtest.plan import Plan
-from transduce.loadtest.sample import Sample, count_outcomes, read_server_timing
+from transduce.loadtest.sample import DISCONNECTED, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
 # Of the median latency: a tester may be so late.
@@ -20,7 +20,11 @@ MAX_TIMELINE = 120
 
 @dataclass(slots=True)
 class Observed:
-    """What a run saw. cpu_share: of one core, that the tester used."""
+    """What a run saw.
+
+    error_examples: what was said of the first request with each outcome but `ok`. cpu_share: of one core, that the
+    tester used.
+    """
 
     started_at: str
     samples: list[Sample] = field(default_factory=list)
@@ -28,6 +32,7 @@ class Observed:
     max_open: int = 0
     num_connections: int = 0
     loop_late_s: list[float] = field(default_factory=list)
+    error_examples: dict[str, str] = field(default_factory=dict)
     cpu_share: float = 0.0
 
 
@@ -72,6 +77,7 @@ class RunResult:
         goodput: answers that met the objective; None without one.
         outcomes: what became of each request: `ok`, `http_429`, `timeout`, ...; they add up to num_sent.
         warm_up_outcomes: the same of the warm-up.
+        error_examples: by outcome, what the first error of its kind said; nothing where it said nothing.
         latency: of answers, from when their requests were due.
         uncorrected_latency: of the same answers, from when their requests were sent.
         first_text: to the first text of a stream.
@@ -81,7 +87,7 @@ class RunResult:
         problems: why the run is not valid; empty where it is.
         per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the answers within the run's time;
             0 where the dialect tells none.
-        cached_share: of the sentences, those that the server says it had translated before; 0 where it does not say.
+        cached_share: of the sentences, those that the server answered from its cache; None where it does not say.
         phases_ms: of the server's own, from Server-Timing: mean, p50, p99.
         quality: filled in by `quality.py`.
         server: filled in by `server_side.py`.
@@ -99,6 +105,7 @@ class RunResult:
     attained: list[Attainment]
     outcomes: dict[str, int]
     warm_up_outcomes: dict[str, int]
+    error_examples: dict[str, str]
     latency: Distribution | None
     uncorrected_latency: Distribution | None
     first_text: Distribution | None
@@ -107,7 +114,7 @@ class RunResult:
     loop_lag: Distribution | None
     problems: list[str]
     per_s: dict[str, float]
-    cached_share: float
+    cached_share: float | None
     phases_ms: dict[str, dict[str, float]]
     timeline: list[Moment]
     phases: list[PhaseResult]
@@ -116,6 +123,11 @@ class RunResult:
     max_open: int
     quality: dict[str, Any] | None = None
     server: dict[str, Any] | None = None
+
+    @property
+    def num_judged(self) -> int:
+        """Requests but those that the tester gave up by itself."""
+        return self.num_sent - self.outcomes.get(DISCONNECTED, 0)
 
     @property
     def is_valid(self) -> bool:
@@ -163,6 +175,7 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
         outcomes=count_outcomes(samples, observed.num_sent - len(warm_up)),
         warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
+        error_examples=observed.error_examples,
         latency=latency,
         uncorrected_latency=distribution(sample.uncorrected_latency_s for sample in answered),
         first_text=distribution(
@@ -201,7 +214,7 @@ def _problems(
 
 def _num_judged(samples: Sequence[Sample]) -> int:
     """Requests that the tester gave up by itself say nothing about the server."""
-    return sum(sample.outcome != "disconnected" for sample in samples)
+    return sum(sample.outcome != DISCONNECTED for sample in samples)
 
 
 def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
@@ -218,9 +231,13 @@ def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
     }
 
 
-def _cached_share(answered: Sequence[Sample]) -> float:
-    num_sentences = sum(sample.told.num_sentences for sample in answered if sample.told is not None)
-    return sum(sample.num_cached for sample in answered) / num_sentences if num_sentences else 0.0
+def _cached_share(answered: Sequence[Sample]) -> float | None:
+    num_sentences, num_cached = 0, 0
+    for sample in answered:
+        if sample.told is not None and sample.num_cached is not None:
+            num_sentences += sample.told.num_sentences
+            num_cached += sample.num_cached
+    return num_cached / num_sentences if num_sentences else None
 
 
 def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
@@ -250,7 +267,7 @@ def _timeline(samples: Sequence[Sample], duration_s: float) -> list[Moment]:
 
 def _moment(from_s: float, samples: Sequence[Sample]) -> Moment:
     latencies = [sample.latency_s for sample in samples if sample.is_ok]
-    num_given_up = sum(sample.outcome == "disconnected" for sample in samples)
+    num_given_up = sum(sample.outcome == DISCONNECTED for sample in samples)
     return Moment(
         from_s=from_s,
         num_sent=len(samples),
@@ -288,7 +305,7 @@ def _phases(arrivals: Arrivals, samples: Sequence[Sample], goal: Slo | None) -> 
 
 
 def _recovery_s(due: Sequence[Sample], goal: Slo, from_s: float) -> float | None:
-    judged = [sample for sample in due if sample.outcome != "disconnected"]
+    judged = [sample for sample in due if sample.outcome != DISCONNECTED]
     missed = [
         number
         for number, sample in enumerate(judged)

@@ -16,7 +16,7 @@ import uvloop
 
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
 from transduce.loadtest.connection import ConnectFailedError, ConnectionLostError, Pool, Received, head
-from transduce.loadtest.dialects import BadAnswerError, StreamError, Told
+from transduce.loadtest.dialects import BadAnswerError, StreamError, Told, error_message
 from transduce.loadtest.pacing import LoopProbe, wait_until
 from transduce.loadtest.plan import Plan
 from transduce.loadtest.quality import Expectation, compare
@@ -238,6 +238,11 @@ class _Run:
             self.num_failed += not sample.is_ok
         return sample.is_ok
 
+    def _failed(self, outcome: str, message: str) -> str:
+        """The outcome; the message of the first error of its kind is kept."""
+        self.observed.error_examples.setdefault(outcome, message)
+        return outcome
+
     async def _outcome(self, sample: Sample, sending: Sending, content: bytes) -> str:
         left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
         given_up_s = sending.disconnect_after_s
@@ -248,8 +253,8 @@ class _Run:
                 sent_at, received = await self.pool.exchange(content)
         except TimeoutError:
             return DISCONNECTED if gives_up else TIMEOUT
-        except ConnectFailedError:
-            return CONNECT_FAILED
+        except ConnectFailedError as error:
+            return self._failed(CONNECT_FAILED, str(error))
         except ConnectionLostError:
             return CONNECTION_LOST
         sample.sent_s = sent_at - self.started_at
@@ -259,19 +264,20 @@ class _Run:
     def _read(self, sample: Sample, sending: Sending, received: Received) -> str:
         """The outcome of an answer that is whole; the clock has stopped."""
         if received.status != HTTP_OK:
-            return f"{STATUS_PREFIX}{received.status}"
+            return self._failed(f"{STATUS_PREFIX}{received.status}", error_message(bytes(received.body)))
         if received.first_text_at:
             sample.first_text_s = received.first_text_at - self.started_at
         sample.server_timing = received.server_timing
         sample.num_cached = received.num_cached
         try:
             told = self.plan.target.dialect.read(bytes(received.body))
-        except BadAnswerError:
-            return BAD_ANSWER
+        except BadAnswerError as error:
+            return self._failed(BAD_ANSWER, str(error))
         except StreamError:
             return STREAM_ERROR
-        if len(told.texts) != len(sending.asked.texts):
-            return BAD_ANSWER
+        num_texts, num_asked = len(told.texts), len(sending.asked.texts)
+        if num_texts != num_asked:
+            return self._failed(BAD_ANSWER, f"{num_asked} texts have {num_texts} translations")
         if not self.plan.keeps_texts:
             told = Told((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
         sample.told = told

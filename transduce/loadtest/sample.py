@@ -39,7 +39,7 @@ class Sample:
         outcome: one of the above, or `http_` and a status.
         num_words: of its texts.
         server_timing: the header, as it came.
-        num_cached: sentences of the answer that the server had translated before.
+        num_cached: sentences of the answer that the server had translated before; None where it does not say.
         told: what the answer says; None where there is none.
     """
 
@@ -53,7 +53,7 @@ class Sample:
     ended_s: float = 0.0
     outcome: str = OPEN
     server_timing: str = ""
-    num_cached: int = 0
+    num_cached: int | None = None
     told: Told | None = None
 
     @property

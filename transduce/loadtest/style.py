@@ -16,7 +16,7 @@ p{margin:0 0 10px}
 .soft,.soft a{color:var(--soft)}
 .verdict{display:inline-block;padding:2px 12px;border-radius:99px;color:#fff;font-weight:600;font-size:13px;
 letter-spacing:.04em;vertical-align:4px;margin-left:10px;text-transform:uppercase}
-.passed{background:#0b7a53}.missed{background:#c02626}.invalid{background:#a85b00}
+.passed{background:#0b7a53}.missed,.failed{background:#c02626}.invalid{background:#a85b00}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(140px,1fr));gap:12px;margin:18px 0}
 .card,section{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .card{padding:12px 14px}

@@ -12,7 +12,8 @@ SHOWN = ("p50", "p90", "p99", "p99_9")
 
 def run_in_words(document: Document) -> str:
     """What matters most, in lines."""
-    lines = [f"{document['label']}: {document['verdict'].upper()}"]
+    reason = f": {document['failure']}" if document["failure"] else ""
+    lines = [f"{document['label']}: {document['verdict'].upper()}{reason}"]
     lines += [f"  not valid: {problem}" for problem in document["problems"]]
     for threshold in document["thresholds"]:
         word = "met" if threshold["is_met"] else "MISSED"
@@ -63,12 +64,22 @@ def _run_lines(document: Document) -> list[str]:
             lines.append(_line(title, _percentiles(found)))
     amounts = [f"{_spread(summary[f'{name}_per_s'])} {name.replace('_', ' ')}" for name in first["per_s"]]
     lines.append(_line("per second", ", ".join(amounts)))
-    if any(one["cached_share"] for one in document["runs"]):
-        shares = ", ".join(f"{one['cached_share']:.1%}" for one in document["runs"])
-        lines.append(_line("from the store", f"{shares} of the sentences had been translated before"))
+    if outcomes["ok"]:
+        lines.append(
+            _line("from the cache", cached_in_words([one["cached_share"] for one in document["runs"]]))
+        )
+    lines.append(_line("seed", ", ".join(str(one["seed"]) for one in document["runs"])))
     if first["quality"]:
         lines.append(_line("quality under load", _quality(first["quality"])))
     return lines
+
+
+def cached_in_words(shares: list[float | None]) -> str:
+    """The share of sentences that a server answered from its cache, of each run."""
+    if all(share is None for share in shares):
+        return "the server does not say"
+    told = ", ".join("?" if share is None else f"{share:.1%}" for share in shares)
+    return f"{told} of the sentences, which the server had translated before"
 
 
 def _quality(quality: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """What is sent: mixes of the sentences beside this file, or the lines of a file of the user's.
 
-A server may keep the translations of sentences that it has seen. So the sentences of the built-in mixes are made
-distinct by a number before the full stop, unless told otherwise; a file's lines are sent as they stand, unless asked.
+A server may keep the translations of sentences that it has seen. So each text of a built-in mix is replaced by a
+distinct one of the same length (`grammar.py`), unless told otherwise; a file's lines are sent as they stand, unless
+asked. No distinct text is made by a number: a server may translate a text with a number more than once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.loadtest.dialects import Asked
+from transduce.loadtest.grammar import distinct_opening, distinct_sentence
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
 NUM_PREPARED = 500
@@ -27,6 +29,10 @@ NEWS_LENGTHS = (((3, 9), 0.15), ((10, 18), 0.35), ((19, 30), 0.38), ((31, 60), 0
 SENTENCE_ENDS = ".!?…"
 
 
+# Makes a text another one: the text, a seed, and a number of its own within the run.
+Renew = Callable[[str, int, int], str]
+
+
 @dataclass(frozen=True)
 class Workload:
     """Requests to send, again and again, in an order that the seed decides.
@@ -34,7 +40,7 @@ class Workload:
     Attributes:
         name: for the report.
         requests: at least one.
-        is_distinct: every text is made another one by a number of its own.
+        renew: where given, makes every text another one; the same seed makes the same texts.
         disconnect_share: of the requests that the tester gives up before the answer, 0 to 1.
         disconnect_within_s: it does so at a random time up to this.
         references: where given, a human translation of each request's texts, in the same order.
@@ -42,7 +48,7 @@ class Workload:
 
     name: str
     requests: tuple[Asked, ...]
-    is_distinct: bool = False
+    renew: Renew | None = None
     disconnect_share: float = 0.0
     disconnect_within_s: float = 0.5
     references: tuple[tuple[str, ...], ...] | None = None
@@ -57,6 +63,11 @@ class Workload:
             len(asked.texts) for asked in self.requests
         ]:
             raise ValueError("every text needs one reference")
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether no text of a run comes twice."""
+        return self.renew is not None
 
     def sequence(self, seed: int) -> RequestSequence:
         """What is sent n-th, for any n."""
@@ -99,8 +110,8 @@ class RequestSequence:
         turn, place = divmod(index, len(workload.requests))
         number = self._order(turn)[place]
         asked = workload.requests[number]
-        if workload.is_distinct:
-            asked = _numbered(asked, self._seed, index)
+        if workload.renew is not None:
+            asked = _renewed(asked, workload.renew, self._seed, index)
         num_words = sum(len(text.split()) for text in asked.texts)
         return Sending(number, asked, self._disconnect_after_s(index), num_words)
 
@@ -114,16 +125,21 @@ class RequestSequence:
         return draw.uniform(0, workload.disconnect_within_s)
 
 
-def _numbered(asked: Asked, seed: int, index: int) -> Asked:
-    """Each text with a number of its own before its last punctuation."""
-    first = (seed * 100_003 + index) * len(asked.texts)
-    texts = tuple(_with_number(text, first + place) for place, text in enumerate(asked.texts))
+def _renewed(asked: Asked, renew: Renew, seed: int, index: int) -> Asked:
+    """A request like this one whose texts were never sent before."""
+    first = index * len(asked.texts)
+    texts = tuple(renew(text, seed, first + place) for place, text in enumerate(asked.texts))
     return Asked(texts, asked.is_array, asked.options)
 
 
-def _with_number(text: str, number: int) -> str:
-    bare = text.rstrip(SENTENCE_ENDS)
-    return f"{bare} {number}{text[len(bare) :]}"
+def replaced(text: str, seed: int, number: int) -> str:
+    """A distinct sentence of as many words as the text."""
+    return distinct_sentence(len(text.split()), seed, number)
+
+
+def opened(text: str, seed: int, number: int) -> str:
+    """The text behind distinct words."""
+    return f"{distinct_opening(seed, number)} {text}"
 
 
 def own_sentences() -> list[str]:
@@ -207,6 +223,10 @@ MIXES: dict[str, tuple[str, Maker]] = {
 
 
 def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
-    """One of MIXES. Raises KeyError."""
+    """One of MIXES. Raises KeyError.
+
+    is_distinct: whether each text is replaced by a distinct one of as many words.
+    """
     _, make = MIXES[name]
-    return Workload(name, make(random.Random(f"mix {seed}"), own_sentences()), is_distinct=is_distinct)
+    requests = make(random.Random(f"mix {seed}"), own_sentences())
+    return Workload(name, requests, renew=replaced if is_distinct else None)

@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     (
         {"inputs": [tensor(["a"])], "parameters": {"source": "de", "target": "en"}},
         400,
-        "de to en is not translated",
+        "German \\(de\\) to English \\(en\\) is not translated",
     ),
     ({"inputs": [tensor(["a"])], "id": 7}, 400, "id must be a string"),
     ({"inputs": [tensor(["a"])], "id": "x" * 257}, 400, "id must be a string"),

@@ -1,0 +1,99 @@
+"""A text in no language that is translated, its source left to detection: refused by its name in every dialect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.server_process import PATIENCE_S, ServerProcess
+
+FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
+ENGLISH = "The weather was very good yesterday."
+SHORT = ["OK", "Hallo", "42", "Fran\u00e7ois Dupont", "Berlin"]
+INFER = "/v2/models/echo/infer"
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    with ServerProcess(echo_command, {"files_enabled": "true"}) as process:
+        yield process.ready()
+
+
+@pytest.fixture(scope="module")
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+def infer(texts: list[str]) -> dict[str, object]:
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [len(texts)], "data": texts}
+    return {"inputs": [tensor], "parameters": {"source": "auto", "target": "de"}}
+
+
+def test_the_native_api_names_the_language_and_the_text(http: httpx.Client) -> None:
+    body = {"text": [ENGLISH, FRENCH], "source": "auto", "target": "de"}
+    answer = http.post("/v1/translate", json=body)
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["code"] == "unsupported_languages"
+    assert error["field"] == "text[1]"
+    assert "French (fr)" in error["message"]
+    assert "en to de" in error["message"]
+    assert FRENCH not in answer.text
+    streamed = http.post("/v1/translate/stream", json={**body, "text": FRENCH})
+    assert "French (fr)" in streamed.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/translate", {"q": FRENCH, "source": "auto", "target": "de"}),
+        ("/v2/translate", {"text": [FRENCH], "target_lang": "DE"}),
+        (INFER, infer([FRENCH])),
+    ],
+)
+def test_every_dialect_names_the_language(http: httpx.Client, path: str, body: object) -> None:
+    answer = http.post(path, json=body)
+    assert answer.status_code == 400
+    assert "French" in answer.text
+    assert "fr" in answer.text.lower()
+
+
+def test_a_file_at_the_root_is_refused_so(http: httpx.Client) -> None:
+    files = {"file": ("a.txt", f"{FRENCH}\n".encode())}
+    answer = http.post("/translate_file", files=files, data={"source": "auto", "target": "de"})
+    assert answer.status_code == 400
+    assert "French (fr)" in answer.json()["error"]
+
+
+def test_a_document_at_v2_is_refused_so(http: httpx.Client) -> None:
+    files = {"file": ("a.txt", f"{FRENCH}\n".encode())}
+    handle = http.post("/v2/document", files=files, data={"target_lang": "DE"}).json()
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        told = http.post(
+            f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]}
+        ).json()
+        if told["status"] == "error":
+            break
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert "French (fr)" in told["error_message"]
+
+
+def test_short_texts_and_names_are_translated(http: httpx.Client) -> None:
+    native = http.post("/v1/translate", json={"text": SHORT, "source": "auto", "target": "de"})
+    root = http.post("/translate", json={"q": SHORT, "source": "auto", "target": "de"})
+    v2 = http.post("/v2/translate", json={"text": SHORT, "target_lang": "DE"})
+    inferred = http.post(INFER, json=infer(SHORT))
+    assert [answer.status_code for answer in (native, root, v2, inferred)] == [200] * 4
+
+
+def test_detection_says_the_true_language(http: httpx.Client) -> None:
+    (found,) = http.post("/v1/detect", json={"text": FRENCH}).json()["detections"]
+    assert found["language"] == "fr"
+    assert found["confidence"] > 0.9
+    assert http.post("/detect", json={"q": FRENCH}).json()[0]["language"] == "fr"

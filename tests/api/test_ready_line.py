@@ -1,0 +1,59 @@
+"""The line that ends a start on a terminal: where the page is."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+
+import httpx
+import pytest
+
+from tests.api.server_process import PATIENCE_S, ROOT
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, r"Transduce is ready: the page is at (http://127\.0\.0\.1:\d+)/\r\n"),
+        (
+            {"TRANSDUCE_HOST": "0.0.0.0", "TRANSDUCE_PAGE_ENABLED": "false"},
+            r"Transduce is ready: the API is at (http://127\.0\.0\.1:\d+)/v1/translate\r\n",
+        ),
+    ],
+)
+def test_a_terminal_is_told_where_the_server_is(
+    echo_command: list[str], settings: dict[str, str], line: str
+) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TRANSDUCE_PORT": "0", **settings}
+    process = subprocess.Popen(
+        echo_command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    try:
+        readable, _, _ = select.select([ours], [], [], PATIENCE_S)
+        told = os.read(ours, 1000).decode() if readable else ""
+        found = re.fullmatch(line, told)
+        assert found, told
+        assert httpx.get(f"{found[1]}/readyz", timeout=PATIENCE_S, trust_env=False).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_nothing_is_told_where_there_is_no_terminal(echo_command: list[str]) -> None:
+    environment = {**os.environ, "TRANSDUCE_PORT": "0"}
+    with subprocess.Popen(
+        echo_command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any('"ready"' in line for line in process.stdout)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=PATIENCE_S)[1] == ""
