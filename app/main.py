@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
+from app.api.connections import ConnectionTable, max_per_address, reserve_open_files
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.error_table import HTTP_CODES, error_body, plain_error
@@ -214,6 +216,7 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
     try:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
+        reserve_open_files(settings.max_connections)
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)
@@ -233,7 +236,8 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         is_configuration = isinstance(error, BundleError | SettingsError)
         server.stop(EXIT_CONFIGURATION if is_configuration else EXIT_ENGINE)
 
-    with listen(settings.host, settings.port) as listener:
+    with contextlib.ExitStack() as listeners:
+        listener = listeners.enter_context(listen(settings.host, settings.port))
         server = Server(
             application.app,
             application.service,
@@ -241,14 +245,21 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
             close_engine=application.close_engine,
         )
         application.on_failure = on_failure
-        host, port = listener.getsockname()[:2]
-        log_event(logger, logging.INFO, "listening", fields={"host": host, "port": port})
+        if settings.probe_port is not None:
+            server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
+            _log_listening("listening_for_probes", server.probe_listener)
+        _log_listening("listening", listener)
         server.run(sockets=[listener])
     for failure in failures:
         _refuse(_problems_of(failure))
     at_end()
     _leave_behind_threads(server.exit_code)
     return server.exit_code
+
+
+def _log_listening(event: str, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    log_event(logger, logging.INFO, event, fields={"host": host, "port": port})
 
 
 def _problems_of(failure: Exception) -> list[str]:
@@ -331,7 +342,10 @@ def _serve_options(settings: Settings) -> ServeOptions:
             read_timeout_s=settings.read_timeout_s,
             stall_s=settings.reader_stall_s,
             max_header_bytes=settings.max_header_bytes,
-            max_connections=settings.max_connections,
+        ),
+        table=ConnectionTable(
+            settings.max_connections,
+            max_per_address(settings.max_connections, settings.max_connections_per_address),
         ),
         keep_alive_s=settings.keep_alive_s,
         drain_delay_s=settings.drain_delay_s,

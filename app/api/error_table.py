@@ -60,7 +60,13 @@ WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
 # What the router itself refuses, and what fails before there is a request.
-HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 400: "malformed_http", 431: "headers_too_large"}
+HTTP_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    400: "malformed_http",
+    431: "headers_too_large",
+    503: "not_ready",
+}
 
 
 class OrjsonResponse(Response):
