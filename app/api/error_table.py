@@ -13,6 +13,7 @@ import orjson
 from starlette.responses import Response
 
 from app.errors import (
+    CrossSite,
     DeadlineExceeded,
     EngineFailure,
     InvalidRequest,
@@ -45,6 +46,7 @@ class Answer(NamedTuple):
 ANSWERS: dict[type[ServiceError], Answer] = {
     MalformedRequest: Answer(400, "malformed_request", "invalid"),
     Unauthorized: Answer(401, "unauthorized", "unauthorized"),
+    CrossSite: Answer(403, "cross_site", "unauthorized"),
     PayloadTooLarge: Answer(413, "payload_too_large", "too_large"),
     UnsupportedMedia: Answer(415, "unsupported_media", "invalid"),
     InvalidRequest: Answer(422, "invalid_request", "invalid"),

@@ -28,18 +28,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.connections import Admission, ConnectionTable
-from app.api.middleware import PROBES, request_id_of
 from app.api.request_head import (
     BAD_CHUNKS,
     DISPLACED,
     FULL,
     NOT_HTTP,
+    PROBES,
     PROBES_ALONE,
     Framing,
     Refusal,
     RefusedRequest,
     header_too_large,
     refusal_of,
+    request_id_of,
     without_upgrade,
     written,
 )
@@ -48,7 +49,7 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# In a scope's extensions: whether its reader was cut off, and a way to be told that the caller has left.
+# In a scope's extensions: whether its reader was cut off or has left, and a way to be told that it leaves.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request has to arrive on a connection of the reserve.
@@ -94,7 +95,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_arrived = False  # a whole request, with the data that came last
         self._on_leave: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
-            READER: {"has_stalled": lambda: self._has_stalled, "on_leave": self._watch_caller}
+            READER: {
+                "has_stalled": lambda: self._has_stalled,
+                "has_left": self._has_left,
+                "on_leave": self._watch_caller,
+            }
         }
         self._is_header_open = True
         self._num_parsed_bytes = 0  # of the request line and headers, as the parser tells them
@@ -296,6 +301,9 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
+    def _has_left(self) -> bool:
+        return self.transport.is_closing()
+
     def _watch_caller(self, on_leave: Callable[[], None] | None) -> None:
         """Have the request under way told, once, that its caller has left; None: it need not know any more."""
         self._on_leave = on_leave
@@ -348,7 +356,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer without the application, and close."""
         self._stop_reading_timer()
-        request_id = request_id_of({"headers": self.headers or ()})
+        request_id = request_id_of(self.headers or ())
         self.transport.write(written(refusal, request_id))
         self.transport.close()
         if refusal is FULL:

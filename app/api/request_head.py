@@ -6,7 +6,9 @@ where a request ends, or for whom it is, it is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from random import getrandbits
 from typing import NamedTuple
 
 import httptools
@@ -35,6 +37,9 @@ _REASONS = {
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
 }
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+# Paths that are answered on every connection.
+PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 # What a host, its port and the brackets of an IPv6 address are written with (RFC 3986, section 3.2).
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=%:[]"
 
@@ -80,6 +85,12 @@ class Framing:
             raise RefusedRequest(BAD_HOST)
         if version == "1.0" and self.is_chunked:
             raise RefusedRequest(BAD_TRANSFER_ENCODING)
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The caller's X-Request-Id where it is a plain word, else a new one."""
+    given = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
 
 
 def refusal_of(error: httptools.HttpParserError) -> Refusal:
