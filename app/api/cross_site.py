@@ -12,17 +12,19 @@ from collections.abc import Collection, Mapping
 from app.errors import CrossSite
 
 # Methods that change nothing, and cost no more than a look.
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# What a browser sends with such a request, and other clients do not.
+SITE_HEADERS = frozenset({b"sec-fetch-site", b"origin"})
 _OWN_SITE = frozenset({b"same-origin", b"none"})
 
 
-def check_site(headers: Mapping[bytes, bytes], allowed_origins: Collection[str]) -> None:
+def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Collection[str]) -> None:
     """Raises CrossSite for a request of a page of another origin, unless that origin is allowed.
 
     headers: names in lower case. allowed_origins: such as `https://example.org`; `*` allows all.
     """
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-    if (site is None and origin is None) or site in _OWN_SITE:
+    if method in _SAFE_METHODS or (site is None and origin is None) or site in _OWN_SITE:
         return
     told = (origin or b"").decode("latin-1").lower()
     if told in allowed_origins or "*" in allowed_origins:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import ApiKeys
-from app.api.cross_site import SAFE_METHODS, check_site
+from app.api.cross_site import SITE_HEADERS, check_site
 from app.api.dialect import Dialect, DialectError, Dialects
 from app.api.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
 from app.api.json_body import too_large
@@ -166,13 +166,15 @@ class Gate:
             max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
             if not declared.isdigit() or int(declared[:20]) > max_bytes:
                 raise too_large(max_bytes)
-            authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+            authorization: Sequence[bytes] = ()
+            if b"authorization" in headers:
+                authorization = [value for name, value in scope["headers"] if name == b"authorization"]
             dialect, path = scope["state"]["dialect"], scope["path"]
             is_open = dialect is not None and path in dialect.open_paths
             scope["state"]["caller"] = "" if is_open else self._keys.caller(path, authorization)
-            is_for_any_site = dialect is not None and path in dialect.any_site_paths
-            if self._is_open and scope["method"] not in SAFE_METHODS and not is_for_any_site:
-                check_site(headers, self._allowed_origins)
+            is_from_page = self._is_open and not SITE_HEADERS.isdisjoint(headers)
+            if is_from_page and not (dialect is not None and path in dialect.any_site_paths):
+                check_site(scope["method"], headers, self._allowed_origins)
         await self._app(scope, receive, send)
 
 

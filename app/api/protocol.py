@@ -24,6 +24,7 @@ from typing import Any
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -31,6 +32,7 @@ from app.api.connections import Admission, ConnectionTable
 from app.api.request_head import (
     BAD_CHUNKS,
     DISPLACED,
+    FRAMING_NAMES,
     FULL,
     NOT_HTTP,
     PROBES,
@@ -84,6 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """table: the connections of its port."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
+        self._max_header_bytes = limits.max_header_bytes
         self._metrics = metrics
         self._table = table
         self._idle: dict[Any, None] = {}
@@ -137,8 +140,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_arrived = False
         if self._is_header_open:
             self._num_open_bytes += len(data)
-            if self._num_open_bytes > self._limits.max_header_bytes + len(data):
-                self._refuse(header_too_large(self._limits.max_header_bytes))
+            if self._num_open_bytes > self._max_header_bytes + len(data):
+                self._refuse(header_too_large(self._max_header_bytes))
                 return
         elif self._framing.is_chunked:
             self._num_framing_bytes += len(data)
@@ -148,7 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse(refusal_of(error))
             return
-        if self._num_framing_bytes > self._limits.max_header_bytes:
+        if self._num_framing_bytes > self._max_header_bytes:
             self._refuse(BAD_CHUNKS)
             return
         if begins and not self._has_arrived and not self.transport.is_closing():
@@ -156,16 +159,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Hand data to the parser, and to a second one behind the header where an upgrade is offered."""
-        rest = memoryview(data)
+        rest: bytes | memoryview = data
         while rest:
-            num_parsed = 0
             try:
                 self.parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as stop:
-                num_parsed = stop.args[0]
-            if not self._is_upgrade_offered:
                 return
-            rest = rest[num_parsed:]
+            except httptools.HttpParserUpgrade as stop:
+                rest = memoryview(rest)[stop.args[0] :]
             version = self.parser.get_http_version()
             head = without_upgrade(self.parser.get_method(), self.url, version, self.headers)
             self.parser = httptools.HttpRequestParser(self)
@@ -186,22 +186,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """A part of the request line."""
         self._num_parsed_bytes += len(url)
-        if self._num_parsed_bytes > self._limits.max_header_bytes:
-            raise RefusedRequest(header_too_large(self._limits.max_header_bytes))
+        if self._num_parsed_bytes > self._max_header_bytes:
+            raise RefusedRequest(header_too_large(self._max_header_bytes))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; or a trailer of a chunked body, which is counted and dropped (RFC 9110, section 6.5.1)."""
         self._num_parsed_bytes += len(name) + len(value) + 4
-        if self._num_parsed_bytes > self._limits.max_header_bytes:
-            raise RefusedRequest(header_too_large(self._limits.max_header_bytes))
+        if self._num_parsed_bytes > self._max_header_bytes:
+            raise RefusedRequest(header_too_large(self._max_header_bytes))
         if not self._is_header_open:
             return
         name = name.lower()
-        if name in Framing.NAMES:
+        if name in FRAMING_NAMES:
             self._framing.take(name, value)
-        elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -212,7 +210,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._is_upgrade_offered = True
             return
         self._is_header_open = False
-        self._framing.check(self.parser.get_http_version())
+        version = self.parser.get_http_version()
+        if version != "1.1" or not self._framing.has_host:
+            self._framing.check(version)
+        self.expect_100_continue = self._framing.expects_continue
         refusal = self._refusal_but_for_probes
         if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
             raise RefusedRequest(refusal)
@@ -225,7 +226,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """A part of the body."""
         if self._framing.is_chunked:
             self._num_framing_bytes -= (1 + MAX_FRAMING_PER_BYTE) * len(body)
-        super().on_body(body)
+        cycle: RequestResponseCycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request has arrived whole."""
@@ -235,7 +242,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_header_open = False
         self._num_framing_bytes = 0
         self._has_arrived = True
-        super().on_message_complete()
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """The application answers through `WholeAnswer`."""

@@ -52,26 +52,29 @@ class RefusedRequest(Exception):
         self.refusal = refusal
 
 
-class Framing:
-    """Of the request under way: whether it has a Host, and whether its body comes in chunks."""
+FRAMING_NAMES = frozenset({b"host", b"transfer-encoding", b"expect"})
 
-    NAMES = frozenset({b"host", b"transfer-encoding"})
-    __slots__ = ("has_host", "is_chunked")
+
+class Framing:
+    """Of the request under way: whether it has a Host, how its body comes, and whether it is to be asked for."""
+
+    __slots__ = ("expects_continue", "has_host", "is_chunked")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """A request begins."""
-        self.has_host = False
-        self.is_chunked = False
+        self.has_host = self.is_chunked = self.expects_continue = False
 
     def take(self, name: bytes, value: bytes) -> None:
-        """Note a header among NAMES. Raises RefusedRequest."""
+        """Note a header among FRAMING_NAMES. Raises RefusedRequest."""
         if name == b"host":
             if self.has_host or value.translate(None, _HOST_BYTES):
                 raise RefusedRequest(BAD_HOST)
             self.has_host = True
+        elif name == b"expect":
+            self.expects_continue = value.lower() == b"100-continue"
         else:
             if self.is_chunked or value.lower() != b"chunked":
                 raise RefusedRequest(BAD_TRANSFER_ENCODING)

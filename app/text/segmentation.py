@@ -1,9 +1,9 @@
 """Text to the spans that are translated, and back, so that everything else stays as it stood.
 
 A text is cut into lines (at every line break, tab and other control character), lines into sentences by `sentencex`,
-sentences that the model cannot take at once at their best place. What lies between two spans (line breaks, indentation,
-bullets and numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself gives the very
-text.
+sentences that the model cannot take at once at their best place. What lies between two spans (line breaks,
+indentation, bullets and numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself
+gives the very text.
 
 Every step is linear in the text, or n log n for an over-long sentence.
 """

@@ -86,16 +86,16 @@ def test_other_sites_may_read_and_translate_where_the_api_says_so(http: httpx.Cl
 @pytest.mark.parametrize("allowed", ["https://elsewhere.example", "*"])
 def test_an_origin_may_be_allowed(allowed: str) -> None:
     headers = {name.encode(): value.encode() for name, value in ELSEWHERE.items()}
-    check_site(headers, {allowed})
+    check_site("POST", headers, {allowed})
     with pytest.raises(CrossSite):
-        check_site(headers, {"https://another.example"})
+        check_site("POST", headers, {"https://another.example"})
 
 
 @pytest.mark.parametrize("host", [b"", b"elsewhere.example:8000", b"xelsewhere.example"])
 def test_an_origin_is_compared_whole(host: bytes) -> None:
     headers = {b"host": host, b"origin": b"http://elsewhere.example"}
     with pytest.raises(CrossSite):
-        check_site(headers, ())
-    check_site({**headers, b"host": b"Elsewhere.example"}, ())
+        check_site("POST", headers, ())
+    check_site("POST", {**headers, b"host": b"Elsewhere.example"}, ())
     with pytest.raises(CrossSite):
-        check_site({b"host": b"", b"origin": b"null"}, ())
+        check_site("POST", {b"host": b"", b"origin": b"null"}, ())
