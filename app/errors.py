@@ -9,6 +9,7 @@ ServiceError
     UnsupportedMedia        content type or encoding
     SourceTooLong           only where the caller asked not to split
   Unauthorized            a key is missing or wrong
+  CrossSite               sent by a page of another site, without a key
   Overloaded              come back after retry_after_s
   NotReady                loading, draining or dead
   DeadlineExceeded        the request's own time ran out
@@ -70,6 +71,10 @@ class UnsupportedMedia(RequestError):
 
 class SourceTooLong(RequestError):
     """A sentence longer than the model takes, where the caller asked not to split."""
+
+
+class CrossSite(ServiceError):
+    """A page of another site sent the request, and no key came with it."""
 
 
 class Unauthorized(ServiceError):

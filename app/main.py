@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
+from app.api.connections import ConnectionTable, max_per_address, reserve_open_files
 from app.api.cors import CrossOrigin
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
@@ -116,7 +118,13 @@ class Application:
             add_page(app.router, _page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(ShortWay, routes=app.routes)
-        app.add_middleware(Gate, keys=keys, max_body_bytes=settings.max_body_bytes, larger=larger)
+        app.add_middleware(
+            Gate,
+            keys=keys,
+            max_body_bytes=settings.max_body_bytes,
+            larger=larger,
+            allowed_origins=settings.cors_origins,
+        )
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
         if settings.cors_origins:
             app.add_middleware(CrossOrigin, origins=settings.cors_origins)  # added last, so outermost
@@ -221,6 +229,7 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
     try:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
+        reserve_open_files(settings.max_connections)
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)
@@ -240,7 +249,8 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         is_configuration = isinstance(error, BundleError | SettingsError)
         server.stop(EXIT_CONFIGURATION if is_configuration else EXIT_ENGINE)
 
-    with listen(settings.host, settings.port) as listener:
+    with contextlib.ExitStack() as listeners:
+        listener = listeners.enter_context(listen(settings.host, settings.port))
         server = Server(
             application.app,
             application.service,
@@ -250,7 +260,10 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
         application.on_ready = lambda: tell_address(settings, host, port)
-        log_event(logger, logging.INFO, "listening", fields={"host": host, "port": port})
+        if settings.probe_port is not None:
+            server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
+            _log_listening("listening_for_probes", server.probe_listener)
+        _log_listening("listening", listener)
         server.run(sockets=[listener])
     for failure in failures:
         _refuse(_problems_of(failure))
@@ -268,6 +281,11 @@ def tell_address(settings: Settings, host: str, port: int) -> None:
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     page = f"the page is at {url}/" if settings.page_enabled else f"the API is at {url}/v1/translate"
     sys.stderr.write(f"Transduce is ready: {page}\n")
+
+
+def _log_listening(event: str, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    log_event(logger, logging.INFO, event, fields={"host": host, "port": port})
 
 
 def _problems_of(failure: Exception) -> list[str]:
@@ -360,7 +378,10 @@ def _serve_options(settings: Settings) -> ServeOptions:
             read_timeout_s=settings.read_timeout_s,
             stall_s=settings.reader_stall_s,
             max_header_bytes=settings.max_header_bytes,
-            max_connections=settings.max_connections,
+        ),
+        table=ConnectionTable(
+            settings.max_connections,
+            max_per_address(settings.max_connections, settings.max_connections_per_address),
         ),
         keep_alive_s=settings.keep_alive_s,
         drain_delay_s=settings.drain_delay_s,

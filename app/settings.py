@@ -40,7 +40,20 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 lets the system choose")
-    max_connections: int = Field(1000, ge=1, description="open connections; one more is answered 503")
+    probe_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="TCP port of its own for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
+    )
+    max_connections: int = Field(
+        1000,
+        ge=1,
+        description="open connections; one more takes the place of an idle one, else is answered 503",
+    )
+    max_connections_per_address: int = Field(
+        0, ge=0, description="open connections of one address; 0: nine tenths of all"
+    )
     keep_alive_s: float = Field(75.0, gt=0, description="seconds that an idle connection stays open")
     read_timeout_s: float = Field(
         10.0, gt=0, description="seconds in which a request has to arrive whole, header and body"
@@ -190,6 +203,7 @@ class Settings(BaseSettings):
             ("max_num_hypotheses", "max_beam_size"),
             ("max_beam_size", "num_rows"),
             ("max_items", "max_request_sentences"),
+            ("max_connections_per_address", "max_connections"),
         )
         problems = [
             f"{PREFIX}{small.upper()} ({getattr(self, small)}) is above {PREFIX}{large.upper()} "

@@ -31,7 +31,8 @@ class Dialect:
 
     paths: of its routes, a final `/` standing for everything below. body: of an error. retell: an error in the
     dialect's own words, or None where the server's own status and message do. open_paths: those for which no key has
-    to stand in the header, since they need none or ask for it elsewhere. headers: of every error's answer.
+    to stand in the header, since they need none or ask for it elsewhere. any_site_paths: those that pages of any site
+    may call, as the API's own clients do; nothing is kept of what comes there. headers: of every error's answer.
     trace_header: of every answer, where its clients look for the request's id.
     """
 
@@ -39,6 +40,7 @@ class Dialect:
     body: BodyOf
     retell: Callable[[ServiceError], tuple[int, str] | None]
     open_paths: frozenset[str] = frozenset()
+    any_site_paths: frozenset[str] = frozenset()
     headers: tuple[tuple[str, str], ...] = ()
     trace_header: str | None = None
 

@@ -13,6 +13,7 @@ import orjson
 from starlette.responses import Response
 
 from app.errors import (
+    CrossSite,
     DeadlineExceeded,
     EngineFailure,
     InvalidRequest,
@@ -45,6 +46,7 @@ class Answer(NamedTuple):
 ANSWERS: dict[type[ServiceError], Answer] = {
     MalformedRequest: Answer(400, "malformed_request", "invalid"),
     Unauthorized: Answer(401, "unauthorized", "unauthorized"),
+    CrossSite: Answer(403, "cross_site", "unauthorized"),
     PayloadTooLarge: Answer(413, "payload_too_large", "too_large"),
     UnsupportedMedia: Answer(415, "unsupported_media", "invalid"),
     InvalidRequest: Answer(422, "invalid_request", "invalid"),
@@ -60,7 +62,13 @@ WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
 # What the router itself refuses, and what fails before there is a request.
-HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 400: "malformed_http", 431: "headers_too_large"}
+HTTP_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    400: "malformed_http",
+    431: "headers_too_large",
+    503: "not_ready",
+}
 
 
 class OrjsonResponse(Response):

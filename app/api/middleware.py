@@ -7,26 +7,25 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Mapping
-from random import getrandbits
+from collections.abc import Collection, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import ApiKeys
+from app.api.cross_site import SITE_HEADERS, check_site
 from app.api.dialect import Dialect, DialectError, Dialects
 from app.api.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
 from app.api.json_body import too_large
-from app.errors import InvalidRequest, ServiceError
+from app.api.protocol import READER
+from app.api.request_head import PROBES, request_id_of
+from app.errors import InvalidRequest, NotReady, RequestCancelled, ServiceError
 from app.observability.logging import log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.http")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
 class RequestScope:
@@ -44,7 +43,7 @@ class RequestScope:
             return
         started = time.monotonic()
         state = scope.setdefault("state", {})
-        state["request_id"] = request_id_of(scope)
+        state["request_id"] = request_id_of(scope["headers"])
         state["received_at"] = started
         dialect = state["dialect"] = self._dialects.of(scope["path"])
         answer = _Answer(send, state["request_id"], dialect.trace_header if dialect else None)
@@ -73,7 +72,7 @@ class RequestScope:
                 raise
             await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
         finally:
-            self._record(scope, answer.status, time.monotonic() - started)
+            self._record(scope, answer.status or _unanswered(scope), time.monotonic() - started)
 
     def _note(self, scope: Scope, error: ServiceError) -> None:
         answer = answer_to(error)
@@ -99,6 +98,13 @@ class RequestScope:
                 "sentences": scope["state"].get("num_sentences"),
             },
         )
+
+
+def _unanswered(scope: Scope) -> int:
+    """The status of a request that ends without an answer: its caller has left, or else the server ends."""
+    reader = scope.get("extensions", {}).get(READER)
+    cause = RequestCancelled if reader is not None and reader["has_left"]() else NotReady
+    return ANSWERS[cause].status
 
 
 def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
@@ -130,40 +136,46 @@ class _Answer:
 
 
 class Gate:
-    """Refuses, before a byte of the body is read, what is declared too large, and who has no key."""
+    """Refuses, before a byte of the body is read, what is too large, who has no key, and pages of other sites."""
 
     def __init__(
-        self, app: ASGIApp, *, keys: ApiKeys, max_body_bytes: int, larger: Mapping[str, int] | None = None
+        self,
+        app: ASGIApp,
+        *,
+        keys: ApiKeys,
+        max_body_bytes: int,
+        larger: Mapping[str, int] | None = None,
+        allowed_origins: Collection[str] = (),
     ) -> None:
-        """larger: bytes of a body by path, where a path takes more than others."""
+        """larger: bytes of a body by path, where a path takes more than others.
+
+        allowed_origins: of pages of other sites that may send where no key is needed.
+        """
         self._app = app
         self._keys = keys
         self._max_body_bytes = max_body_bytes
         self._larger = dict(larger or {})
+        self._allowed_origins = frozenset(allowed_origins)
+        self._is_open = not keys.are_needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises PayloadTooLarge, Unauthorized."""
+        """Raises PayloadTooLarge, Unauthorized, CrossSite."""
         if scope["type"] == "http":
-            declared = header_of(scope, b"content-length") or "0"
+            headers = dict(scope["headers"])  # the protocol refuses a second length
+            declared = headers.get(b"content-length") or b"0"
             max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
-            if not declared.isdecimal() or int(declared[:20]) > max_bytes:
+            if not declared.isdigit() or int(declared[:20]) > max_bytes:
                 raise too_large(max_bytes)
-            authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+            authorization: Sequence[bytes] = ()
+            if b"authorization" in headers:
+                authorization = [value for name, value in scope["headers"] if name == b"authorization"]
             dialect, path = scope["state"]["dialect"], scope["path"]
             is_open = dialect is not None and path in dialect.open_paths
             scope["state"]["caller"] = "" if is_open else self._keys.caller(path, authorization)
+            is_from_page = self._is_open and not SITE_HEADERS.isdisjoint(headers)
+            if is_from_page and not (dialect is not None and path in dialect.any_site_paths):
+                check_site(scope["method"], headers, self._allowed_origins)
         await self._app(scope, receive, send)
-
-
-def request_id_of(scope: Scope) -> str:
-    """The caller's X-Request-Id where it is a plain word, else a new one."""
-    given = header_of(scope, b"x-request-id")
-    return given if given is not None and _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
-
-
-def header_of(scope: Scope, name: bytes) -> str | None:
-    """The first header of this name, in lower case; None where there is none."""
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
 def requester_of(request: Request) -> tuple[str, str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -25,6 +26,8 @@ class PlainRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """As APIRoute."""
         super().__init__(path, endpoint, **options)
+        # The library's `$` would also match before a newline at a path's end.
+        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
         takes_request = list(inspect.signature(endpoint).parameters) == ["request"]
         self.is_plain = takes_request and inspect.iscoroutinefunction(endpoint) and not self.dependencies
         if self.is_plain:

@@ -15,12 +15,12 @@ from typing import Any
 
 import uvicorn
 
+from app.api.connections import BACKLOG, NUM_PROBING, ConnectionTable
 from app.api.protocol import BoundedProtocol, ConnectionLimits
 from app.api.service import Service
 from app.observability.logging import log_event
 
 logger = logging.getLogger("app.server")
-BACKLOG = 2048
 # For connections to close once every answer is made, before they are cut.
 CLOSE_TIMEOUT_S = 2
 # A signal this soon after the first is the same one, passed on: make sends its children what its group has already
@@ -31,9 +31,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Times in seconds. drain_delay_s: still taking work after the signal; drain_timeout_s: finishing it."""
+    """Times in seconds. drain_delay_s: still taking work after the signal; drain_timeout_s: finishing it.
+
+    table: of the connections that are served.
+    """
 
     connections: ConnectionLimits
+    table: ConnectionTable
     keep_alive_s: float
     drain_delay_s: float
     drain_timeout_s: float
@@ -42,6 +46,7 @@ class ServeOptions:
 class Server(uvicorn.Server):
     """Ends on the first SIGTERM or SIGINT when the work is done, at once on one more after SAME_SIGNAL_S.
 
+    probe_listener: where it is set before `run`, probes are answered there, too, and nothing else.
     exit_code: 0 after a drain, 128 + the signal after a second one, else what `stop` was given.
     """
 
@@ -54,7 +59,9 @@ class Server(uvicorn.Server):
         close_engine: Callable[[], Awaitable[None]],
     ) -> None:
         """close_engine: ends the engine's work now; requests still waiting for it are answered 503."""
-        protocol = functools.partial(BoundedProtocol, limits=options.connections, metrics=service.metrics)
+        protocol = functools.partial(
+            BoundedProtocol, limits=options.connections, metrics=service.metrics, table=options.table
+        )
         config = uvicorn.Config(
             app,
             loop="uvloop",
@@ -71,6 +78,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self.exit_code = 0
+        self.probe_listener: socket.socket | None = None
         self._service = service
         self._options = options
         self._close_engine = close_engine
@@ -96,6 +104,23 @@ class Server(uvicorn.Server):
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)  # all that is left is to leave
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve what comes to the listeners."""
+        await super().startup(sockets)
+        if self.probe_listener is None:
+            return
+        protocol = functools.partial(
+            BoundedProtocol,
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            limits=self._options.connections,
+            metrics=self._service.metrics,
+            table=ConnectionTable(NUM_PROBING, NUM_PROBING, num_reserved=0, is_for_probes=True),
+        )
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(protocol, sock=self.probe_listener, backlog=BACKLOG))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close what is left."""

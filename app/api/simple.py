@@ -62,6 +62,7 @@ DIALECT = Dialect(
     retell=_retell,
     # The key of an upload stands in its form.
     open_paths=frozenset((*PATHS, "/translate_file")),
+    any_site_paths=frozenset(PATHS),
     headers=HEADERS,
 )
 

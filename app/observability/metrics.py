@@ -182,6 +182,11 @@ class Metrics:
             "Connections beyond the limit",
             registry=self.registry,
         )
+        self.connections_displaced = Counter(
+            "transduce_http_connections_displaced",
+            "Idle connections closed to make room for others",
+            registry=self.registry,
+        )
         self.rejected = Counter(
             "transduce_rejected",
             "Translation requests that were not answered with a translation",

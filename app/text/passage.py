@@ -36,7 +36,7 @@ from app.text.xml_reader import XmlRules, read_xml
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_LINES = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")  # all control characters but the tab
 # Tags that make a formula of a word: H<sub>2</sub>O.
 _FORMULA_TAGS = frozenset({"sub", "sup"})
 

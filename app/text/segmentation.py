@@ -1,8 +1,9 @@
 """Text to the spans that are translated, and back, so that everything else stays as it stood.
 
-A text is cut into lines (at every line break and tab), lines into sentences by `sentencex`, sentences that the
-model cannot take at once at their best place. What lies between two spans (line breaks, indentation, bullets and
-numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself gives the very text.
+A text is cut into lines (at every line break, tab and other control character), lines into sentences by `sentencex`,
+sentences that the model cannot take at once at their best place. What lies between two spans (line breaks,
+indentation, bullets and numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself
+gives the very text.
 
 Every step is linear in the text, or n log n for an over-long sentence.
 """
@@ -17,8 +18,9 @@ from typing import NamedTuple
 
 import sentencex
 
-# Unicode's line breaks (the set of `str.splitlines`), and the tab, which parts cells.
-_LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# Unicode's line breaks (the set of `str.splitlines`), the tab, which parts cells, and all other control characters
+# (category Cc): beside one that it had to carry over the model left out letters.
+_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # White space beyond ASCII: sentencex 1.0.32 panics on "B\u00a0.", so it sees plain spaces.
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 # Where sentencex finds no end in any of its languages: Greek ends questions with a semicolon, and "b)" begins an item.

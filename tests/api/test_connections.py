@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from collections.abc import Callable
@@ -176,23 +175,3 @@ def test_a_body_that_ends_early_runs_nothing(server: ServerProcess) -> None:
     while server.metric(name) == num_cancelled:
         assert time.monotonic() < deadline
     assert server.metric("transduce_decode_steps_total") == before
-
-
-def test_one_connection_too_many(echo_command: list[str]) -> None:
-    with ServerProcess(echo_command, {"max_connections": 3}) as server:
-        server.ready()
-        held = [server.connect() for _ in range(3)]
-        try:
-            with server.connect() as connection:
-                assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
-        finally:
-            for connection in held:
-                connection.close()
-        num_refused, told = 1, ""
-        while not told:  # as long as the server has not seen that they are closed
-            with contextlib.suppress(httpx.TransportError), server.client() as client:
-                answer = client.get("/metrics")
-                told = answer.text if answer.status_code == 200 else ""
-            num_refused += not told
-            assert num_refused < 10_000
-        assert f"transduce_http_connections_refused_total {num_refused}.0" in told.splitlines()

@@ -9,6 +9,7 @@ import pytest
 
 from app.api.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
 from app.errors import (
+    CrossSite,
     InvalidRequest,
     NotReady,
     Overloaded,
@@ -47,7 +48,7 @@ def test_codes_are_unique() -> None:
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
 def test_status_and_class_agree(kind: type[ServiceError]) -> None:
     response = error_response(make(kind), "id")
-    is_callers_fault = issubclass(kind, RequestError | Unauthorized | Overloaded)
+    is_callers_fault = issubclass(kind, RequestError | Unauthorized | CrossSite | Overloaded)
     assert response.status_code == ANSWERS[kind].status
     if ANSWERS[kind].status != 499:
         assert is_callers_fault == (400 <= response.status_code < 500)

@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from app.api.connections import ConnectionTable
 from app.api.disconnect import while_connected
 from app.api.json_body import read_json
 from app.api.protocol import BoundedProtocol, ConnectionLimits
 from app.errors import RequestCancelled
 from app.observability.metrics import Metrics
 
-LIMITS = ConnectionLimits(read_timeout_s=5.0, stall_s=5.0, max_header_bytes=4096, max_connections=8)
+LIMITS = ConnectionLimits(read_timeout_s=5.0, stall_s=5.0, max_header_bytes=4096)
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 LAST_GET = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 PATIENCE_S = 10.0
@@ -31,9 +32,12 @@ async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, a
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
     config.load()
     loop, state, metrics = asyncio.get_running_loop(), ServerState(), Metrics()
+    table = ConnectionTable(8, 8)
     state.default_headers = [DATE]
     server = await loop.create_server(
-        lambda: BoundedProtocol(config, state, {}, loop, limits=LIMITS, metrics=metrics), "127.0.0.1", 0
+        lambda: BoundedProtocol(config, state, {}, loop, limits=LIMITS, metrics=metrics, table=table),
+        "127.0.0.1",
+        0,
     )
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
     try:

@@ -123,3 +123,16 @@ def test_a_sentence_without_an_end_is_made_of_parts(bundled: httpx.Client) -> No
     (limited,) = ask(bundled, text="b " * 20, beam_size=1, max_target_length=30)
     assert limited["segments"][0]["finish_reason"] == "length"
     assert "fallbacks" not in limited["segments"][0]
+
+
+@pytest.mark.parametrize("control", ["\x00", "\x01", "\x1f", "\x7f", "\x92"])
+@pytest.mark.parametrize("splitting", ["sentences", "no_newlines", "lines"])
+def test_a_control_character_takes_no_letter_with_it(
+    bundled: httpx.Client, control: str, splitting: str
+) -> None:
+    def translated(text: str) -> str:
+        question = {"text": text, "source": "en", "target": "de", "splitting": splitting}
+        return str(bundled.post("/v1/translate", json=question).json()["translations"][0]["text"])
+
+    assert translated(f"a{control}b") == f"{translated('a')}{control}{translated('b')}"
+    assert translated(f"It is late.{control} I see it.") == f"Es ist spät.{control} {translated('I see it.')}"

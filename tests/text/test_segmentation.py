@@ -281,3 +281,12 @@ def test_join_tells_where_translations_stand() -> None:
     joined = join("(A) b!", [Span(1, 2), Span(4, 5)], ["long", ""])
     assert joined.text == "(long) !"
     assert joined.spans == ((1, 5), (7, 7))
+
+
+CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: f"U+{ord(control):04X}")
+def test_a_control_character_parts_what_it_stands_between(control: str) -> None:
+    assert spans_of(f"a{control}b{control}{control}") == [(0, 1), (2, 3)]
+    assert spans_of(f"{control}It is late") == [(1, 11)]

@@ -1,0 +1,237 @@
+"""A server that has all the connections that it may have: probes are answered, and idle connections make room."""
+
+from __future__ import annotations
+
+import resource
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.api.connections import Admission, ConnectionTable, address_of, max_per_address
+from tests.api.echo import GOLDEN
+from tests.api.server_process import HEADERS, ROOT, ServerProcess
+from tests.api.test_connections import assert_live, receive_until
+
+MAX_CONNECTIONS, MAX_PER_ADDRESS = 8, 6
+GET = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+BEGUN = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+# Every address of 127.0.0.0/8 is this machine's: callers of several addresses are at hand.
+HERE, THERE, ELSEWHERE = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+Connect = Callable[..., socket.socket]
+
+
+@pytest.fixture(scope="module")
+def small(echo_command: list[str]) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {
+        "max_connections": MAX_CONNECTIONS,
+        "max_connections_per_address": MAX_PER_ADDRESS,
+        "read_timeout_s": 60,
+        "probe_port": 0,
+    }
+    with ServerProcess(echo_command, settings) as process:
+        process.probe_port = int(process.wait_for("listening_for_probes")["port"])  # type: ignore[attr-defined]
+        yield process.ready()
+
+
+@pytest.fixture
+def connect(small: ServerProcess) -> Iterator[Connect]:
+    """Connects to the small server; all that it has made are closed at the end."""
+    made: list[socket.socket] = []
+
+    def connect(source: str = HERE, *, port: int | None = None) -> socket.socket:
+        made.append(
+            socket.create_connection(
+                ("127.0.0.1", port or small.port), timeout=60, source_address=(source, 0)
+            )
+        )
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+def begun(connect: Connect, source: str, number: int) -> None:
+    """Connections with a request under way, whose bodies do not come."""
+    for _ in range(number):
+        connection = connect(source)
+        connection.sendall(BEGUN.replace(b"content-length", b"expect: 100-continue\r\ncontent-length"))
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 "), "the application reads it"
+
+
+def idle(connect: Connect, source: str, number: int) -> list[socket.socket]:
+    """Connections that have had an answer."""
+    connections = [connect(source) for _ in range(number)]
+    for connection in connections:
+        connection.sendall(GET)
+        assert_live(connection)
+    return connections
+
+
+def is_closed(connection: socket.socket) -> bool:
+    readable, _, _ = select.select([connection], [], [], 0.2)
+    return bool(readable) and connection.recv(65_536) == b""
+
+
+def status_of(connection: socket.socket, sent: bytes = GET) -> int:
+    connection.sendall(sent)
+    received = receive_until(connection, lambda received: received.endswith(b"}"))
+    return int(received.split(b" ")[1])
+
+
+def test_the_longest_idle_connection_of_an_address_makes_room(connect: Connect) -> None:
+    old = idle(connect, HERE, MAX_PER_ADDRESS)
+    old[0].sendall(GET)  # so the second one is idle for the longest time
+    assert_live(old[0])
+    others = idle(connect, THERE, 1)
+    assert status_of(connect(HERE)) == 200
+    assert [is_closed(connection) for connection in old] == [False, True, False, False, False, False]
+    assert not is_closed(others[0])
+
+
+def test_the_longest_idle_connection_of_all_makes_room(connect: Connect) -> None:
+    first = idle(connect, THERE, 2)
+    second = idle(connect, HERE, MAX_CONNECTIONS - 2)
+    assert status_of(connect(ELSEWHERE)) == 200
+    assert [is_closed(connection) for connection in (*first, *second)] == [True] + [False] * 7
+
+
+def test_a_silent_connection_that_makes_room_learns_why(connect: Connect) -> None:
+    silent = [connect(HERE) for _ in range(MAX_PER_ADDRESS)]
+    assert status_of(connect(HERE)) == 200
+    received = receive_until(silent[0], lambda received: received.endswith(b"}"))
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 1\r\n" in received
+    assert b"\r\nx-request-id: " in received
+
+
+def test_probes_are_answered_where_nothing_is_idle(small: ServerProcess, connect: Connect) -> None:
+    begun(connect, HERE, MAX_PER_ADDRESS)
+    begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
+    for _ in range(30):
+        for path in (b"/livez", b"/readyz"):
+            probe = connect(HERE)
+            assert status_of(probe, GET.replace(b"/livez", path)) == 200
+            assert probe.recv(1) == b"", "its place is the next probe's"
+    before = small.metric("transduce_http_connections_refused_total")
+    assert status_of(connect(ELSEWHERE), GET.replace(b"/livez", b"/v1/models")) == 503
+    assert small.metric("transduce_http_connections_refused_total") == before + 1
+
+
+def test_one_address_does_not_shut_out_others(small: ServerProcess, connect: Connect) -> None:
+    begun(connect, HERE, MAX_PER_ADDRESS)
+    assert status_of(connect(HERE), GET.replace(b"/livez", b"/v1/models")) == 503
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=THERE), trust_env=False) as client:
+        question = {"text": GOLDEN, "source": "en", "target": "de"}
+        assert client.post(f"{small.url}/v1/translate", json=question, headers=HEADERS).status_code == 200
+
+
+def test_silent_connections_do_not_fill_the_reserve(connect: Connect) -> None:
+    begun(connect, HERE, MAX_PER_ADDRESS)
+    begun(connect, THERE, MAX_CONNECTIONS - MAX_PER_ADDRESS)
+    for _ in range(300):
+        connect(ELSEWHERE)
+    assert status_of(connect(HERE)) == 200
+
+
+def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
+    port = small.probe_port  # type: ignore[attr-defined]
+    begun(connect, HERE, MAX_PER_ADDRESS)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        for path in ("/livez", "/readyz", "/metrics", "/livez"):
+            assert client.get(path).status_code == 200
+        assert client.get("/v1/models").status_code == 404
+        assert client.post("/v1/translate", json={"text": GOLDEN}).json()["error"]["code"] == "not_found"
+    silent = [connect(HERE, port=port) for _ in range(100)]
+    assert status_of(connect(HERE, port=port)) == 200
+    assert sum(map(is_closed, silent)) == 0, "those that made room have an answer to read first"
+    assert silent[0].recv(65_536) == b""
+
+
+class Place:
+    """A connection without a socket."""
+
+    def __init__(self, *, has_request: bool = False) -> None:
+        self.is_open = True
+        self.has_request = has_request
+
+    def is_quiet(self) -> bool:
+        return not self.has_request
+
+    def make_room(self) -> None:
+        self.is_open = False
+
+
+def test_a_request_that_has_come_and_is_not_read_yet_counts() -> None:
+    table = ConnectionTable(2, 2, num_reserved=0)
+    coming, silent, new = Place(has_request=True), Place(), Place()
+    for place in (coming, silent):
+        table.admit(place, HERE)
+    assert table.admit(new, HERE)[0] is Admission.SERVED
+    assert coming.is_open
+    assert not silent.is_open
+    table.leave(silent)
+    table.leave(new)
+    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+
+
+def test_a_table_forgets_whom_it_refused() -> None:
+    table = ConnectionTable(1, 1, num_reserved=1)
+    busy = [Place(has_request=True) for _ in range(3)]
+    admitted = [table.admit(place, HERE)[0] for place in busy]
+    assert admitted == [Admission.SERVED, Admission.RESERVED, Admission.REFUSED]
+    for place in busy:
+        table.leave(place)
+    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("", ""),
+    ],
+)
+def test_a_network_of_ipv6_is_one_address(host: str, address: str) -> None:
+    assert address_of(host) == address
+
+
+def test_one_address_may_have_nine_tenths() -> None:
+    assert [max_per_address(number, 0) for number in (1, 2, 10, 1000)] == [1, 1, 9, 900]
+    assert max_per_address(1000, 7) == 7
+
+
+def serve_with_open_files(soft: int, hard: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """`transduce serve` under limits of open files; the bundle is none, so that it ends."""
+    return subprocess.run(
+        [sys.executable, "-m", "transduce", "serve", "--port", "0", "--bundle", str(tmp_path)],
+        cwd=ROOT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_more_connections_than_files_stop_the_start(tmp_path: Path) -> None:
+    ended = serve_with_open_files(512, 512, tmp_path)
+    assert ended.returncode == 78
+    assert "TRANSDUCE_MAX_CONNECTIONS (1000) needs 1448 open files" in ended.stderr
+    assert "may have 512" in ended.stderr
+
+
+def test_the_soft_limit_of_files_is_raised(tmp_path: Path) -> None:
+    ended = serve_with_open_files(512, 4096, tmp_path)
+    assert "open files" not in ended.stderr
+    assert tmp_path.name in ended.stderr, "it is the bundle that is wrong"
