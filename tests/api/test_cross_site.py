@@ -91,6 +91,13 @@ def test_an_origin_may_be_allowed(allowed: str) -> None:
         check_site("POST", headers, {"https://another.example"})
 
 
+def test_the_setting_for_other_origins_allows_their_forms(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"files_enabled": "true", "cors_origins": ELSEWHERE["origin"]}
+    with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
+        assert send(http, "/v2/glossaries", ELSEWHERE).status_code < 300
+        assert send(http, "/v2/glossaries", {"origin": "https://another.example"}).status_code == 403
+
+
 @pytest.mark.parametrize("host", [b"", b"elsewhere.example:8000", b"xelsewhere.example"])
 def test_an_origin_is_compared_whole(host: bytes) -> None:
     headers = {b"host": host, b"origin": b"http://elsewhere.example"}
