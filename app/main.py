@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_ENGINE = 70  # EX_SOFTWARE: whoever supervises the process starts a new one
+DEAD_ENGINE = "the engine has died; the log says of what"
 
 
 class Application:
@@ -79,6 +80,8 @@ class Application:
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self._desk: FileDesk | None = None
+        self._is_checked = False  # the engine, by what the bundle says
+        self._has_died = False  # the engine
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:
@@ -141,8 +144,10 @@ class Application:
         """Load, check, warm up, open; or report what is in the way."""
         try:
             await self._open()
-        except NotReady:  # of what is told by itself: the server is shutting down, or the engine has died
+        except NotReady:  # the server is shutting down, or the engine has died
             self.service.become_failed()
+            if self._has_died:
+                self.on_failure(RuntimeError(DEAD_ENGINE))
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
             self.on_failure(error)
@@ -153,6 +158,12 @@ class Application:
         finally:
             gc.enable()  # where whoever started the process had turned it off
 
+    def _on_death(self) -> None:
+        """The engine has died. While it is being checked the check says why: the bundle may be the reason."""
+        self._has_died = True
+        if self._is_checked:
+            self.on_failure(RuntimeError(DEAD_ENGINE))
+
     async def _open(self) -> None:
         started = time.monotonic()
         model = await in_daemon_thread(lambda: self._load(self.settings))
@@ -160,7 +171,7 @@ class Application:
             model.lanes,
             settings=_engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
-            on_death=lambda: self.on_failure(RuntimeError("the engine has died; the log says of what")),
+            on_death=self._on_death,
         )
         self.engine.start()
         decoder = SentenceDecoder(
@@ -183,6 +194,7 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
+        self._is_checked = True
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)

@@ -14,12 +14,13 @@ from typing import TypeVar
 
 import msgspec
 
-from app.bundle import Bundle, Golden, Manifest, load_bundle
+from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
 from app.engine.lane import Lane, ThreadLane
 from app.engine.origin import Origin
 from app.engine.process_lane import ProcessLane, start_lanes
-from app.errors import BundleError
+from app.engine.sequence import SequenceResult
+from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
 from app.lane.ahead import default_num_lanes, start_origin
 from app.lane.plan import Plan
@@ -131,11 +132,18 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         target = source if is_joint else Tokenizer(bundle.file("target.spm"))
     except TokenizerError as error:
         raise BundleError(bundle.path.name, [str(error)]) from error
+    tokenizers = (("source", source), ("target", target))
     vocab_size = bundle.manifest.dimensions.vocab_size
     problems = [
-        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest says {vocab_size}"
-        for name, tokenizer in (("source", source), ("target", target))
+        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest's dimensions.vocab_size is {vocab_size}"
+        for name, tokenizer in tokenizers
         if tokenizer.vocab_size != vocab_size
+    ]
+    problems += [
+        f"{name}.spm has the {special} id {found}, the manifest's special_ids.{special} is {said}"
+        for name, tokenizer in tokenizers
+        for special, said in bundle.manifest.special_ids
+        if (found := getattr(tokenizer, f"{special}_id")) != said
     ]
     if problems:
         raise BundleError(bundle.path.name, problems)
@@ -163,23 +171,23 @@ def model_key(model: Model) -> str:
 
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
-    """Decode the bundle's golden sentences. Raises BundleError where fewer than min_share come out exactly."""
-    defaults, pair = model.manifest.decoding, model.manifest.language_pairs[0]
-    engine = translator.engine
-    deadline = time.monotonic() + CHECK_TIMEOUT_S
-    futures = []
-    for line in model.golden:
-        options = DecodingOptions(
-            beam_size=line.beam_size,
-            length_penalty=defaults.length_penalty,
-            alpha=defaults.alpha,
-            max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
-        )
-        encoded = translator.encode(line.source, pair)
-        if encoded is None:
-            raise BundleError(model.name, ["a golden sentence is longer than the model takes"])
-        futures.append(engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline))
-    results = await asyncio.gather(*futures)
+    """Decode the bundle's golden sentences.
+
+    Raises BundleError where fewer than min_share come out exactly, and where they cannot be decoded; NotReady,
+    Overloaded, DeadlineExceeded.
+    """
+    futures = [
+        _submit_golden(model, translator, number, line) for number, line in enumerate(model.golden, start=1)
+    ]
+    found = await asyncio.gather(*futures, return_exceptions=True)
+    results = [one for one in found if isinstance(one, SequenceResult)]
+    failures = [one for one in found if isinstance(one, BaseException)]
+    # A model that fails every forward ends the engine, too; its own failures come before that.
+    for failure in sorted(failures, key=lambda one: not isinstance(one, EngineFailure)):
+        if isinstance(failure, EngineFailure):
+            told = f"{len(failures)} of {len(found)} golden sentences cannot be decoded"
+            raise BundleError(model.name, [f"{told}: {failure.message}"]) from failure
+        raise failure
     num_exact = sum(
         result.hypotheses[0].ids == line.ids.get(model.precision)
         for result, line in zip(results, model.golden, strict=True)
@@ -191,8 +199,33 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
     log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
 
 
+def _submit_golden(
+    model: Model, translator: Translator, number: int, line: Golden
+) -> asyncio.Future[SequenceResult]:
+    """Begin to decode one golden sentence, by its line. Raises BundleError where it cannot be one; NotReady."""
+    defaults, pair = model.manifest.decoding, model.manifest.language_pairs[0]
+    engine = translator.engine
+    options = DecodingOptions(
+        beam_size=line.beam_size,
+        length_penalty=defaults.length_penalty,
+        alpha=defaults.alpha,
+        max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
+    )
+    deadline = time.monotonic() + CHECK_TIMEOUT_S
+    try:
+        encoded = translator.encode(line.source, pair)
+        if encoded is None:
+            raise BundleError(model.name, [f"{GOLDEN}: line {number}: source is longer than the model takes"])
+        return engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline)
+    except (TokenizerError, RequestError) as error:
+        raise BundleError(model.name, [f"{GOLDEN}: line {number}: {error}"]) from error
+
+
 async def warm_up(model: Model, translator: Translator) -> None:
-    """A few whole requests, one after another, so that the first caller does not pay for first times."""
+    """A few whole requests, one after another, so that the first caller does not pay for first times.
+
+    Raises BundleError where the model cannot answer one; NotReady, Overloaded, DeadlineExceeded.
+    """
     pair = model.manifest.language_pairs[0]
     for number, line in enumerate(model.golden[:NUM_WARM_UP]):
         request = TranslationRequest(
@@ -203,7 +236,11 @@ async def warm_up(model: Model, translator: Translator) -> None:
             caller="",
             deadline=time.monotonic() + CHECK_TIMEOUT_S,
         )
-        await translator.translate(request)
+        try:
+            await translator.translate(request)
+        except (RequestError, EngineFailure) as error:
+            told = f"{GOLDEN}: line {number + 1} cannot be translated as a request: {error.message}"
+            raise BundleError(model.name, [told]) from error
 
 
 def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
