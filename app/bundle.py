@@ -9,11 +9,12 @@ version and a field that this code does not know are refused, all problems at on
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path, PurePosixPath
-from typing import IO, Final, Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -175,7 +176,7 @@ class Bundle:
         return self.path / name
 
 
-def open_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> io.BufferedReader:
     """Open a plain file to read. Raises OSError for another kind of entry, and never waits, as a pipe would have it."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -52,7 +52,9 @@ def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
     """How the inputs and outputs that the manifest lists for a variant's graphs contradict its sizes."""
     capacity = _capacity(variant.decoder)
     if capacity is None:
-        return [f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"]
+        return [
+            f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
+        ]
     problems = [
         f"{name} is {value}, and the caches of {variant.decoder.file} hold {capacity}"
         for name, value in (
@@ -114,7 +116,7 @@ def _capacity(decoder: GraphSpec) -> int | None:
 
 
 def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
-    """Inputs and outputs of an encoder and a decoder of ONNX Runtime's operators (`export.encoder`, `export.decoder`)."""
+    """Inputs and outputs of the standard graphs, as `export.encoder` and `export.decoder` build them."""
     heads, head_dim = sizes.num_heads, sizes.d_model // sizes.num_heads
     caches: _Axes = {
         f"{kind}_{layer}": (None, heads, capacity, head_dim)
@@ -136,7 +138,7 @@ def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tu
 
 
 def _native_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
-    """Inputs and outputs of an encoder and a decoder of the native operators (`export.native`)."""
+    """Inputs and outputs of the native graphs, as `export.native` builds them."""
     cache = (2 * sizes.num_decoder_layers, None, capacity, sizes.d_model)
     one: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
     rows: _Axes = dict.fromkeys(("ids", "positions", "slots", "source_lengths"), (None,))
@@ -247,7 +249,7 @@ def _plain(value: object) -> object:
 
 
 def _place(graph: str, constant: Constant) -> tuple[str, int, int]:
-    """File, offset and length of a constant's values; for those in the graph its file and name's own. Raises ValueError."""
+    """File, offset and length of a constant's values; of those in the graph its file and name. Raises ValueError."""
     if not constant.external:
         return f"{graph} {constant.name}", 0, 0
     location = constant.external.get("location", "")

@@ -44,7 +44,7 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
-from app.observability.logging import configure_logging, log_event
+from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
 from app.settings import Settings, load_settings, read_api_keys
@@ -74,6 +74,7 @@ class Application:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
+        self.metrics.follow_log(num_dropped_lines)
         self.service = Service(self.metrics, _glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
@@ -281,9 +282,9 @@ def _refuse(problems: Iterable[str]) -> int:
 
 
 def _leave_behind_threads(exit_code: int) -> None:
-    """End the process here where a thread is still inside native code: it must not outlive the interpreter."""
+    """End the process here where a thread is still inside native code, or waits for who reads the log."""
+    close_log()
     if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)
 

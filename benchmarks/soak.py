@@ -122,7 +122,8 @@ class Traffic:
     def _leave(self) -> None:
         """Send a request, wait a little and close the connection."""
         path, body = self._request()
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(body)}\r\n\r\n"
         with socket.create_connection((HOST, self._port), timeout=60) as connection:
             connection.sendall(head.encode() + body)
             time.sleep(self._chance.random() * 0.1)
@@ -136,7 +137,7 @@ def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict
     clients = [Traffic(server.port, seed, words) for seed in range(NUM_CLIENTS)]
     threads = [threading.Thread(target=client.run, args=(until,)) for client in clients]
     pids = processes_of(server.pid)
-    samples = [{"minutes": 0.0, "processes": [private_memory(pid) for pid in pids]}]
+    samples: list[dict[str, Any]] = [{"minutes": 0.0, "processes": [private_memory(pid) for pid in pids]}]
     started_at = time.monotonic()
     for thread in threads:
         thread.start()
@@ -144,7 +145,7 @@ def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict
         time.sleep(interval_s)
         now = (time.monotonic() - started_at) / 60
         samples.append({"minutes": round(now, 2), "processes": [private_memory(pid) for pid in pids]})
-        print(f"{now:5.1f} min", *(told(one) for one in samples[-1]["processes"]), sep="  ", flush=True)  # type: ignore[arg-type, attr-defined]
+        print(f"{now:5.1f} min", *(told(one) for one in samples[-1]["processes"]), sep="  ", flush=True)
     return {"samples": samples, "answers": dict(sum((one.counts for one in clients), Counter[str]()))}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import time
@@ -136,10 +137,8 @@ def test_special_ids_are_the_tokenizer_s(bundle: Path) -> None:
 @pytest.mark.parametrize("name", ["source.spm", "int8/encoder.onnx", "int8/native_decoder.onnx"])
 def test_flipped_bytes_are_a_bundle_s_error_or_none(name: str, num_bytes: int, bundle: Path) -> None:
     flip(name, num_bytes)(bundle)
-    try:
+    with contextlib.suppress(BundleError):  # another error fails the test
         load_tokenizers(load_bundle(bundle, choose=lambda manifest: "int8"))
-    except BundleError as error:
-        assert error.problems
 
 
 @pytest.mark.parametrize("content", [b"", b"\x0a", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 20, b"\x3b\x01"])
