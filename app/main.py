@@ -48,7 +48,15 @@ from app.observability.logging import close_log, configure_logging, log_event, n
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
 from app.settings import Settings, load_settings, read_api_keys
-from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
+from app.startup import (
+    Model,
+    check_golden,
+    in_daemon_thread,
+    leave_model,
+    load_model,
+    model_key,
+    warm_up,
+)
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
@@ -167,7 +175,7 @@ class Application:
 
     async def _open(self) -> None:
         started = time.monotonic()
-        model = await in_daemon_thread(lambda: self._load(self.settings))
+        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
         self.engine = Engine(
             model.lanes,
             settings=_engine_limits(self.settings),

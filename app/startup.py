@@ -243,27 +243,43 @@ async def warm_up(model: Model, translator: Translator) -> None:
             raise BundleError(model.name, [told]) from error
 
 
-def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run work that cannot be interrupted in a thread that does not hold up the process's end."""
+def in_daemon_thread(
+    work: Callable[[], T], *, unwanted: Callable[[T], None] = lambda _result: None
+) -> asyncio.Future[T]:
+    """Run work that cannot be interrupted in a thread that does not hold up the process's end.
+
+    unwanted: called on that thread or the event loop's with a result that nobody waits for any more.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
+    def fail(error: Exception) -> None:
+        if not future.done():
             future.set_exception(error)
+
+    def succeed(result: T) -> None:
+        if future.done():
+            unwanted(result)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # None only beside an error, or as T itself
+            future.set_result(result)
 
     def run() -> None:
-        result, failure = None, None
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - handed over, whatever it is
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, failure)
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                loop.call_soon_threadsafe(fail, error)
+            return
+        try:
+            loop.call_soon_threadsafe(succeed, result)
+        except RuntimeError:
+            unwanted(result)
 
     threading.Thread(target=run, name="loading", daemon=True).start()
     return future
+
+
+def leave_model(model: Model) -> None:
+    """Let go of a model that no engine has taken."""
+    for lane in model.lanes:
+        lane.leave()
