@@ -56,6 +56,7 @@ from app.startup import (
     load_model,
     model_key,
     warm_up,
+    warn_of_python,
 )
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
@@ -235,6 +236,7 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
     try:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
+        warn_of_python()
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)
