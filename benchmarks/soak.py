@@ -2,8 +2,8 @@
 
 Clients send lines, paragraphs, beams, samples, alignments and streams of words drawn at random, bodies that are not
 valid, and requests whose connection they close before the answer. Every interval the private memory of each process
-(server and lanes) is read from the system, by what it is: the row caches, the heap and other memory of the C library's
-allocator, and written pages of files. Linux only.
+(server and lanes) is read from the system, by what it is: the row caches, the native kernels' weights and scratch, the
+heap and other memory of the C library's allocator, and written pages of files. Linux only.
 
     python -m benchmarks.soak --minutes 10 --output benchmarks/results/soak.json
 """
@@ -32,7 +32,7 @@ RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
 # Of all requests: those that are not valid, and those whose caller leaves.
 SHARE_INVALID, SHARE_LEAVING = 0.1, 0.1
-KINDS = ("row caches", "allocator", "files")
+KINDS = ("row caches", "kernels", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
 
 
@@ -45,15 +45,21 @@ def private_memory(pid: int | str) -> dict[str, float]:
         if name in ("Private_Clean", "Private_Dirty"):
             private += int(rest.split()[0]) * 1024
         elif name == "VmFlags":
-            # The row caches alone are told which pages they have (madvise): nh and hg.
-            is_cache = not path and not {"nh", "hg"}.isdisjoint(rest.split())
-            kind = "row caches" if is_cache else "files" if path.startswith("/") else "allocator"
-            found[kind] += private / 1e6
+            found[_kind(path, set(rest.split()))] += private / 1e6
             private = 0
         elif "-" in name.split(" ")[0] and " " in line:
             path = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) == 6 else ""
             private = 0
     return found
+
+
+def _kind(path: str, flags: set[str]) -> str:
+    """What a mapping is: some memory is told which pages it has (madvise), small ones (nh) or large ones (hg)."""
+    if path.startswith("/"):
+        return "files"
+    if path:
+        return "allocator"
+    return "row caches" if "nh" in flags else "kernels" if "hg" in flags else "allocator"
 
 
 def processes_of(pid: int) -> list[int]:
