@@ -81,7 +81,8 @@ class DecodingDefaults(Part):
 
     beam_size: int = Field(ge=1, le=16)
     length_penalty: LengthPenalty
-    alpha: float
+    # As `app.decoding.validation` has it.
+    alpha: float = Field(ge=0, le=10)
 
 
 class Alignment(Part):

@@ -40,7 +40,11 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     os.nice(NICENESS)  # of this thread and those that it starts
     plan = msgspec.json.decode(given, type=Plan)
     configure_logging(plan.log_level, starts_thread=False)
-    shared = plan.load(starts_threads=False) if plan.is_native else None
+    try:
+        shared = plan.load(starts_threads=False) if plan.is_native else None
+    except Exception:
+        start_log()  # there will be no lane to write what was logged
+        raise
     settle_memory()
 
     def runner_of(number: int) -> Runner:

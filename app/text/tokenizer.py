@@ -61,7 +61,7 @@ class Tokenizer:
             self._encode, self._decode = _ways(self._processor)
             self.vocab_size = int(self._processor.vocab_size())
             pieces = [self._processor.id_to_piece(index) for index in range(self.vocab_size)]
-        except (OSError, RuntimeError, ValueError, LookupError) as error:  # a piece that is not UTF-8 is a ValueError
+        except (OSError, RuntimeError, ValueError, LookupError) as error:  # ValueError: a piece not in UTF-8
             told = f"{path.name} is not a SentencePiece model, or damaged"
             raise TokenizerError(f"{told} ({type(error).__name__})") from error
         self.pad_id, self.bos_id = int(self._processor.pad_id()), int(self._processor.bos_id())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.bundle import load_bundle
+from app.decoding.validation import MAX_ALPHA
 from app.errors import BundleError
 from app.graph_file import GraphFileError, read_graph
 from app.startup import load_tokenizers
@@ -64,6 +65,8 @@ OTHERS = [
     Wrong("aligned heads twice", set_field("alignment.heads", [0, 0]), "alignment.heads: [0, 0]"),
     Wrong("no alignment", set_field("alignment", None), "unexpected output alignment"),
     Wrong("alpha", set_field("decoding.alpha", float("nan")), "decoding.alpha"),
+    Wrong("alpha large", set_field("decoding.alpha", MAX_ALPHA + 1), "decoding.alpha"),
+    Wrong("alpha negative", set_field("decoding.alpha", -1), "decoding.alpha"),
     Wrong("weights NaN", set_weights(float("nan")), "int8/weights.bin: the weights"),
     Wrong("weights Inf", set_weights(float("-inf")), "values that are not numbers"),
     Wrong("weights huge", set_weights(3e38), "have values up to 3.0e+38, and none may be above 65504"),
