@@ -55,6 +55,10 @@ def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
         return [
             f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
         ]
+    num_layers = sum(spec.name.startswith("self_key_") for spec in variant.decoder.inputs)
+    if num_layers != sizes.num_decoder_layers:  # before as many inputs are looked for
+        told = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
+        return [f"{told}, and {variant.decoder.file} has the caches of {num_layers}"]
     problems = [
         f"{name} is {value}, and the caches of {variant.decoder.file} hold {capacity}"
         for name, value in (

@@ -31,17 +31,18 @@ from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE, write_tiny_bundle
 
 SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
 HUGE = (99_999, 2**31, 2**62)
+VAST = (2**31, 2**62, 2**90)
 
 DIMENSIONS = [
     Wrong(f"{field}={value}", set_field(f"dimensions.{field}", value), told)
     for field, values, told in (
-        ("vocab_size", (8, 2**31 - 1, 2**62), "log_probabilities has axes"),
-        ("d_model", (8, 2**62), "by the dimensions they are"),
+        ("vocab_size", (8, *VAST), "log_probabilities has axes"),
+        ("d_model", (8, *VAST), "by the dimensions they are"),
         ("num_heads", (1,), "alignment.heads"),
-        ("num_heads", (3, 2**31), "d_model is not a multiple of num_heads"),
-        ("d_ff", (1, 8, 2**62), "dimensions.d_ff is"),
-        ("num_encoder_layers", (1, 3, 2**31), "dimensions.num_encoder_layers is"),
-        ("num_decoder_layers", (1, 3), "cross_"),
+        ("num_heads", (3, *VAST), "d_model is not a multiple of num_heads"),
+        ("d_ff", (1, 8, *VAST), "dimensions.d_ff is"),
+        ("num_encoder_layers", (1, 3, *VAST), "dimensions.num_encoder_layers is"),
+        ("num_decoder_layers", (3, *VAST), "dimensions.num_decoder_layers is"),
         ("norm", ("pre",), "dimensions.norm is pre"),
         ("activation", ("silu",), "dimensions.activation is silu"),
     )
