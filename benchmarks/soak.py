@@ -2,8 +2,9 @@
 
 Clients send lines, paragraphs, beams, samples, alignments and streams of words drawn at random, bodies that are not
 valid, and requests whose connection they close before the answer. Every interval the private memory of each process
-(server and lanes) is read from the system, by what it is: the row caches, the native kernels' weights and scratch, the
-heap and other memory of the C library's allocator, and written pages of files. Linux only.
+(server and lanes) is read from the system, by what it is: the row caches; the native kernels' weights and scratch; a
+lane's copies of pages that it shared with the others when they parted; the rest of the C library's allocator; written
+pages of files. Linux only.
 
     python -m benchmarks.soak --minutes 10 --output benchmarks/results/soak.json
 """
@@ -32,20 +33,23 @@ RESULT = Path(__file__).with_name("results") / "soak.json"
 NUM_CLIENTS = 8
 # Of all requests: those that are not valid, and those whose caller leaves.
 SHARE_INVALID, SHARE_LEAVING = 0.1, 0.1
-KINDS = ("row caches", "kernels", "allocator", "files")
+KINDS = ("row caches", "kernels", "copied", "allocator", "files")
 HEADERS = {"content-type": "application/json"}
 
 
 def private_memory(pid: int | str) -> dict[str, float]:
     """Memory that a process shares with no other, in 10^6 bytes by kind (KINDS). Raises OSError where it has ended."""
     found = dict.fromkeys(KINDS, 0.0)
-    path, private = "", 0
+    path, private, is_shared = "", 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text("utf-8", errors="replace").splitlines():
         name, _, rest = line.partition(":")
         if name in ("Private_Clean", "Private_Dirty"):
             private += int(rest.split()[0]) * 1024
+        elif name == "Shared_Dirty":
+            is_shared = int(rest.split()[0]) > 0
         elif name == "VmFlags":
-            found[_kind(path, set(rest.split()))] += private / 1e6
+            kind = _kind(path, set(rest.split()))
+            found["copied" if kind == "allocator" and is_shared else kind] += private / 1e6
             private = 0
         elif "-" in name.split(" ")[0] and " " in line:
             path = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) == 6 else ""
