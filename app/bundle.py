@@ -9,8 +9,10 @@ version and a field that this code does not know are refused, all problems at on
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-from collections.abc import Callable, Set
+import stat
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -18,17 +20,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
+from app.graph_checks import Sizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
 
 FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights"
+GOLDEN = "golden.jsonl"
+# A hundred times what manifests and golden sentences take.
+MAX_TEXT_BYTES = 8_000_000
 
 
 class Part(BaseModel):
     """A piece of the manifest: frozen, and strict about what it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class LanguagePair(Part):
@@ -75,7 +81,8 @@ class DecodingDefaults(Part):
 
     beam_size: int = Field(ge=1, le=16)
     length_penalty: LengthPenalty
-    alpha: float
+    # As `app.decoding.validation` has it.
+    alpha: float = Field(ge=0, le=10)
 
 
 class Alignment(Part):
@@ -172,9 +179,18 @@ class Bundle:
         return self.path / name
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a plain file to read. Raises OSError for another kind of entry, and never waits, as a pipe would have it."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path.name} is not a plain file")
+    return file
+
+
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    """SHA-256 of a plain file, in hexadecimal. Raises OSError."""
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -182,36 +198,75 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
     """Read and check a bundle. Raises BundleError that lists every problem found, and what `choose` raises.
 
     choose: says which variant alone will be read. Of the other variants and of `weights/` only the sizes are checked
-    then, not the hashes.
+    then, not the hashes, and of the graphs only what the manifest says of them.
     """
     manifest = _read_manifest(path)
-    unread = set() if choose is None else {*manifest.variants, WEIGHTS} - {choose(manifest)}
-    problems = [*_file_problems(path, manifest, unread), *_reference_problems(manifest)]
+    read = set(manifest.variants) if choose is None else {choose(manifest)}
+    unread = set() if choose is None else {*manifest.variants, WEIGHTS} - read
+    problems = [
+        *_file_problems(path, manifest, unread),
+        *_reference_problems(manifest),
+        *_manifest_problems(manifest),
+    ]
+    if not problems:
+        sizes = _sizes_of(manifest)
+        for precision in sorted(read):
+            problems += content_problems(path, manifest.files, manifest.variants[precision], sizes)
     if problems:
-        raise BundleError(path.name, problems)
-    try:
-        lines = (path / "golden.jsonl").read_text("utf-8").splitlines()
-        golden = tuple(Golden.model_validate_json(line) for line in lines)
-    except (OSError, ValueError) as error:
-        raise BundleError(path.name, [f"golden.jsonl cannot be read ({type(error).__name__})"]) from error
-    num_pairs = len(manifest.language_pairs)
-    if any(line.pair >= num_pairs for line in golden):
-        raise BundleError(path.name, [f"golden.jsonl: a pair is beyond the {num_pairs} of language_pairs"])
-    return Bundle(path, manifest, golden)
+        raise BundleError(path.name, list(dict.fromkeys(problems)))
+    return Bundle(path, manifest, _read_golden(path, len(manifest.language_pairs)))
 
 
 def _read_manifest(path: Path) -> Manifest:
     """Raises BundleError for a missing folder or manifest, or one of another format."""
     try:
-        text = (path / MANIFEST).read_bytes()
+        text = _read_text(path / MANIFEST)
     except OSError as error:
-        reason = "no such folder" if not path.is_dir() else f"{MANIFEST} is missing or unreadable"
-        raise BundleError(path.name, [reason]) from error
+        reason = f"{MANIFEST} is missing or unreadable ({error.strerror or error})"
+        raise BundleError(path.name, [reason if path.is_dir() else "no such folder"]) from error
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
-        problems = [f"{MANIFEST}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
-        raise BundleError(path.name, problems) from error
+        raise BundleError(path.name, _findings(error, MANIFEST)) from error
+
+
+def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
+    """Raises BundleError where there are none, or one is not as `Golden` says or of a pair that there is not."""
+    found, problems = [], []
+    try:
+        lines = _read_text(path / GOLDEN).decode("utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise BundleError(path.name, [f"{GOLDEN} cannot be read ({type(error).__name__})"]) from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            golden = Golden.model_validate_json(line)
+        except ValidationError as error:
+            problems += _findings(error, f"{GOLDEN}: line {number}")
+            continue
+        found.append(golden)
+        if golden.pair >= num_pairs:
+            problems.append(
+                f"{GOLDEN}: line {number}: pair is {golden.pair}: the manifest has {num_pairs} language_pairs"
+            )
+    if not lines:
+        problems = [f"{GOLDEN} holds no sentence: what the model says cannot be checked"]
+    if problems:
+        raise BundleError(path.name, problems)
+    return tuple(found)
+
+
+def _read_text(path: Path) -> bytes:
+    """A whole file of at most MAX_TEXT_BYTES. Raises OSError."""
+    with open_file(path) as file:
+        found = file.read(MAX_TEXT_BYTES + 1)
+    if len(found) > MAX_TEXT_BYTES:
+        raise OSError(f"more than {MAX_TEXT_BYTES} bytes")
+    return found
+
+
+def _findings(error: ValidationError, where: str) -> list[str]:
+    """What a reader has found, one line each, by field."""
+    return [f"{where}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
 
 
 def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str]:
@@ -227,7 +282,7 @@ def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str
             elif name in names and relative != MANIFEST and relative not in listed:
                 problems.append(f"{relative} is not in the manifest")
     for name, expected in sorted(manifest.files.items()):
-        is_read = PurePosixPath(name).parts[0] not in unread
+        is_read = PurePosixPath(name).parts[:1] not in {(folder,) for folder in unread}
         problems.extend(_entry_problems(path, name, expected, is_read=is_read))
     return problems
 
@@ -238,23 +293,74 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
         return [f"{name!r} is not a plain path inside the bundle"]
     file = path / name
-    if not file.is_file():
+    try:
+        found = file.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return []  # told where the folder is gone through
+        if not stat.S_ISREG(found.st_mode):
+            return [f"{name} is not a plain file"]
+        if found.st_size != expected.size:
+            return [f"{name} has {found.st_size} bytes, the manifest says {expected.size}"]
+        if is_read and sha256_of(file) != expected.sha256:
+            return [f"{name} has another SHA-256 than the manifest says"]
+    except FileNotFoundError:
         return [f"{name} is missing"]
-    size = file.stat().st_size
-    if size != expected.size:
-        return [f"{name} has {size} bytes, the manifest says {expected.size}"]
-    if is_read and sha256_of(file) != expected.sha256:
-        return [f"{name} has another SHA-256 than the manifest says"]
+    except (OSError, ValueError) as error:
+        return [f"{name!r} cannot be read ({type(error).__name__})"]
     return []
 
 
 def _reference_problems(manifest: Manifest) -> list[str]:
     """Files that the manifest needs and does not list, and sizes that contradict one another."""
-    needed = ["source.spm", "target.spm", "golden.jsonl", "MODEL_CARD.md"]
+    needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
     for variant in manifest.variants.values():
         pairs = [variant, *([variant.native] if variant.native else [])]
         needed += [graph.file for pair in pairs for graph in (pair.encoder, pair.decoder)]
-    problems = [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
-    if manifest.dimensions.d_model % manifest.dimensions.num_heads:
-        problems.append("d_model is not a multiple of num_heads")
-    return problems
+    return [f"{name} is not in the manifest's files" for name in needed if name not in manifest.files]
+
+
+def _manifest_problems(manifest: Manifest) -> list[str]:
+    """Values of the manifest that contradict one another, by field."""
+    dimensions, alignment = manifest.dimensions, manifest.alignment
+    problems = [
+        f"special_ids.{name} is {value}, and the vocabulary has the ids 0 to {dimensions.vocab_size - 1}"
+        for name, value in manifest.special_ids
+        if not 0 <= value < dimensions.vocab_size
+    ]
+    if alignment is not None:
+        problems += _range_problems("alignment.layer", [alignment.layer], dimensions.num_decoder_layers)
+        problems += _range_problems("alignment.heads", alignment.heads, dimensions.num_heads)
+    if dimensions.d_model % dimensions.num_heads:
+        problems.append("dimensions: d_model is not a multiple of num_heads")
+    if not problems:
+        sizes = _sizes_of(manifest)
+        for variant in manifest.variants.values():
+            problems += signature_problems(variant, sizes)
+    return [f"{MANIFEST}: {problem}" for problem in problems]
+
+
+def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
+    values = list(values)
+    if len(set(values)) == len(values) and all(0 <= value < limit for value in values):
+        return []
+    return [f"{field}: {values} are not all different and from 0 to {limit - 1}"]
+
+
+def _sizes_of(manifest: Manifest) -> Sizes:
+    """What the manifest says of its graphs."""
+    dimensions, alignment = manifest.dimensions, manifest.alignment
+    return Sizes(
+        vocab_size=dimensions.vocab_size,
+        d_model=dimensions.d_model,
+        num_heads=dimensions.num_heads,
+        d_ff=dimensions.d_ff,
+        num_encoder_layers=dimensions.num_encoder_layers,
+        num_decoder_layers=dimensions.num_decoder_layers,
+        is_pre_norm=dimensions.norm == "pre",
+        activation=dimensions.activation,
+        max_source_length=manifest.max_source_length,
+        max_target_length=manifest.max_target_length,
+        eos_id=manifest.special_ids.eos,
+        aligned_layer=None if alignment is None else alignment.layer,
+        aligned_heads=None if alignment is None else alignment.heads,
+    )

@@ -39,6 +39,7 @@ from app.api.page import PageFacts, add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.protocol import ConnectionLimits
+from app.api.ready_line import tell_address
 from app.api.route import PlainApp, PlainRoute, ShortWay
 from app.api.server import ServeOptions, Server, hold_signals, listen
 from app.api.service import Service
@@ -47,11 +48,20 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
-from app.observability.logging import configure_logging, log_event
+from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
 from app.settings import Settings, load_settings, read_api_keys
-from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
+from app.startup import (
+    Model,
+    check_golden,
+    in_daemon_thread,
+    leave_model,
+    load_model,
+    model_key,
+    warm_up,
+    warn_of_python,
+)
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
@@ -63,6 +73,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
 EXIT_ENGINE = 70  # EX_SOFTWARE: whoever supervises the process starts a new one
+DEAD_ENGINE = "the engine has died; the log says of what"
 
 
 class Application:
@@ -76,6 +87,7 @@ class Application:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
+        self.metrics.follow_log(num_dropped_lines)
         self.service = Service(self.metrics, _glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
@@ -83,6 +95,8 @@ class Application:
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self._desk: FileDesk | None = None
+        self._is_checked = False  # the engine, by what the bundle says
+        self._has_died = False  # the engine
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:
@@ -153,8 +167,10 @@ class Application:
         """Load, check, warm up, open; or report what is in the way."""
         try:
             await self._open()
-        except NotReady:  # of what is told by itself: the server is shutting down, or the engine has died
+        except NotReady:  # the server is shutting down, or the engine has died
             self.service.become_failed()
+            if self._has_died:
+                self.on_failure(RuntimeError(DEAD_ENGINE))
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
             self.on_failure(error)
@@ -165,14 +181,20 @@ class Application:
         finally:
             gc.enable()  # where whoever started the process had turned it off
 
+    def _on_death(self) -> None:
+        """The engine has died. While it is being checked the check says why: the bundle may be the reason."""
+        self._has_died = True
+        if self._is_checked:
+            self.on_failure(RuntimeError(DEAD_ENGINE))
+
     async def _open(self) -> None:
         started = time.monotonic()
-        model = await in_daemon_thread(lambda: self._load(self.settings))
+        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
         self.engine = Engine(
             model.lanes,
             settings=_engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
-            on_death=lambda: self.on_failure(RuntimeError("the engine has died; the log says of what")),
+            on_death=self._on_death,
         )
         self.engine.start()
         decoder = SentenceDecoder(
@@ -197,6 +219,7 @@ class Application:
         await warm_up(model, translator)
         if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
+        self._is_checked = True
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)
@@ -230,6 +253,7 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
+        warn_of_python()
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)
@@ -259,7 +283,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
-        application.on_ready = lambda: tell_address(settings, host, port)
+        application.on_ready = lambda: tell_address(host, port, has_page=settings.page_enabled)
         if settings.probe_port is not None:
             server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
             _log_listening("listening_for_probes", server.probe_listener)
@@ -270,17 +294,6 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     at_end()
     _leave_behind_threads(server.exit_code)
     return server.exit_code
-
-
-def tell_address(settings: Settings, host: str, port: int) -> None:
-    """Name the server's address on stderr, where that is a terminal: the last line of a start."""
-    if not sys.stderr.isatty():
-        return
-    # An address that means all of a machine's is none that a browser can open.
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    page = f"the page is at {url}/" if settings.page_enabled else f"the API is at {url}/v1/translate"
-    sys.stderr.write(f"Transduce is ready: {page}\n")
 
 
 def _log_listening(event: str, listener: socket.socket) -> None:
@@ -306,9 +319,9 @@ def _refuse(problems: Iterable[str]) -> int:
 
 
 def _leave_behind_threads(exit_code: int) -> None:
-    """End the process here where a thread is still inside native code: it must not outlive the interpreter."""
+    """End the process here where a thread is still inside native code, or waits for who reads the log."""
+    close_log()
     if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)
 

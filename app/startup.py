@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -14,16 +15,17 @@ from typing import TypeVar
 
 import msgspec
 
-from app.bundle import Bundle, Golden, Manifest, load_bundle
+from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
 from app.engine.lane import Lane, ThreadLane
 from app.engine.origin import Origin
 from app.engine.process_lane import ProcessLane, start_lanes
-from app.errors import BundleError
+from app.engine.sequence import SequenceResult
+from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
 from app.lane.ahead import default_num_lanes, start_origin
 from app.lane.plan import Plan
-from app.observability.logging import log_event
+from app.observability.logging import Field, log_event
 from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
@@ -35,6 +37,10 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
 
 T = TypeVar("T")
+# The first patch of each version of CPython whose html.parser takes no longer than in proportion to what it reads. It
+# reads texts that are marked as HTML.
+HTML_PARSER_CVE = "CVE-2025-6069"
+MENDED_PYTHONS = {(3, 11): 14, (3, 12): 12, (3, 13): 6}
 logger = logging.getLogger("app.startup")
 # For the golden sentences and the warm-up, on the slowest machine that makes sense.
 CHECK_TIMEOUT_S = 120.0
@@ -61,6 +67,19 @@ class Model:
     def limits(self) -> Limits:
         """What it can hold, each lane by itself."""
         return self.lanes[0].limits
+
+
+def warn_of_python(running: tuple[int, int, int] = sys.version_info[:3]) -> None:
+    """Log a warning where the interpreter is older than the patch that mends what the server uses of it."""
+    major, minor, patch = running
+    least = MENDED_PYTHONS.get((major, minor), 0)
+    if patch < least:
+        fields: dict[str, Field] = {
+            "running": f"{major}.{minor}.{patch}",
+            "at_least": f"{major}.{minor}.{least}",
+            "mends": HTML_PARSER_CVE,
+        }
+        log_event(logger, logging.WARNING, "old_python", fields=fields)
 
 
 def load_model(settings: Settings, origin: Origin | None = None) -> Model:
@@ -132,11 +151,18 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
         target = source if is_joint else Tokenizer(bundle.file("target.spm"))
     except TokenizerError as error:
         raise BundleError(bundle.path.name, [str(error)]) from error
+    tokenizers = (("source", source), ("target", target))
     vocab_size = bundle.manifest.dimensions.vocab_size
     problems = [
-        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest says {vocab_size}"
-        for name, tokenizer in (("source", source), ("target", target))
+        f"{name}.spm has {tokenizer.vocab_size} pieces, the manifest's dimensions.vocab_size is {vocab_size}"
+        for name, tokenizer in tokenizers
         if tokenizer.vocab_size != vocab_size
+    ]
+    problems += [
+        f"{name}.spm has the {special} id {found}, the manifest's special_ids.{special} is {said}"
+        for name, tokenizer in tokenizers
+        for special, said in bundle.manifest.special_ids
+        if (found := getattr(tokenizer, f"{special}_id")) != said
     ]
     if problems:
         raise BundleError(bundle.path.name, problems)
@@ -164,23 +190,23 @@ def model_key(model: Model) -> str:
 
 
 async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
-    """Decode the bundle's golden sentences. Raises BundleError where fewer than min_share come out exactly."""
-    defaults, pairs = model.manifest.decoding, model.manifest.language_pairs
-    engine = translator.engine
-    deadline = time.monotonic() + CHECK_TIMEOUT_S
-    futures = []
-    for line in model.golden:
-        options = DecodingOptions(
-            beam_size=line.beam_size,
-            length_penalty=defaults.length_penalty,
-            alpha=defaults.alpha,
-            max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
-        )
-        encoded = translator.encode(line.source, pairs[line.pair])
-        if encoded is None:
-            raise BundleError(model.name, ["a golden sentence is longer than the model takes"])
-        futures.append(engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline))
-    results = await asyncio.gather(*futures)
+    """Decode the bundle's golden sentences.
+
+    Raises BundleError where fewer than min_share come out exactly, and where they cannot be decoded; NotReady,
+    Overloaded, DeadlineExceeded.
+    """
+    futures = [
+        _submit_golden(model, translator, number, line) for number, line in enumerate(model.golden, start=1)
+    ]
+    found = await asyncio.gather(*futures, return_exceptions=True)
+    results = [one for one in found if isinstance(one, SequenceResult)]
+    failures = [one for one in found if isinstance(one, BaseException)]
+    # A model that fails every forward ends the engine, too; its own failures come before that.
+    for failure in sorted(failures, key=lambda one: not isinstance(one, EngineFailure)):
+        if isinstance(failure, EngineFailure):
+            told = f"{len(failures)} of {len(found)} golden sentences cannot be decoded"
+            raise BundleError(model.name, [f"{told}: {failure.message}"]) from failure
+        raise failure
     num_exact = sum(
         result.hypotheses[0].ids == line.ids.get(model.precision)
         for result, line in zip(results, model.golden, strict=True)
@@ -192,8 +218,33 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
     log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
 
 
+def _submit_golden(
+    model: Model, translator: Translator, number: int, line: Golden
+) -> asyncio.Future[SequenceResult]:
+    """Begin to decode one golden sentence, by its line. Raises BundleError where it cannot be one; NotReady."""
+    defaults, pair = model.manifest.decoding, model.manifest.language_pairs[line.pair]
+    engine = translator.engine
+    options = DecodingOptions(
+        beam_size=line.beam_size,
+        length_penalty=defaults.length_penalty,
+        alpha=defaults.alpha,
+        max_target_length=min(model.manifest.max_target_length, engine.limits.max_target_length - 1),
+    )
+    deadline = time.monotonic() + CHECK_TIMEOUT_S
+    try:
+        encoded = translator.encode(line.source, pair)
+        if encoded is None:
+            raise BundleError(model.name, [f"{GOLDEN}: line {number}: source is longer than the model takes"])
+        return engine.submit(encoded.ids, options, request_id="golden", caller="", deadline=deadline)
+    except (TokenizerError, RequestError) as error:
+        raise BundleError(model.name, [f"{GOLDEN}: line {number}: {error}"]) from error
+
+
 async def warm_up(model: Model, translator: Translator) -> None:
-    """A few whole requests, one after another, so that the first caller does not pay for first times."""
+    """A few whole requests, one after another, so that the first caller does not pay for first times.
+
+    Raises BundleError where the model cannot answer one; NotReady, Overloaded, DeadlineExceeded.
+    """
     for number, line in enumerate(model.golden[:NUM_WARM_UP]):
         pair = model.manifest.language_pairs[line.pair]
         request = TranslationRequest(
@@ -204,30 +255,50 @@ async def warm_up(model: Model, translator: Translator) -> None:
             caller="",
             deadline=time.monotonic() + CHECK_TIMEOUT_S,
         )
-        await translator.translate(request)
+        try:
+            await translator.translate(request)
+        except (RequestError, EngineFailure) as error:
+            told = f"{GOLDEN}: line {number + 1} cannot be translated as a request: {error.message}"
+            raise BundleError(model.name, [told]) from error
 
 
-def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run work that cannot be interrupted in a thread that does not hold up the process's end."""
+def in_daemon_thread(
+    work: Callable[[], T], *, unwanted: Callable[[T], None] = lambda _result: None
+) -> asyncio.Future[T]:
+    """Run work that cannot be interrupted in a thread that does not hold up the process's end.
+
+    unwanted: called on that thread or the event loop's with a result that nobody waits for any more.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
+    def fail(error: Exception) -> None:
+        if not future.done():
             future.set_exception(error)
+
+    def succeed(result: T) -> None:
+        if future.done():
+            unwanted(result)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # None only beside an error, or as T itself
+            future.set_result(result)
 
     def run() -> None:
-        result, failure = None, None
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - handed over, whatever it is
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, failure)
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                loop.call_soon_threadsafe(fail, error)
+            return
+        try:
+            loop.call_soon_threadsafe(succeed, result)
+        except RuntimeError:
+            unwanted(result)
 
     threading.Thread(target=run, name="loading", daemon=True).start()
     return future
+
+
+def leave_model(model: Model) -> None:
+    """Let go of a model that no engine has taken."""
+    for lane in model.lanes:
+        lane.leave()

@@ -10,6 +10,7 @@ import argparse
 import functools
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -60,6 +61,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }
 
+# The subcommand that ends by signals.
+SERVER = "serve"
+
 # onnxruntime comes with either of two extras, whatever the subcommand.
 RUNTIME_MODULE = "onnxruntime"
 
@@ -80,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)
+    if argv is None and name == SERVER:
+        # They wait until the server takes them on its event loop: one that comes this early ends it as any other.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     is_debug = "--debug" in arguments
     try:
         loaded = load_subcommand(name) if name else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,12 +18,14 @@ from app.api.plain_translation import PlainTranslator
 from app.api.v2_fields import read_pair
 from app.api.v2_languages import base_of
 from app.api.values import choice, refuse_misspelt
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, NotReady
+from app.observability.logging import log_event
 from app.stores.glossaries import (
     EntriesError,
     EntriesFormat,
     GlossaryNotFound,
     GlossaryStore,
+    GlossaryStoreError,
     GlossaryStoreFull,
     StoredGlossary,
     format_tsv,
@@ -32,6 +35,9 @@ from app.stores.glossaries import (
 T = TypeVar("T")
 FIELDS = ("name", "source_lang", "target_lang", "entries", "entries_format")
 TSV = "text/tab-separated-values"
+# For another process to let go of the file, or for somebody to make room.
+RETRY_AFTER_S = 5.0
+logger = logging.getLogger("app.api.v2_glossaries")
 
 
 def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
@@ -95,7 +101,7 @@ def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
 
 
 async def _stored(work: Callable[[], T]) -> T:
-    """Work with the store, off the event loop. Raises DialectError."""
+    """Work with the store, off the event loop. Raises DialectError, and NotReady where it is locked or full."""
     try:
         return await asyncio.to_thread(work)
     except GlossaryNotFound as error:
@@ -104,6 +110,9 @@ async def _stored(work: Callable[[], T]) -> T:
         raise DialectError(400, f"the glossary cannot be used: {error}") from error
     except GlossaryStoreFull as error:
         raise DialectError(400, f"{error}; delete one first") from error
+    except GlossaryStoreError as error:
+        log_event(logger, logging.ERROR, "glossary_store_failed", error=error)
+        raise NotReady("the glossaries cannot be read or written now", retry_after_s=RETRY_AFTER_S) from error
 
 
 def _described(glossary: StoredGlossary) -> dict[str, object]:

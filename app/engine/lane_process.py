@@ -20,6 +20,7 @@ from app.engine.core import EngineCore
 from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
+from app.observability.logging import flush_log
 from app.runtime.interface import Limits, Runner
 from app.runtime.until import Bell
 
@@ -73,6 +74,7 @@ class LaneProcess:
             has_died = False
         except Exception:
             logger.exception("a lane of the engine has died")
+            flush_log()  # the engine may end this process once it has been told
         self._tell(wire.Exited(has_died))
         return None
 

@@ -33,19 +33,25 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     import msgspec
 
     from app.lane.plan import Plan
-    from app.observability.logging import configure_logging
+    from app.observability.logging import configure_logging, start_log
     from app.runtime import native
     from app.runtime.memory import settle_memory
 
     os.nice(NICENESS)  # of this thread and those that it starts
     plan = msgspec.json.decode(given, type=Plan)
-    configure_logging(plan.log_level)
-    shared = plan.load(starts_threads=False) if plan.is_native else None
+    configure_logging(plan.log_level, starts_thread=False)
+    try:
+        shared = plan.load(starts_threads=False) if plan.is_native else None
+    except Exception:
+        start_log()  # there will be no lane to write what was logged
+        raise
     settle_memory()
 
     def runner_of(number: int) -> Runner:
         if number > 0:
             configure_logging("warning")
+        else:
+            start_log()
         if shared is None:  # ONNX Runtime's own threads, or a GPU: neither is there in a copy
             runner = plan.load()
             settle_memory()

@@ -1,21 +1,25 @@
 """One JSON object a line on stdout, in ASCII, and never a user's text.
 
-An event is a fixed word with fields; `log_event` is how our own code writes one. Foreign loggers (uvicorn,
-warnings) come through the same formatter. Of an exception only the type and the places are written: its message
-may hold what a user sent.
+Lines go to stdout through `app.observability.log_writer`: no event waits for who reads them. An event is a fixed word
+with fields; `log_event` is how our own code writes one. Foreign loggers (uvicorn, warnings) come through the same
+formatter. Of an exception only the type and the places are written: its message may hold what a user sent.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import logging
 import math
+import os
 import sys
 import time
 import traceback
 from datetime import UTC, datetime
 from typing import TextIO
+
+from app.observability.log_writer import LogWriter
 
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
@@ -85,6 +89,21 @@ class _Lines(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
 
+class _QueuedLines(logging.Handler):
+    """Hands lines to a writer."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Put a line; what goes wrong with it fails nobody."""
+        try:
+            self.writer.put(self.format(record))
+        except Exception:  # noqa: BLE001 - as in the parent
+            self.handleError(record)
+
+
 @functools.lru_cache(maxsize=4)
 def _date(seconds: int) -> str:
     """Date and time of day in UTC. seconds: since 1970."""
@@ -116,18 +135,20 @@ def log_event(
         logger.handle(_Event(logger.name, level, event, error, fields))
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Send every logger of the process to `stream` (default: stdout) at `level`, debug to error.
+def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
+    """Send every logger of the process to stdout at `level`, debug to error, through a queue and a thread.
 
-    A line that cannot be written is dropped: a full disk does not fail a request.
+    A line that cannot be written, or that waits behind too many, is dropped: neither a full disk nor a log that is not
+    read fails a request or holds it up. stream: where lines go at once instead. starts_thread: False where this process
+    is to be copied; lines wait then until `start_log`.
     """
     logging.raiseExceptions = False
     # What no line holds is not looked for: of the caller's frame, thread and process.
     logging._srcfile = None  # https://docs.python.org/3/howto/logging.html#optimization
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = _Lines(stream or sys.stdout)
-    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
+    handler: logging.Handler = _Lines(stream) if stream is not None else _QueuedLines(_new_writer())
+    handler.setFormatter(JsonFormatter())
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in _FOREIGN:
@@ -137,6 +158,53 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
         logger.setLevel(logging.NOTSET)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.captureWarnings(True)
+    if starts_thread:
+        start_log()
+
+
+def start_log() -> None:
+    """Begin to write what was logged since `configure_logging`, and what follows. Its thread ends with the process."""
+    if (writer := _writer()) is not None:
+        writer.start()
+        atexit.register(writer.close)
+
+
+def flush_log() -> None:
+    """Have what was logged written, for at most a second."""
+    if (writer := _writer()) is not None:
+        writer.flush()
+
+
+def close_log() -> None:
+    """As `flush_log`, and end the thread. What is logged later is not written."""
+    if (writer := _writer()) is not None:
+        writer.close()
+
+
+def num_dropped_lines() -> int:
+    """Log lines of this process that were not written and will not be."""
+    writer = _writer()
+    return 0 if writer is None else writer.num_dropped
+
+
+def _new_writer() -> LogWriter:
+    formatter = JsonFormatter()
+
+    def tell_dropped(count: int) -> str:
+        event = _Event(__name__, logging.WARNING, "log_lines_dropped", None, {"count": count})
+        return formatter.format(event)
+
+    # A process may be started without a stdout.
+    descriptor = os.open(os.devnull, os.O_WRONLY) if sys.stdout is None else sys.stdout.fileno()
+    return LogWriter(descriptor, tell_dropped=tell_dropped)
+
+
+def _writer() -> LogWriter | None:
+    """Of the handler that is there; None where lines go to a stream."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _QueuedLines):
+            return handler.writer
+    return None
 
 
 def _clipped(value: str) -> str:

@@ -126,6 +126,18 @@ class DecoderCollector(Collector):
         )
 
 
+class _Dropped(Collector):
+    """The log's own count, read whenever the metrics are."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "transduce_log_lines_dropped", "Log lines that nobody took", value=self._count()
+        )
+
+
 class _Before(Collector):
     """Does something whenever the metrics are read, and has none."""
 
@@ -323,6 +335,10 @@ class Metrics:
     def follow_decoder(self, facts: Callable[[], DecoderFacts]) -> None:
         """Read the cache's and the shared sentences' counts whenever the metrics are read. Call once."""
         self.registry.register(DecoderCollector(facts))
+
+    def follow_log(self, num_dropped: Callable[[], int]) -> None:
+        """Read how many log lines were dropped whenever the metrics are read. Call once."""
+        self.registry.register(_Dropped(num_dropped))
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
         """Count one answered request. `code` 499: the caller left before the answer."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import onnxruntime
 
+from app.errors import SettingsError
 from app.graphs import GraphPair, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
@@ -98,7 +99,11 @@ def load_variant(
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if found == "native":
         release_pages(folder)  # the kernels have copies of their own
-    runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
+    try:
+        runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
+    except (MemoryError, OverflowError, OSError) as error:
+        told = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
+        raise SettingsError([told]) from error
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
         *(given.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),

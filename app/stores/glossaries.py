@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sqlite3
 import threading
 import time
@@ -14,7 +15,7 @@ import unicodedata
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -167,12 +168,17 @@ class GlossaryStore:
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
-        """path: created where there is none; None: in memory, gone with the process. Raises GlossaryStoreError."""
+        """path: created where there is none, for its owner alone; None: in memory, gone with the process.
+
+        Raises GlossaryStoreError.
+        """
         self._path = path
         self.limits = limits or GlossaryLimits()
         self._ready: OrderedDict[tuple[str, str], tuple[StoredGlossary, Glossary]] = OrderedDict()
         self._lock = threading.Lock()
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
+        if path is not None:
+            _make_private(path)
         with self._transaction() as connection:
             if path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -286,6 +292,17 @@ class GlossaryStore:
             while len(self._ready) > self.limits.max_ready:
                 self._ready.popitem(last=False)
         return found
+
+
+def _make_private(path: Path) -> None:
+    """Create a file that its owner alone may read and write; SQLite gives its journals the same rights.
+
+    One that is there keeps its own. Raises GlossaryStoreError where something else than a file is there.
+    """
+    with suppress(OSError):  # SQLite says what is in the way
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if path.exists() and not path.is_file():
+        raise GlossaryStoreError(f"{path.name} is not a plain file")
 
 
 def _stored(row: tuple[str, str, str, str, int, int]) -> StoredGlossary:

@@ -58,13 +58,14 @@ class Tokenizer:
         """Load a SentencePiece model. Raises TokenizerError where it is not one, or lacks the placeholders."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-        except (OSError, RuntimeError) as error:
-            raise TokenizerError(f"{path.name} is not a SentencePiece model") from error
-        self._encode, self._decode = _ways(self._processor)
-        self.vocab_size = int(self._processor.vocab_size())
+            self._encode, self._decode = _ways(self._processor)
+            self.vocab_size = int(self._processor.vocab_size())
+            pieces = [self._processor.id_to_piece(index) for index in range(self.vocab_size)]
+        except (OSError, RuntimeError, ValueError, LookupError) as error:  # ValueError: a piece not in UTF-8
+            told = f"{path.name} is not a SentencePiece model, or damaged"
+            raise TokenizerError(f"{told} ({type(error).__name__})") from error
         self.pad_id, self.bos_id = int(self._processor.pad_id()), int(self._processor.bos_id())
         self.eos_id, self.unk_id = int(self._processor.eos_id()), int(self._processor.unk_id())
-        pieces = [self._processor.id_to_piece(index) for index in range(self.vocab_size)]
         known = {piece for piece in pieces if len(piece) == 1}
         if not known.issuperset(PLACEHOLDERS):
             raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")

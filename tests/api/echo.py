@@ -35,6 +35,7 @@ class Behaviour:
 
     step_s: float = 0.0
     hang_file: Path | None = None
+    golden_source: str = GOLDEN
     golden_says: str = GOLDEN
     pairs: tuple[tuple[str, str], ...] = (("en", "de"),)
 
@@ -92,7 +93,9 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
     )
     runner = EchoRunner(limits, behaviour, tokenizer.encode(POISON).ids)
     golden = Golden(
-        source=GOLDEN, beam_size=4, ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]}
+        source=behaviour.golden_source,
+        beam_size=4,
+        ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]},
     )
     lanes = [ThreadLane(runner)]
     return Model(

@@ -26,6 +26,7 @@ def main(tokenizer_path: str, *choices: str) -> int:
     behaviour = Behaviour(
         step_s=float(given.get("step_s", "0")),
         hang_file=Path(given["hang_file"]) if "hang_file" in given else None,
+        golden_source=given.get("golden_source", Behaviour.golden_source),
         golden_says=given.get("golden_says", Behaviour.golden_says),
     )
 

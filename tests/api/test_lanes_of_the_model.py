@@ -62,8 +62,15 @@ def send(number: int, *processes: psutil.Process) -> None:
 
 
 def awaited_children(server: ServerProcess) -> list[psutil.Process]:
+    """Once they run their own command: a child that is stopped before holds up the server, which waits for that."""
     parent = psutil.Process(server.pid)
-    wait_until(lambda: bool(parent.children()))
+
+    def are_there() -> bool:
+        with contextlib.suppress(psutil.Error):
+            return any("app.lane" in child.cmdline() for child in parent.children())
+        return False
+
+    wait_until(are_there)
     return parent.children()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from app.api.server import SAME_SIGNAL_S
 from app.settings import Settings
-from tests.api.echo import GOLDEN
+from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
@@ -226,6 +226,13 @@ def test_a_model_that_says_other_than_its_bundle_is_not_served(echo_command: lis
         (line,) = server.errors
         assert line.startswith("transduce serve: bundle echo: 0 of 1 golden sentences")
         assert not [entry for entry in server.log if '"event": "ready"' in entry]
+
+
+def test_a_model_that_fails_on_its_own_golden_sentence_is_a_wrong_bundle(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, f"golden_source={POISON}"]) as server:
+        assert server.ended() == 78
+        told = "1 of 1 golden sentences cannot be decoded: the forward failed"
+        assert server.errors == [f"transduce serve: bundle echo: {told}\n"]
 
 
 def test_a_model_too_large_for_the_settings_is_not_served(echo_command: list[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from app.bundle import load_bundle
 from app.text.tokenizer import Tokenizer
 from export.verify import MAX_NATIVE_DIFFERENT
-from tests.api.server_process import ServerProcess
+from tests.api.server_process import PATIENCE_S, ServerProcess
 from tests.e2e.conftest import SERVE
 
 
@@ -197,3 +199,17 @@ def test_a_gpu_that_is_not_there(tiny_bundle: Path) -> None:
         pytest.skip("this ONNX Runtime has CUDA")
     (line,) = refusal(tiny_bundle, device="cuda")
     assert "cuda" in line.lower() or "gpu" in line.lower()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_it_listens(tiny_bundle: Path, number: signal.Signals) -> None:
+    """As soon as it has a child, which is the first that it does, long before its settings are read."""
+    settings: dict[str, object] = {"bundle": tiny_bundle, "num_lanes": 2}
+    with ServerProcess(SERVE, settings) as server:
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        until = time.monotonic() + PATIENCE_S
+        while not children.read_text("ascii"):
+            assert time.monotonic() < until
+        server.signal(number)
+        assert server.ended() == 0
+        assert server.errors == []

@@ -1,0 +1,316 @@
+"""Whether a bundle's graphs are what its manifest says: sizes, special ids, alignment, and weights that are numbers.
+
+What does not fit is found before a graph is loaded, and told by the manifest's field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from app.graph_file import Constant, GraphFile, GraphFileError, Node, read_graph
+from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
+
+# The largest number of half precision, in which every bundle holds its weights, too.
+MAX_WEIGHT = 65504.0
+# TensorProto.DataType of the types that weights of floating point have.
+_FLOATS: dict[int, np.dtype[np.floating]] = {1: np.dtype("<f4"), 10: np.dtype("<f2"), 11: np.dtype("<f8")}
+_CHUNK_BYTES = 1 << 22
+_NORMS = ("LayerNormalization", "SkipLayerNormalization")
+# Axes of a graph's inputs and outputs by name; None: an axis whose size varies.
+_Axes = dict[str, tuple[int | None, ...]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a manifest says of its graphs.
+
+    max_source_length, max_target_length: subwords; at most as many as a row of the caches has columns.
+    aligned_layer, aligned_heads: None where the decoder has no alignment.
+    """
+
+    vocab_size: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    is_pre_norm: bool
+    activation: str
+    max_source_length: int
+    max_target_length: int
+    eos_id: int
+    aligned_layer: int | None
+    aligned_heads: tuple[int, ...] | None
+
+
+def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
+    """How the inputs and outputs that the manifest lists for a variant's graphs contradict its sizes."""
+    capacity = _capacity(variant.decoder)
+    if capacity is None:
+        return [
+            f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
+        ]
+    num_layers = sum(spec.name.startswith("self_key_") for spec in variant.decoder.inputs)
+    if num_layers != sizes.num_decoder_layers:  # before as many inputs are looked for
+        told = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
+        return [f"{told}, and {variant.decoder.file} has the caches of {num_layers}"]
+    problems = [
+        f"{name} is {value}, and the caches of {variant.decoder.file} hold {capacity}"
+        for name, value in (
+            ("max_source_length", sizes.max_source_length),
+            ("max_target_length", sizes.max_target_length),
+        )
+        if value > capacity
+    ]
+    expected = [*zip(_graphs(variant), _standard_axes(sizes, capacity), strict=True)]
+    if variant.native is not None and _takes_steps(variant.native):
+        expected += zip(_graphs(variant.native), _native_axes(sizes, capacity), strict=True)
+    for spec, (inputs, outputs) in expected:
+        problems += _axes_problems(spec.file, "input", spec.inputs, inputs)
+        problems += _axes_problems(spec.file, "output", spec.outputs, outputs)
+    return problems
+
+
+def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: Sizes) -> list[str]:
+    """How the graphs of a variant, which must be there, differ from the sizes; and weights that are no numbers.
+
+    files: that the manifest lists; a graph may have its weights in no other.
+    """
+    problems: list[str] = []
+    weights: dict[tuple[str, int, int], Constant] = {}
+    for pair in (variant, variant.native):
+        if pair is None:
+            continue
+        try:
+            encoder, decoder = (read_graph(folder / spec.file) for spec in _graphs(pair))
+        except (GraphFileError, OSError) as error:
+            return [f"{pair.encoder.file} or {pair.decoder.file} does not load: {error}"]
+        problems += _encoder_problems(pair.encoder.file, encoder, sizes)
+        problems += _decoder_problems(pair.decoder.file, decoder, sizes)
+        for spec, graph in zip(_graphs(pair), (encoder, decoder), strict=True):
+            for constant in graph.constants:
+                try:
+                    weights[_place(spec.file, constant)] = constant
+                except ValueError:
+                    problems.append(f"{spec.file}: {constant.name} has no plain place in a file of weights")
+    return problems + _weight_problems(folder, files, weights)
+
+
+def _graphs(pair: GraphPair) -> tuple[GraphSpec, GraphSpec]:
+    return pair.encoder, pair.decoder
+
+
+def _takes_steps(native: GraphPair) -> bool:
+    """Whether its decoder is of the kind that is served; of an older one the standard graphs are."""
+    return any(spec.name == "num_steps" for spec in native.decoder.inputs)
+
+
+# --- signatures
+
+
+def _capacity(decoder: GraphSpec) -> int | None:
+    """Columns that a row of a standard decoder's caches has."""
+    axes = next((spec.axes for spec in decoder.inputs if spec.name == "self_key_0"), ())
+    return axes[2] if len(axes) == 4 and isinstance(axes[2], int) else None
+
+
+def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+    """Inputs and outputs of the standard graphs, as `export.encoder` and `export.decoder` build them."""
+    heads, head_dim = sizes.num_heads, sizes.d_model // sizes.num_heads
+    caches: _Axes = {
+        f"{kind}_{layer}": (None, heads, capacity, head_dim)
+        for layer in range(sizes.num_decoder_layers)
+        for kind in ("self_key", "self_value", "cross_key", "cross_value")
+    }
+    rows: _Axes = dict.fromkeys(("ids", "positions", "last_source_positions"), (None,))
+    has_alignment = sizes.aligned_layer is not None
+    asks: _Axes = {"num_aligned": (1,)} if has_alignment else {}
+    aligned: _Axes = {"alignment": (None, capacity)} if has_alignment else {}
+    encoder: tuple[_Axes, _Axes] = (
+        {"ids": (None, None), "positions": (None,)},
+        {"cross_cache": (2 * sizes.num_decoder_layers, None, heads, None, head_dim)},
+    )
+    best: _Axes = dict.fromkeys(("top_log_probabilities", "top_ids"), (None, None))
+    outputs: _Axes = {**best, "log_probabilities": (None, sizes.vocab_size), **aligned}
+    present: _Axes = {f"present_{name}": axes for name, axes in caches.items()}
+    return encoder, ({**rows, "num_candidates": (1,), **caches, **asks}, {**outputs, **present})
+
+
+def _native_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+    """Inputs and outputs of the native graphs, as `export.native` builds them."""
+    cache = (2 * sizes.num_decoder_layers, None, capacity, sizes.d_model)
+    one: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
+    rows: _Axes = dict.fromkeys(("ids", "positions", "slots", "source_lengths"), (None,))
+    numbers: _Axes = dict.fromkeys(("num_steps", "num_candidates", "wants_log_probabilities"), (1,))
+    best: _Axes = dict.fromkeys(("top_log_probabilities", "top_ids"), (None, None, None))
+    outputs: _Axes = {
+        **best,
+        "log_probabilities": (None, sizes.vocab_size),
+        "alignment": (None, capacity),
+    }
+    encoder: tuple[_Axes, _Axes] = ({**one, "cross_cache": cache}, {"written": (None,)})
+    return encoder, ({**rows, **numbers, "self_cache": cache, "cross_cache": cache}, outputs)
+
+
+def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected: _Axes) -> list[str]:
+    found = {spec.name: spec.axes for spec in specs}
+    problems = [f"{file} has the unexpected {kind} {name}" for name in sorted(set(found) - set(expected))]
+    for name, sizes in expected.items():
+        axes = found.get(name)
+        if axes is None:
+            problems.append(f"{file} has no {kind} {name}")
+        elif len(axes) != len(sizes) or any(
+            size is not None and axis != size for axis, size in zip(axes, sizes, strict=True)
+        ):
+            told = ["*" if size is None else size for size in sizes]
+            problems.append(f"{file}: {kind} {name} has axes {list(axes)}, by the dimensions they are {told}")
+    return problems
+
+
+# --- contents
+
+
+def _encoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+    native = _only(graph, "Encoder")
+    found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
+    if native is not None:
+        found |= _told_by_operator(native, "dimensions.num_encoder_layers")
+    else:
+        num_layers = graph.count("MultiHeadAttention")
+        found["dimensions.num_encoder_layers"] = num_layers
+        found["dimensions.norm"] = "pre" if graph.count(*_NORMS) % 2 else "post"
+    return _differences(file, found, sizes)
+
+
+def _decoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+    native = _only(graph, "DecoderSteps")
+    found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
+    if native is None:
+        # One over the row itself, one over its source.
+        found["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
+    else:
+        found |= _told_by_operator(native, "dimensions.num_decoder_layers")
+        found["special_ids.eos"] = native.attributes.get("end_id")
+        if sizes.aligned_layer is not None:
+            found["alignment.layer"] = native.attributes.get("aligned_layer")
+            found["alignment.heads"] = native.attributes.get("heads")
+    return _differences(file, found, sizes)
+
+
+def _only(graph: GraphFile, kind: str) -> Node | None:
+    return next((node for node in graph.nodes if node.kind == kind), None)
+
+
+def _told_by_operator(node: Node, layers: str) -> dict[str, object]:
+    """What both native operators say of themselves, by the manifest's fields."""
+    return {
+        layers: node.attributes.get("num_layers"),
+        "dimensions.num_heads": node.attributes.get("num_heads"),
+        "dimensions.activation": node.attributes.get("activation"),
+        "dimensions.norm": "pre" if node.attributes.get("is_pre_norm") else "post",
+    }
+
+
+def _d_ff(graph: GraphFile, sizes: Sizes) -> int | None:
+    """The width between both products of a feed-forward network, the one said where it is among those that can be."""
+    shapes = {constant.shape for constant in graph.constants}
+    width = sizes.d_model
+    found = {shape[1] for shape in shapes if len(shape) == 2 and shape[0] == width and shape[::-1] in shapes}
+    others = found - {width, sizes.vocab_size}
+    candidates = others or found
+    return sizes.d_ff if sizes.d_ff in candidates else min(candidates, default=None)
+
+
+def _differences(file: str, found: dict[str, object], sizes: Sizes) -> list[str]:
+    told = {
+        "dimensions.d_ff": sizes.d_ff,
+        "dimensions.num_encoder_layers": sizes.num_encoder_layers,
+        "dimensions.num_decoder_layers": sizes.num_decoder_layers,
+        "dimensions.num_heads": sizes.num_heads,
+        "dimensions.activation": sizes.activation,
+        "dimensions.norm": "pre" if sizes.is_pre_norm else "post",
+        "special_ids.eos": sizes.eos_id,
+        "alignment.layer": sizes.aligned_layer,
+        "alignment.heads": sizes.aligned_heads,
+    }
+    return [
+        f"manifest.json: {field} is {_plain(told[field])}, and {file} has {_plain(value)}"
+        for field, value in found.items()
+        if value != told[field]
+    ]
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+# --- weights
+
+
+def _place(graph: str, constant: Constant) -> tuple[str, int, int]:
+    """File, offset and length of a constant's values; of those in the graph its file and name. Raises ValueError."""
+    if not constant.external:
+        return f"{graph} {constant.name}", 0, 0
+    location = constant.external.get("location", "")
+    if not location or PurePosixPath(location).name != location:
+        raise ValueError
+    offset, length = (int(constant.external.get(name, "0")) for name in ("offset", "length"))
+    if offset < 0 or length < 0:
+        raise ValueError
+    return str(PurePosixPath(graph).with_name(location)), offset, length
+
+
+def _weight_problems(
+    folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Constant]
+) -> list[str]:
+    """Of each file of weights the first that is wrong: a damaged one has many."""
+    problems: dict[str, str] = {}
+    for (file, offset, length), constant in weights.items():
+        if constant.external and file not in files:
+            problems.setdefault(file, f"{file}, which has weights of a graph, is not in the manifest's files")
+        elif _is_weight(constant) and file not in problems:
+            try:
+                problem = _values_problem(_values(folder / file, offset, length, constant))
+            except (OSError, ValueError) as error:
+                problem = f"cannot be read ({type(error).__name__})"
+            if problem:
+                problems[file] = f"{file.partition(' ')[0]}: the weights {constant.name} {problem}"
+    return [*problems.values()]
+
+
+def _is_weight(constant: Constant) -> bool:
+    """Whether its values must be numbers; one by itself is the mask of an attention's scores, minus infinity."""
+    return constant.element_type in _FLOATS and math.prod(constant.shape) > 1
+
+
+def _values(
+    path: Path, offset: int, length: int, constant: Constant
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]]:
+    """The values of a constant, some at a time. Raises OSError, and ValueError where the file is too short."""
+    kind = _FLOATS[constant.element_type]
+    if not constant.external:
+        yield np.frombuffer(constant.values, kind)
+        return
+    with path.open("rb") as file:
+        file.seek(offset)
+        while length > 0:
+            data = file.read(min(length, _CHUNK_BYTES))
+            if not data:
+                raise ValueError
+            yield np.frombuffer(data, kind)
+            length -= len(data)
+
+
+def _values_problem(chunks: Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]]) -> str:
+    for values in chunks:
+        largest = float(np.abs(values).max(initial=0.0))
+        if not np.isfinite(largest):
+            return "have values that are not numbers (NaN or infinite)"
+        if largest > MAX_WEIGHT:
+            return f"have values up to {largest:.1e}, and none may be above {MAX_WEIGHT:.0f}"
+    return ""

@@ -1,0 +1,111 @@
+"""Writes log lines to a descriptor from a thread of its own, so that a reader who does not read holds nobody up.
+
+Lines wait in a bounded queue. What does not fit, or cannot be written, is dropped and counted, and the count is told
+in a line of its own once lines are taken again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+
+# Some thousands of lines: more than a reader who keeps up ever leaves waiting.
+MAX_WAITING_BYTES = 2_000_000
+# Lines of this long a time go in one write: a write a line would wake the thread thousands of times a second.
+BATCH_S = 0.02
+# For what waits at the end of the process.
+CLOSE_TIMEOUT_S = 1.0
+_WRITE_BYTES = 65_536
+
+
+class LogWriter:
+    """A queue of lines and the thread that writes them. Any thread may call `put`, which never waits for the reader.
+
+    num_dropped: lines that were not written and will not be.
+    """
+
+    def __init__(self, descriptor: int, *, tell_dropped: Callable[[int], str]) -> None:
+        """descriptor: where lines go. tell_dropped: the line that tells so many were dropped since it was told last."""
+        self._descriptor = descriptor
+        self._tell_dropped = tell_dropped
+        self._lock = threading.Lock()  # held for no longer than a few operations on the queue
+        self._waiting: deque[bytes] = deque()
+        self._num_bytes = 0  # of those that wait and those that are being written
+        self._has_news = threading.Event()
+        self._is_closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._num_told = 0
+        self.num_dropped = 0
+
+    def start(self) -> None:
+        """Begin to write. What was put before waits until then: a process that is copied has no thread yet."""
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def put(self, line: str) -> None:
+        """Have a line written soon, or drop it where too many wait."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            if self._num_bytes + len(data) > MAX_WAITING_BYTES:
+                self.num_dropped += 1
+                return
+            self._num_bytes += len(data)
+            self._waiting.append(data)
+        if not self._has_news.is_set():
+            self._has_news.set()
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Write what waits, for at most so long, and end the thread. Lines put later are not written."""
+        self._is_closing.set()
+        self._has_news.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Write what waits, for at most so long; then go on."""
+        self.close(timeout_s)
+        if self._thread is not None and not self._thread.is_alive():
+            self._is_closing.clear()
+            self.start()
+
+    def _run(self) -> None:
+        while True:
+            self._has_news.wait()
+            self._is_closing.wait(BATCH_S)
+            self._has_news.clear()
+            with self._lock:
+                batch, self._waiting = self._waiting, deque()
+            if batch:
+                self._write(batch)
+            elif self._is_closing.is_set():
+                return
+            if self._is_closing.is_set():
+                self._has_news.set()  # once more, for what came meanwhile
+
+    def _write(self, batch: deque[bytes]) -> None:
+        data = b"".join(batch)
+        try:
+            if self.num_dropped > self._num_told:
+                num_dropped = self.num_dropped
+                self._write_all(self._tell_dropped(num_dropped - self._num_told).encode() + b"\n")
+                self._num_told = num_dropped
+            self._write_all(data)
+        except OSError:  # the reader has gone, or the disk is full
+            self.num_dropped += len(batch)
+        with self._lock:
+            self._num_bytes -= len(data)
+
+    def _write_all(self, data: bytes) -> None:
+        """Raises OSError."""
+        rest = memoryview(data)
+        while rest:
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._descriptor, rest[:_WRITE_BYTES]) :]
+                continue
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLOUT)
+            poll.poll()

@@ -1,0 +1,74 @@
+"""The glossaries' file over sockets: its owner's alone, and 503 while it cannot be used."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.server_process import ServerProcess
+
+GLOSSARY = {
+    "name": "wood",
+    "source_lang": "en",
+    "target_lang": "de",
+    "entries_format": "tsv",
+    "entries": "a\tb",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("glossaries")
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str], folder: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(echo_command, {"glossary_path": folder / "glossaries.sqlite"}) as process:
+        yield process.ready()
+
+
+def make(client: httpx.Client) -> httpx.Response:
+    return client.post("/v2/glossaries", json=GLOSSARY)
+
+
+def test_no_other_user_may_read_it(server: ServerProcess, folder: Path) -> None:
+    with server.client() as client, closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
+        assert make(client).status_code == 201
+        assert other.execute("SELECT COUNT(*) FROM terms").fetchone() == (
+            1,
+        )  # so that its journals are there
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert "glossaries.sqlite-wal" in modes
+    assert set(modes.values()) == {0o600}
+
+
+def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path) -> None:
+    with server.client() as client:
+        with closing(sqlite3.connect(folder / "glossaries.sqlite")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            refused = make(client)
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) >= 1
+            assert client.get("/v2/glossaries").status_code == 200, "who reads waits for nobody who writes"
+        assert make(client).status_code == 201
+
+
+def test_where_there_is_no_room(server: ServerProcess) -> None:
+    """The process may not make any file larger: what a full disk is to SQLite."""
+    with server.client() as client:
+        before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, before[1]))
+        try:
+            refused = make(client)
+        finally:
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, before)
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json() == {"message": "the glossaries cannot be read or written now"}
+        assert make(client).status_code == 201

@@ -1,0 +1,70 @@
+"""A log that nobody reads costs its lines, and nothing else: no answer, no probe, no end of the process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from benchmarks.server_process import free_port
+from tests.api.echo import GOLDEN
+from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ROOT
+from tests.e2e.conftest import SERVE
+
+NUM_REQUESTS = 1000
+BODY = {"text": GOLDEN, "source": "en", "target": "de"}
+
+
+def start(command: Sequence[str], port: int, **settings: str) -> subprocess.Popen[bytes]:
+    """A server whose log goes to a pipe that is not read."""
+    import os
+
+    environment = {**os.environ, "TRANSDUCE_PORT": str(port), **settings}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+
+
+def wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["echo", "lanes"])
+def test_requests_are_answered_and_a_signal_ends_it(kind: str, echo_command: list[str]) -> None:
+    port = free_port()
+    command = echo_command if kind == "echo" else SERVE
+    num_requests = NUM_REQUESTS if kind == "echo" else 5
+    process = start(command, port, TRANSDUCE_LOG_LEVEL="debug", TRANSDUCE_NUM_LANES="2")
+    try:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", trust_env=False, verify=NO_CERTIFICATES, timeout=PATIENCE_S
+        ) as client:
+            wait_until_ready(client, process)
+            for _ in range(num_requests):
+                assert client.post("/v1/translate", json=BODY).status_code == 200
+            # Of probes too: at this level each is a line.
+            for _ in range(NUM_REQUESTS):
+                assert client.get("/livez").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        lines = process.stdout.read().splitlines()
+        process.stdout.close()
+    assert len(lines) < num_requests + NUM_REQUESTS, "the pipe held them all: nothing was tried"
+    assert json.loads(lines[0])["event"]

@@ -1,0 +1,142 @@
+"""Log lines wait for their reader in a bounded queue, and nobody waits with them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from app.observability import log_writer
+from app.observability.log_writer import LogWriter
+from tests.api.server_process import PATIENCE_S
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    try:
+        yield reader, writer
+    finally:
+        for descriptor in (reader, writer):
+            try:
+                os.close(descriptor)
+            except OSError:
+                assert descriptor in (reader, writer)
+
+
+def new_writer(descriptor: int) -> LogWriter:
+    return LogWriter(descriptor, tell_dropped=lambda count: f"{count} dropped")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def fill(descriptor: int) -> int:
+    """Fill a pipe to its end; returns how many bytes it took."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    count = 0
+    try:
+        while True:
+            count += os.write(descriptor, b"x" * 4096)
+    except BlockingIOError:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    return count
+
+
+def test_lines_come_in_their_order_and_what_waits_is_written_at_the_end() -> None:
+    with pipe() as (reader, descriptor):
+        writer = new_writer(descriptor)
+        writer.put("before the thread")
+        writer.start()
+        for number in range(100):
+            writer.put(str(number))
+        writer.close()
+        told = os.read(reader, 65536).decode().splitlines()
+        assert told == ["before the thread", *map(str, range(100))]
+        assert writer.num_dropped == 0
+
+
+def test_a_flush_goes_on_afterwards() -> None:
+    with pipe() as (reader, descriptor):
+        writer = new_writer(descriptor)
+        writer.start()
+        for line in ("one", "two"):
+            writer.put(line)
+            writer.flush()
+            assert os.read(reader, 100).decode() == f"{line}\n"
+        writer.close()
+
+
+def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_writer, "MAX_WAITING_BYTES", 1000)
+    with pipe() as (reader, descriptor):
+        filled = fill(descriptor)
+        writer = new_writer(descriptor)
+        writer.start()
+        started_at = time.monotonic()
+        for _ in range(50):
+            writer.put("y" * 99)  # ten of them fit
+        assert writer.num_dropped == 40
+        writer.close(timeout_s=0.1)  # in vain, and not for long
+        assert time.monotonic() - started_at < PATIENCE_S / 2
+        while filled > 0:
+            filled -= len(os.read(reader, min(filled, 65536)))
+        lines = b""
+        while lines.count(b"\n") < 11:
+            lines += os.read(reader, 65536)
+        assert lines.decode().splitlines() in (
+            ["40 dropped", *["y" * 99] * 10],
+            [*["y" * 99] * 10, "40 dropped"],
+            [*["y" * 99], "40 dropped", *["y" * 99] * 9],
+        )
+
+
+def test_a_reader_that_has_gone_costs_lines_only() -> None:
+    with pipe() as (reader, descriptor):
+        writer = new_writer(descriptor)
+        writer.start()
+        os.close(reader)
+        writer.put("nobody reads this")
+        wait_for(lambda: writer.num_dropped == 1)
+        writer.put("nor this")
+        wait_for(lambda: writer.num_dropped == 2)
+        writer.close()
+
+
+def test_a_descriptor_that_never_blocks_is_waited_for() -> None:
+    with pipe() as (reader, descriptor):
+        filled = fill(descriptor)
+        os.set_blocking(descriptor, False)
+        writer = new_writer(descriptor)
+        writer.start()
+        writer.put("z" * 100)
+        time.sleep(5 * log_writer.BATCH_S)
+        while filled > 0:
+            filled -= len(os.read(reader, min(filled, 65536)))
+        assert os.read(reader, 200).decode() == "z" * 100 + "\n"
+        writer.close()
+
+
+def test_a_process_s_lines_are_written_when_it_ends() -> None:
+    import subprocess
+
+    program = (
+        "import logging\n"
+        "from app.observability.logging import configure_logging, log_event\n"
+        "configure_logging('info')\n"
+        "log_event(logging.getLogger('app.x'), logging.INFO, 'last words')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert '"event": "last words"' in done.stdout
