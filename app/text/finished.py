@@ -16,7 +16,10 @@ from app.text.tags import Tag, place_tags
 
 
 class FinishedSegment(NamedTuple):
-    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`."""
+    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`.
+
+    keeps_source: whether a part of the source stands in it, of which nothing was said.
+    """
 
     source: Place
     target: Place
@@ -24,6 +27,7 @@ class FinishedSegment(NamedTuple):
     fallbacks: tuple[Fallback, ...]
     changed_numbers: ChangedNumbers
     places: tuple[Place, ...] = ()
+    keeps_source: bool = False
 
 
 class FinishedText(NamedTuple):
@@ -94,6 +98,7 @@ class Writer:
                 fallbacks=fallbacks,
                 changed_numbers=self._check(segment, mended.text),
                 places=_places(mended.places, rendered, placement.tags, start) if mended.places else (),
+                keeps_source=translation.keeps_source,
             )
         )
 

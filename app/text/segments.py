@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.text.alignment import Alignment
+from app.text.alignment import Alignment, words
 from app.text.blocks import STAND_INS, free_stand_ins
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
@@ -73,7 +73,7 @@ class SegmentTranslation(NamedTuple):
 
     alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
     that the tokenizer put at the end. fallbacks: what was done already. places: starts and ends in `text`, whose places
-    in the finished text are wanted.
+    in the finished text are wanted. keeps_source: whether any part of it is the source, of which nothing was said.
     """
 
     text: str
@@ -81,6 +81,7 @@ class SegmentTranslation(NamedTuple):
     num_mended: int = 0
     fallbacks: tuple[Fallback, ...] = ()
     places: Sequence[Place] = ()
+    keeps_source: bool = False
 
 
 class Mended(NamedTuple):
@@ -90,6 +91,18 @@ class Mended(NamedTuple):
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
     places: Sequence[Place] = ()
+
+
+def says_nothing(source: str, translation: str) -> bool:
+    """Whether a source has letters or digits, and what was made of it has none."""
+    return any(map(str.isalnum, source)) and not any(map(str.isalnum, translation))
+
+
+def source_as_translation(source: str, num_places: int = 0) -> SegmentTranslation:
+    """A part's source in the place of its translation, each word aligned to itself. num_places: that are wanted."""
+    spans = tuple((word.start, word.end) for word in words(source))
+    alignment = Alignment(spans, spans, np.eye(len(spans), dtype=np.float32))
+    return SegmentTranslation(source, alignment, places=[(0, 0)] * num_places, keeps_source=True)
 
 
 def lacks_any(segment: Segment, translation: SegmentTranslation) -> bool:
@@ -131,6 +144,7 @@ def joined_parts(
             for translation, start in zip(translations, starts, strict=True)
             for place in _shifted(translation.places, start)
         ],
+        keeps_source=any(translation.keeps_source for translation in translations),
     )
 
 

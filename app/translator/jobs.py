@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.decoding.loop_guard import leaves_out_repetition
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.sequence import SequenceResult
 from app.text.passage import Passage
@@ -48,12 +49,16 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """What the engine is given at once. span: in its segment's source. result: None while it is waited for."""
+    """What the engine is given at once. span: in its segment's source. result: None while it is waited for.
+
+    has_insisted: whether it is decoded once more, since nothing with a letter or digit was said of it.
+    """
 
     span: Span
     encoded: Encoded
     options: DecodingOptions
     result: SequenceResult | None = None
+    has_insisted: bool = False
 
     @property
     def is_cached(self) -> bool:
@@ -113,6 +118,11 @@ class Job:
         self.phases = self.phases.followed_by(Phases.of(results))
 
     @property
+    def is_shortened(self) -> bool:
+        """Whether its source repeats itself and its best translation leaves much of that out."""
+        return any(leaves_out_repetition(part.encoded.ids, part.hypothesis(0).ids) for part in self.parts)
+
+    @property
     def num_hypotheses(self) -> int:
         """How many there are of every part."""
         return min(len(part.hypotheses) for part in self.parts)
@@ -124,8 +134,10 @@ class Job:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Of the best translation: STOP where every part ended so, else why the first other one did."""
-        return joint_reason([part.hypothesis(0) for part in self.parts])
+        """Of the best translation, as `joint_reason`."""
+        said = [part.hypothesis(0) for part in self.parts]
+        keeps_source = self.best is not None and self.best.keeps_source
+        return joint_reason(said, keeps_source=keeps_source, is_shortened=self.is_shortened)
 
 
 class TextPlan(NamedTuple):
@@ -137,8 +149,15 @@ class TextPlan(NamedTuple):
     jobs: tuple[Job, ...]
 
 
-def joint_reason(said: Sequence[Hypothesis]) -> FinishReason:
-    """Of parts: STOP where every one ended so, else why the first other one did."""
+def joint_reason(said: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:
+    """Of parts: STOP where every one ended so, else why the first other one did.
+
+    keeps_source: whether the source stands for one of them. is_shortened: whether they say less often what repeats.
+    """
+    if keeps_source:
+        return FinishReason.SOURCE
+    if is_shortened:
+        return FinishReason.REPETITION
     return next(
         (each.finish_reason for each in said if each.finish_reason is not FinishReason.STOP),
         FinishReason.STOP,

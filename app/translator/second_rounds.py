@@ -1,4 +1,4 @@
-"""What is decoded a second time, and why: no end was found, a term lacks, a number changed, a placeholder is missing.
+"""What is decoded a second time: no end or no word was found, a term lacks, a number changed, a placeholder is missing.
 
 Where one is missing and the model gives its attention, which says where it goes, the same is decoded with that: few
 sentences lose one, and greedily a search that tells attention is several times slower.
@@ -8,10 +8,12 @@ Each of them at most once a segment, so that a request ends; called off the even
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from app.decoding.options import FinishReason
+from app.decoding.options import DecodingOptions, FinishReason
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS
 from app.text.segmentation import Span, best_cut, trimmed
 from app.text.segments import Fallback, lacks_any, parts_around
 from app.text.tokenizer import Encoded
@@ -32,7 +34,7 @@ class Reviewer:
 
     def review(self, asked: Asked, job: Job) -> None:
         """Give a decoded job new parts to decode, or its best translation."""
-        if self._splits(asked, job):
+        if self._splits(asked, job) or self._insists(asked, job):
             return
         job.best = self._detokeniser.segment(job, 0, tells_tokens=asked.request.tells_tokens)
         if (
@@ -65,7 +67,21 @@ class Reviewer:
         source = job.segment.source
         cut = best_cut(source, part.span)
         spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
-        return self._parts(asked, job, [span for span in spans if span is not None])
+        halves = [span for span in spans if span is not None]
+        return self._parts(asked, job, halves, num_splits=job.num_splits + 1)
+
+    def _insists(self, asked: Asked, job: Job) -> bool:
+        """Decode once more those parts of which nothing with a letter or digit was said, without what was said."""
+        silent = [
+            index
+            for index, part in enumerate(job.parts)
+            if not part.has_insisted and self._detokeniser.says_nothing(job, part)
+        ]
+        for index in silent:
+            part = job.parts[index]
+            options = _without_silence(part.options, part.hypothesis(0).ids)
+            job.parts[index] = Part(part.span, part.encoded, options, has_insisted=True)
+        return bool(silent)
 
     def _carries_terms(self, asked: Asked, job: Job) -> bool:
         """Give the model the segment with stand-ins for all its terms, where any hypothesis told lacks one of them."""
@@ -119,7 +135,9 @@ class Reviewer:
         job.parts, job.reasons = parts, (Fallback.PLACEHOLDER_SPLIT,)
         return True
 
-    def _parts(self, asked: Asked, job: Job, spans: list[Span], *, prefix: str = "") -> list[Part]:
+    def _parts(
+        self, asked: Asked, job: Job, spans: list[Span], *, prefix: str = "", num_splits: int = 0
+    ) -> list[Part]:
         """New parts, the first with the prefix; empty where the model does not take one of them at once."""
         made: list[Part] = []
         for span in spans:
@@ -127,8 +145,17 @@ class Reviewer:
             if encoded is None:
                 return []
             own_prefix = "" if made else prefix
-            made.append(self._planner.part(asked, job, span, encoded, prefix=own_prefix))
+            made.append(
+                self._planner.part(asked, job, span, encoded, prefix=own_prefix, num_splits=num_splits)
+            )
         return made
+
+
+def _without_silence(options: DecodingOptions, ids: Sequence[int]) -> DecodingOptions:
+    """The options under which a search says something else than `ids`, or more."""
+    runs = tuple((token,) for token in sorted(set(ids)) if (token,) not in options.suppress_sequences)
+    room = MAX_SUPPRESSED_TOKENS - sum(map(len, options.suppress_sequences))
+    return replace(options, suppress_sequences=options.suppress_sequences + runs[:room])
 
 
 def _has_own_length(asked: Asked, job: Job) -> bool:
