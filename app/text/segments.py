@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
@@ -16,6 +17,7 @@ from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
+from app.text.spacing import closing_start, inside_clause, places_to_keep
 from app.text.tags import Tag, TagKind, place_tags
 
 # Start and end in a text, in code points.
@@ -105,6 +107,11 @@ def source_as_translation(source: str, num_places: int = 0) -> SegmentTranslatio
     return SegmentTranslation(source, alignment, places=[(0, 0)] * num_places, keeps_source=True)
 
 
+def lost_runs(segment: Segment, translation: SegmentTranslation) -> list[str]:
+    """The stand-ins and the runs of unknown characters that the model lost, in the order of the source."""
+    return _lost(segment, translation)[1]
+
+
 def lacks_any(segment: Segment, translation: SegmentTranslation) -> bool:
     """Whether the model lost anything that it was to carry: a stand-in, or a run of unknown characters."""
     return bool(_lost(segment, translation)[1])
@@ -175,17 +182,17 @@ def moved(places: Sequence[int], distance: int) -> Sequence[int]:
     return [distance + place for place in places]
 
 
-def carrying_numbers(segment: Segment, used: str) -> Segment:
+def carrying_numbers(segment: Segment, used: str, only: Collection[str] | None = None) -> Segment:
     """The segment with a stand-in for every number, for a model that changes them.
 
-    used: text whose characters no stand-in may be; that of the segment's block.
+    used: text whose characters no stand-in may be; that of the segment's block. only: the numbers that are carried.
     """
     free = free_stand_ins(used)
     source: list[str] = []
     positions: list[int] = []
     numbers: list[tuple[str, str]] = []
     done = 0
-    for span in number_spans(segment.source):
+    for span in number_spans(segment.source, only):
         numbers.append((next(free), span.of(segment.source)))
         source += (segment.source[done : span.start], numbers[-1][0])
         positions += segment.positions[done : span.start + 1]
@@ -205,24 +212,50 @@ def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
     mended = _without_repeated(segment, translation if not lost else translation._replace(text=text))
-    if not lost and not segment.numbers:
+    if lost or segment.numbers:
+        mended = _with_lost(segment, mended, lost)
+    kept = places_to_keep(segment.source, mended.text)
+    if kept is None:
         return mended
+    return _placed(
+        mended._replace(text="".join(mended.text[place] for place in kept)),
+        lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
+    )
+
+
+def _with_lost(segment: Segment, mended: Mended, lost: Sequence[str]) -> Mended:
+    """With what the model lost: where attention says, inside the clause, and else at its end."""
     fallbacks = [*mended.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and mended.alignment is not None and mended.text.strip():
         tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
         for tag in reversed(place_tags(segment.source, tags, mended.text, mended.alignment).tags):
-            mended = _inserted(segment.source, mended, tag)
+            position = inside_clause(segment.source, tag.markup, mended.text, tag.position)
+            mended = _inserted(segment.source, mended, replace(tag, position=position))
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        start = len(mended.text) - len(mended.text.lstrip())
-        text = " ".join([mended.text.rstrip(), *lost]).lstrip()
-        mended = mended._replace(
-            text=text,
-            places=[(max(0, first - start), max(0, last - start)) for first, last in mended.places],
-        )
+        mended = _with_lost_at_end(segment.source, mended, lost)
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
     return mended._replace(fallbacks=tuple(fallbacks))
+
+
+def _with_lost_at_end(source: str, mended: Mended, lost: Sequence[str]) -> Mended:
+    """With what the model lost before the closing mark, and behind it what stands there in the source."""
+    text = mended.text
+    last = len(text)
+    outside = [run for run in lost if inside_clause(source, run, text, last) == last]
+    inside = [run for run in lost if run not in outside]
+    head, tail = text[: closing_start(text)], text[closing_start(text) :]
+    if inside:
+        head = " ".join([head.rstrip(), *inside]).lstrip()
+    shift, edge = len(head) + len(tail) - last, last - len(tail)
+    text = " ".join([(head + tail).rstrip(), *outside]).lstrip() if outside else head + tail
+    if not tail:
+        return mended._replace(text=text)
+    return _placed(
+        mended._replace(text=text),
+        lambda start, end: (start + shift * (start >= edge), end + shift * (max(start, end - 1) >= edge)),
+    )
 
 
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:

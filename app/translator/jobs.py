@@ -81,12 +81,23 @@ class Part:
         return len(best.ids) + (best.finish_reason is FinishReason.STOP)
 
 
+class Attempt(NamedTuple):
+    """A decoded segment, to be chosen or not."""
+
+    segment: Segment
+    parts: list[Part]
+    reasons: tuple[Fallback, ...]
+    num_splits: int
+    best: SegmentTranslation
+
+
 @dataclass(eq=False)
 class Job:
     """A segment and its parts, one at first; only one thread at a time changes it.
 
     prefix: what its translation begins with, "" where it is free. reasons: why there are several parts.
-    num_splits: how often parts were halved. has_carried: whether its numbers were to be carried.
+    num_splits: how often parts were halved. attempts: what came of it with other words or numbers carried; plans: what
+    is still to be tried. has_terms, has_numbers: whether what becomes of its terms, and of its numbers, is decided.
     best: its translation, once it is decoded. phases: what the engine took for it, over all rounds.
     """
 
@@ -97,7 +108,10 @@ class Job:
     parts: list[Part] = field(default_factory=list)
     reasons: tuple[Fallback, ...] = ()
     num_splits: int = 0
-    has_carried: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    plans: list[tuple[Segment, Encoded]] = field(default_factory=list)
+    has_terms: bool = False
+    has_numbers: bool = False
     best: SegmentTranslation | None = None
     phases: Phases = NO_PHASES
 
@@ -105,6 +119,16 @@ class Job:
     def waiting(self) -> list[Part]:
         """Parts to decode."""
         return [part for part in self.parts if part.result is None]
+
+    def kept(self) -> Attempt:
+        """As it stands now; it has its translation."""
+        assert self.best is not None
+        return Attempt(self.segment, self.parts, self.reasons, self.num_splits, self.best)
+
+    def choose(self, attempt: Attempt) -> None:
+        """Stand as it did then, for good."""
+        self.segment, self.parts, self.reasons, self.num_splits, self.best = attempt
+        self.attempts, self.plans = [], []
 
     @property
     def likely_rounds(self) -> int:
