@@ -17,7 +17,7 @@ from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
-from app.text.spacing import closing_start, inside_clause, places_to_keep
+from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
 from app.text.tags import Tag, TagKind, place_tags
 
 # Start and end in a text, in code points.
@@ -259,7 +259,10 @@ def _with_lost_at_end(source: str, mended: Mended, lost: Sequence[str]) -> Mende
 
 
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
-    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source."""
+    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source.
+
+    Stand-ins that it wrote behind the closing mark are none that it placed.
+    """
     text = translation.text
     if not translation.num_mended and not segment.stand_ins:
         return text, []
@@ -269,6 +272,7 @@ def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[
         chunks = text.split(" ")
         text = " ".join(chunks[: -translation.num_mended])
         runs = chunks[-translation.num_mended :]
+    text = text_before_strays(segment.source, segment.stand_ins, text)
     known = text + "".join(runs)
     runs += [stand_in for stand_in in segment.stand_ins if stand_in not in known]
     return text, sorted(runs, key=segment.source.find)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _DOUBLED = re.compile(r"(?<= ) +")
 _BEFORE_MARK = re.compile(r"(?<! ) +(?=[.,](?:\s|$))")
+_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
 _CLOSING = " \t\n\u00a0\u202f.!?\u2026:;,\u3002\uff01\uff1f\"'\u201c\u201d\u2019\u00bb)]"
 
 
@@ -31,7 +33,25 @@ def closing_start(text: str) -> int:
 
 def inside_clause(source: str, run: str, text: str, position: int) -> int:
     """A place for a run of the source that is not behind the closing mark, where that is so in the source too."""
-    closing, place = closing_start(source), source.find(run)
-    if closing < len(source) and place >= closing:
-        return position
-    return min(position, closing_start(text))
+    return position if _is_outside(source, run) else min(position, closing_start(text))
+
+
+def _is_outside(source: str, run: str) -> bool:
+    """Whether a run of the source stands behind its closing mark."""
+    place = source.find(run)
+    if place < 0 or any(map(str.isalnum, source[place + len(run) :])):
+        return False
+    end = place
+    while end > 0 and not source[end - 1].isalnum() and source[end - 1] not in _ENDS:
+        end -= 1
+    return source[end - 1 : end] in _ENDS
+
+
+def text_before_strays(source: str, stand_ins: Sequence[str], text: str) -> str:
+    """The translation without the stand-ins alone behind its closing mark, where none stands so in the source."""
+    kept = text.rstrip(" " + "".join(stand_ins))
+    is_closed = kept[-1:] in _ENDS or (kept[-1:] in _CLOSING and kept[-2:-1] in _ENDS)
+    if not kept or kept == text.rstrip() or not is_closed:
+        return text
+    strays = [stand_in for stand_in in stand_ins if stand_in in text[len(kept) :]]
+    return kept if not any(_is_outside(source, stray) for stray in strays) else text
