@@ -24,7 +24,7 @@ def silent() -> Transformer:
     """A model whose most probable subword is the end token, always and by far."""
     model = random_model(max_length=24, norm="pre")
     with torch.no_grad():
-        model.decoder_norm.bias.copy_(torch.ones_like(model.decoder_norm.bias))
+        model.get_parameter("decoder_norm.bias").fill_(1.0)
         model.embedding.weight[EOS_ID] = 1.0
     return model
 
