@@ -122,8 +122,8 @@ def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span
 
     None where no stand-in is missing, or where an alignment says where it goes.
     """
-    _, lost = _lost(segment, translation)
-    if translation.alignment is not None or set(segment.stand_ins).isdisjoint("".join(lost)):
+    written, _ = _written(translation)
+    if translation.alignment is not None or all(stand_in in written for stand_in in segment.stand_ins):
         return []
     places = [segment.source.index(stand_in) for stand_in in segment.stand_ins]
     edges = [-1, *sorted(places), len(segment.source)]
@@ -263,19 +263,22 @@ def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[
 
     Stand-ins that it wrote behind the closing mark are none that it placed.
     """
-    text = translation.text
-    if not translation.num_mended and not segment.stand_ins:
+    text, runs = _written(translation)
+    if not runs and not segment.stand_ins:
         return text, []
-    runs: list[str] = []
-    if translation.num_mended:
-        # A run has no space in it.
-        chunks = text.split(" ")
-        text = " ".join(chunks[: -translation.num_mended])
-        runs = chunks[-translation.num_mended :]
     text = text_before_strays(segment.source, segment.stand_ins, text)
     known = text + "".join(runs)
     runs += [stand_in for stand_in in segment.stand_ins if stand_in not in known]
     return text, sorted(runs, key=segment.source.find)
+
+
+def _written(translation: SegmentTranslation) -> tuple[str, list[str]]:
+    """What the model wrote, and the runs that the tokenizer put behind it."""
+    if not translation.num_mended:
+        return translation.text, []
+    # A run has no space in it.
+    chunks = translation.text.split(" ")
+    return " ".join(chunks[: -translation.num_mended]), chunks[-translation.num_mended :]
 
 
 def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mended:

@@ -153,7 +153,7 @@ class Reviewer:
         if not lacks_any(job.segment, job.best):
             return False
         job.parts = [
-            Part(part.span, part.encoded, replace(part.options, alignment=True)) for part in job.parts
+            replace(part, options=replace(part.options, alignment=True), result=None) for part in job.parts
         ]
         return True
 
