@@ -143,8 +143,8 @@ def through(text: str, options: PassageOptions, model: Model) -> FinishedText:
     for index, segment in enumerate(segments):
         translation = _translated(segment, model)
         carrying = passage.carrying_numbers(segment, translation, fits)
-        if carrying is not None:
-            segments[index], translation = carrying, _translated(carrying, model)
+        if carrying:
+            segments[index], translation = carrying[-1], _translated(carrying[-1], model)
         translations.append(translation)
     return passage.finish(segments, translations)
 

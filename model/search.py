@@ -2,10 +2,12 @@
 
 Beam search as in section 6.1: `beam_size` hypotheses are kept alive, scores are divided by a length
 penalty, and a sentence is done when `beam_size` hypotheses have ended (first come, first served).
+A translation has at least one subword: the first one is never the end token.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -51,6 +53,16 @@ def next_log_probabilities(
     return model.embedding.project(decoded[:, -1]).float().log_softmax(-1)
 
 
+def search_log_probabilities(
+    model: Transformer, source: Sequence[int], prefixes: Sequence[Sequence[int]]
+) -> Tensor:
+    """As `next_log_probabilities`, of which the end token is impossible right behind the start token."""
+    found = next_log_probabilities(model, source, prefixes)
+    if len(prefixes[0]) == 1:
+        found[:, EOS_ID] = -torch.inf
+    return found
+
+
 def beam_search(
     model: Transformer,
     source: Sequence[int],
@@ -72,7 +84,7 @@ def beam_search(
     complete: list[Found] = []
     for length in range(max_target_length + 1):
         is_last = length == max_target_length
-        log_probs = next_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
+        log_probs = search_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
         totals = log_probs + torch.tensor([total for _, total in live])[:, None].to(log_probs.device)
         best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
         survivors: list[tuple[tuple[int, ...], float]] = []
@@ -80,6 +92,8 @@ def beam_search(
         for rank, (total, flat) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
             parent, token = divmod(flat, totals.size(1))
             ids = live[parent][0]
+            if total == -math.inf:
+                continue
             if token == EOS_ID:
                 if rank < beam_size:
                     ended.add(parent)
@@ -111,7 +125,7 @@ def greedy_search(
     ids: list[int] = []
     total = 0.0
     while True:
-        best = next_log_probabilities(model, source, [(BOS_ID, *ids)])[0].max(0)
+        best = search_log_probabilities(model, source, [(BOS_ID, *ids)])[0].max(0)
         token, value = int(best.indices), float(best.values)
         if token == EOS_ID:
             total += value

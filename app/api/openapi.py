@@ -42,8 +42,9 @@ _SPAN = _object(
 )
 _FINISH: Json = {
     "type": "string",
-    "enum": ["stop", "length", "constraint"],
-    "description": "the end token, the limit on the length, or options that left nothing to say",
+    "enum": ["stop", "length", "constraint", "source", "repetition"],
+    "description": "the end token, the limit on the length, options that left nothing to say, nothing was said and the "
+    "source stands, or a repetition of the source that is not said as often",
 }
 _LOG_PROBABILITY: Json = {"type": "number", "description": "natural logarithm"}
 _SUBWORD: Json = {"type": ["string", "null"], "description": "null: the end of the sentence"}

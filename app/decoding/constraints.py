@@ -44,7 +44,7 @@ def repeated_ngram_ends(prefix: Prefix, ngram_size: int) -> list[int]:
 
 def forbidden(prefix: Prefix, options: DecodingOptions, eos_id: int) -> list[int]:
     """Subwords that may not follow the prefix, in no order; some may be named twice."""
-    ends = [eos_id] if len(prefix) < options.min_target_length else []
+    ends = [eos_id] if len(prefix) < max(1, options.min_target_length) else []
     ends += suppressed_ends(prefix, options.suppress_sequences)
     ends += repeated_ngram_ends(prefix, options.no_repeat_ngram_size)
     return ends

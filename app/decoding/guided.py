@@ -179,7 +179,7 @@ class GuidedSearch:
         if self._length < len(self._forced):
             return _only(self._forced[self._length], distributions)
         scores = distributions
-        if is_constrained(self.options, self._length):
+        if not self._length or is_constrained(self.options, self._length):
             scores = constrained(scores, self._said, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling
         if sampling is None or self._generator is None or scores.max() == -math.inf:

@@ -23,6 +23,8 @@ MAX_PERIOD = 20
 MIN_REPEATS = 3
 MIN_LENGTH = 16
 CHECK_INTERVAL = 8
+# A source's cycle from which on a translation is expected to repeat it: shorter ones may be told in fewer subwords.
+MIN_CYCLE = 32
 # The second attempt repeats no trigram, as Paulus et al. 2018, section 2.5.
 GUARD_NGRAM_SIZE = 3
 
@@ -56,6 +58,14 @@ def longest_cycle(ids: Sequence[int]) -> int:
             if num_equal >= period:
                 longest = max(longest, num_equal + period)
     return longest
+
+
+def leaves_out_repetition(source_ids: Sequence[int], ids: Sequence[int]) -> bool:
+    """Whether a source has a long cycle, of MIN_CYCLE subwords or more, and a target is shorter than half of it."""
+    if len(source_ids) < MIN_CYCLE or 2 * len(ids) >= len(source_ids):
+        return False
+    cycle = longest_cycle(source_ids)
+    return cycle >= MIN_CYCLE and 2 * len(ids) < cycle
 
 
 def guarded(options: DecodingOptions) -> DecodingOptions:

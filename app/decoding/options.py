@@ -46,11 +46,15 @@ class FinishReason(StrEnum):
 
     STOP: by the end token. LENGTH: at max_target_length.
     CONSTRAINT: the options left nothing that may follow, not even the end token.
+    SOURCE: it said nothing that has a letter or digit, and the source stands. REPETITION: the source repeats itself,
+    and the translation does not say all of it. These two are the text layer's to say, never the search's.
     """
 
     STOP = "stop"
     LENGTH = "length"
     CONSTRAINT = "constraint"
+    SOURCE = "source"
+    REPETITION = "repetition"
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ class DecodingOptions:
     What a hypothesis may contain. Constraints forbid; they do not change what the rest is worth, so a score stays
     the model's own. Forced subwords (target_prefix) are subject to none of them:
 
-    min_target_length: the end token is forbidden before so many subwords; off: 0.
+    min_target_length: the end token is forbidden before so many subwords, and always before the first one, so that no
+        translation is empty; off: 0.
     max_target_length: most subwords of a hypothesis.
     min_target_ratio, max_target_ratio: the same as a multiple of the source's length, rounded up and down, at
         least 1; the stricter of both counts; off: 0 and None.
@@ -115,7 +120,8 @@ class DecodingOptions:
 
     What is told of it. Token scores are always there:
 
-    num_alternatives: the k most probable subwords at each position, before any constraint; 0-16, off: 0.
+    num_alternatives: the k most probable subwords at each position, before any constraint but that the first
+        is no end token; 0-16, off: 0.
     alignment: the attention that each target token pays to each source token; off: False. Needs a model that
         gives its alignment.
     """

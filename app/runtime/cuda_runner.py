@@ -25,6 +25,7 @@ from app.graphs import GraphPair
 from app.runtime.cuda_copies import make_copier
 from app.runtime.cuda_memory import Cuda, aligned
 from app.runtime.cuda_pool import CudaPool
+from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import pool_shape
 from app.runtime.session import Session, SessionOptions
@@ -183,8 +184,7 @@ class CudaRunner:
         wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
         found = self._run(step, *(name for name, is_wanted in wanted if is_wanted))
         return StepOutput(
-            found["top_log_probabilities"],
-            found["top_ids"],
+            *without_first_end(found["top_log_probabilities"], found["top_ids"], step, self._limits),
             found.get("log_probabilities"),
             found.get("alignment"),
         )
@@ -207,7 +207,7 @@ class CudaRunner:
 
         A step that is run twice writes the same columns twice: what captures a graph may run it as often as it likes.
         """
-        num_rows, num_candidates = len(step.ids), step.num_candidates
+        num_rows, num_candidates = len(step.ids), num_to_rank(step, self._limits)
         shape = StepShape(
             bucket_of(num_rows, self._limits.num_rows),
             bucket_of(num_candidates, self._limits.vocab_size),

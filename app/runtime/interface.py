@@ -83,7 +83,9 @@ class StepOutput:
     """The best candidates for each row's next subword.
 
     log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
-        smaller id first. Where several steps were allowed (num_steps, num_rows), those taken, the best one's; 0
+        smaller id first. In a row's first step (position 0, bos_id) the end token is no candidate: a translation has a
+        subword. Where the vocabulary has too few others it stands last, with negative infinity.
+        Where several steps were allowed (num_steps, num_rows), those taken, the best one's; 0
         behind a row's end token. With beams the last step's candidates.
     ids: of the same shape, their subwords; the end token behind a row's end token.
     distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.

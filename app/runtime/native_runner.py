@@ -27,8 +27,8 @@ from app.runtime.session import Session
 # which on large pages for the other rows pay: 6 % of the time of the base size, nothing to see of a smaller model.
 NUM_SPARSE_ROWS, LEAST_DENSE_BYTES = 16, 1024
 NO_SLOT = -1
-# The most that a step can be asked for, as native/candidates.h has it: twice the widest beam, and more.
-MAX_CANDIDATES = 64
+# The most that a step can be asked for, one less than native/candidates.h ranks: twice the widest beam, and more.
+MAX_CANDIDATES = 63
 # Steps that a call may take where rows follow their best candidate, or beams their best continuations.
 MAX_STEPS = 64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from app.errors import SettingsError
 from app.graphs import GraphPair, Precision, Variant
 from app.runtime import native
 from app.runtime.device import Device, choose_precision
+from app.runtime.first_subword import num_to_rank, without_first_end
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.runtime.kernels import Kernels, choose_kernels
 from app.runtime.kv_cache import HostPool, pool_shape
@@ -191,7 +192,9 @@ class OrtRunner:
         wanted: tuple[str, ...] = ("log_probabilities",) if step.wants_distributions else ()
         if step.wants_alignment:
             wanted = (*wanted, "alignment")
-        return self._run(step, *wanted).output
+        output = self._run(step, *wanted).output
+        found = without_first_end(output.log_probabilities, output.ids, step, self._limits)
+        return replace(output, log_probabilities=found[0], ids=found[1])
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
         """As `Runner.copy_rows`."""
@@ -209,7 +212,7 @@ class OrtRunner:
     def _run(self, step: StepInput, *extra: str) -> StepBinding:
         """Run a step and return the binding that holds its results. Raises EngineFailure."""
         num_rows = len(step.ids)
-        binding = self._binding(StepShape(num_rows, step.num_candidates, extra))
+        binding = self._binding(StepShape(num_rows, num_to_rank(step, self._limits), extra))
         binding.ids.update_inplace(step.ids)
         binding.positions.update_inplace(step.positions)
         binding.last_source_positions.update_inplace(self._last_source_positions[:num_rows])

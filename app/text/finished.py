@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from app.text.blocks import Block, escaped, references_of
 from app.text.casing import Casing, restored
 from app.text.number_check import ChangedNumbers
+from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Span
 from app.text.segments import Fallback, Place, Segment, SegmentTranslation, mend
 from app.text.tags import Tag, place_tags
 
 
 class FinishedSegment(NamedTuple):
-    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`."""
+    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`.
+
+    keeps_source: whether a part of the source stands in it, of which nothing was said.
+    """
 
     source: Place
     target: Place
@@ -24,6 +28,7 @@ class FinishedSegment(NamedTuple):
     fallbacks: tuple[Fallback, ...]
     changed_numbers: ChangedNumbers
     places: tuple[Place, ...] = ()
+    keeps_source: bool = False
 
 
 class FinishedText(NamedTuple):
@@ -52,15 +57,18 @@ class Writer:
     def __init__(
         self,
         check: Callable[[Segment, str], ChangedNumbers],
+        rewritten: Callable[[Segment], Mapping[str, str]],
         *,
         is_markup: bool,
         found: dict[int, dict[str, str]] | None = None,
     ) -> None:
-        """check: of the numbers of a segment and its translation. is_markup: whether text is escaped.
+        """check: of the numbers of a segment and its translation. rewritten: how its source's numbers are written
+        in the translation's language, where that is otherwise. is_markup: whether text is escaped.
 
         found: by block, what writers of the same document have found of its characters' spellings; grows.
         """
         self._check = check
+        self._rewritten = rewritten
         self._is_markup = is_markup
         self._parts: list[str] = []
         self._segments: list[FinishedSegment] = []
@@ -94,6 +102,7 @@ class Writer:
                 fallbacks=fallbacks,
                 changed_numbers=self._check(segment, mended.text),
                 places=_places(mended.places, rendered, placement.tags, start) if mended.places else (),
+                keeps_source=translation.keeps_source,
             )
         )
 
@@ -117,8 +126,12 @@ class Writer:
     def _characters(self, block: Block, segment: Segment, text: str) -> Sequence[str]:
         """What is written for each character; the text itself where that is they."""
         spellings = self._spellings(block, segment)
+        rewritten = self._rewritten(segment)
+        text = with_numbers_rewritten(text, rewritten)
         if segment.numbers:
-            spellings = spellings | dict(segment.numbers)
+            spellings = spellings | {
+                stand_in: with_numbers_rewritten(number, rewritten) for stand_in, number in segment.numbers
+            }
         shown: Sequence[str] = text
         if segment.casing is not Casing.PLAIN:
             shown = [restored(character, segment.casing) for character in text]

@@ -145,14 +145,21 @@ def _is_in_capitals(term: Term, form: str) -> bool:
     return form.isupper() and len(form) > 1 and not term.source.isupper()
 
 
-def are_kept(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> bool:
-    """Whether a translation has what these hits want, each in a place of its own, as whole words.
+def lacking(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
+    """The hits for which a translation has not what they want, each in a place of its own, as whole words.
 
     target_language: ISO 639-1 code; unknown ones have no endings.
     """
-    wanted = Counter(hit.wanted for hit in hits)
+    if not hits:
+        return []
+    wanted = {hit.wanted for hit in hits}
     forms = {hit.restored: hit.wanted for hit in hits} | {each: each for each in wanted}
     # The narrower of two that match the same word first: `PARK` before `Park`.
     terms = [Term(form, form) for form in sorted(forms, key=str.isupper, reverse=True)]
     found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
-    return wanted <= found
+    left = []
+    for hit in hits:
+        found[hit.wanted] -= 1
+        if found[hit.wanted] < 0:
+            left.append(hit)
+    return left

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from app.text.segmentation import Span
@@ -19,9 +19,9 @@ from app.text.segmentation import Span
 _SPACES = "\u00a0\u2009\u202f "
 # Digits with single marks between them; a space only where groups of three follow. The group is not possessive: before
 # 3.11.5 CPython does not go back to where a possessive group's last round began when that fails (gh-106052).
-_NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
+NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
-_NUMBER_WORD = re.compile(r"[^\W_]*?" + _NUMBER.pattern + r"[^\W_]*+")
+_NUMBER_WORD = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
 _AFTERNOON = re.compile(r"[" + _SPACES + r"]?p\.?\s?m\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]++")
 _DECIMAL_COMMA = frozenset(
@@ -94,13 +94,17 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
     )
 
 
-def number_spans(text: str) -> list[Span]:
-    """Numbers with the letters that are one word with them: `1,234.5`, `A4`, `21st`."""
-    return [Span(*match.span()) for match in _NUMBER_WORD.finditer(text)]
+def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
+    """Numbers with the letters that are one word with them: `1,234.5`, `A4`, `21st`. only: those of these numbers."""
+    return [
+        Span(*match.span())
+        for match in _NUMBER_WORD.finditer(text)
+        if only is None or any(number.group() in only for number in NUMBER.finditer(match.group()))
+    ]
 
 
 def _numbers(text: str, language: str) -> Iterator[_Number]:
-    for match in _NUMBER.finditer(text):
+    for match in NUMBER.finditer(text):
         written = match.group()
         digits = "".join(str(unicodedata.digit(c, 0)) if c.isdigit() else c for c in written)
         parts = tuple(part.lstrip("0") or "0" for part in re.split(r"\D", digits))

@@ -9,14 +9,14 @@ What must come through as it is travels as one private-use character, a stand-in
 unknown character. Where a translation has lost one and there is no alignment, `segments.parts_around` says what to
 translate a second time, and `segments.joined_parts` makes the segment's translation of that. A glossary term has a
 stand-in in its block, but the model is given the words: `with_terms_carried` is the segment with the stand-ins, to be
-translated instead where `lacks_terms`.
+translated instead where `lacking_terms`.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -25,9 +25,11 @@ from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
 from app.text.casing import Casing, casing_of, lowered, restored
 from app.text.finished import FinishedText, Writer, untouched
-from app.text.glossary import Glossary, GlossaryHit, are_kept
+from app.text.glossary import Glossary, GlossaryHit, lacking
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
+from app.text.number_format import rewritten_numbers
+from app.text.open_terms import OpenTerm, find_open_terms, opened
 from app.text.placeholders import placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers, moved
@@ -68,18 +70,6 @@ class PassageOptions(NamedTuple):
     glossary: Glossary | None = None
 
 
-@dataclass(frozen=True)
-class OpenTerm:
-    """A term behind a stand-in, as the model is first given it.
-
-    text: as it stands in the document, of several spaces one. places: of its characters in the document.
-    """
-
-    hit: GlossaryHit
-    text: str
-    places: tuple[Place, ...]
-
-
 def read_passage(text: str, options: PassageOptions) -> Passage:
     """Read a text. Raises MarkupError for malformed XML."""
     if options.text_format is TextFormat.HTML:
@@ -95,7 +85,7 @@ def read_passage(text: str, options: PassageOptions) -> Passage:
         if isinstance(part, Block):
             found = [] if options.glossary is None else list(options.glossary.hits(part.text))
             read, used = _protected(part, found, is_markup=document.is_markup)
-            open_terms.append(_open_terms(part, read, found, used) if used else {})
+            open_terms.append(find_open_terms(part, read, found, used) if used else {})
             part = read
             hits += used
         parts.append(part)
@@ -121,34 +111,6 @@ def _protected(
             target = escaped(hit.restored, references) if is_markup else hit.restored
             replacements.append(Replacement(hit.span, None if hit.form == hit.restored else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
-
-
-def _open_terms(
-    block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
-) -> Mapping[str, OpenTerm]:
-    """By stand-in, the terms that are words for the model at first: no tag parts them, and no digit is in them.
-
-    found: in the block as it was, of which those in `used`, which are places in the document, were protected.
-    """
-    by_start = {hit.span.start: hit for hit in used}
-    terms: dict[str, OpenTerm] = {}
-    for each in found:
-        start, end = each.span.start, each.span.end
-        hit = by_start.get(block.offsets[start])
-        tag = bisect_right(block.tags, start, key=lambda tag: tag.position)
-        is_parted = tag < len(block.tags) and block.tags[tag].position < end
-        if hit is None or is_parted or any(map(str.isdigit, hit.form + hit.restored)):
-            continue
-        character = protected.text[bisect_left(protected.offsets, hit.span.start)]
-        if character not in protected.stand_ins:
-            continue
-        kept = [place for place in range(start, end) if not block.text[place - 1 : place + 1].isspace()]
-        terms[character] = OpenTerm(
-            hit,
-            "".join(" " if block.text[place].isspace() else block.text[place] for place in kept),
-            tuple((block.offsets[place], block.offsets[place + 1]) for place in kept),
-        )
-    return terms
 
 
 def _formulas(block: Block) -> list[Span]:
@@ -191,7 +153,12 @@ class Passage:
         self._found: dict[int, dict[str, str]] = {}
 
     def _writer(self) -> Writer:
-        return Writer(self.changed_numbers, is_markup=self.document.is_markup, found=self._found)
+        check, markup = self.changed_numbers, self.document.is_markup
+        return Writer(check, self._rewritten_numbers, is_markup=markup, found=self._found)
+
+    def _rewritten_numbers(self, segment: Segment) -> dict[str, str]:
+        options, source = self.options, segment.with_numbers(segment.source)
+        return rewritten_numbers(source, options.source_language, options.target_language)
 
     @property
     def prose(self) -> str:
@@ -209,7 +176,7 @@ class Passage:
             closing = partners(block.tags)
             terms = self.open_terms[index]
             for sentence in self._sentences(flat):
-                casing = casing_of(_opened(sentence.of(flat), terms)[0], self.options.source_language)
+                casing = casing_of(opened(sentence.of(flat), terms)[0], self.options.source_language)
 
                 def fits_so(
                     part: str, casing: Casing = casing, terms: Mapping[str, OpenTerm] = terms
@@ -256,7 +223,7 @@ class Passage:
 
     def _source(self, part: str, casing: Casing, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
         """What the model is given for a part of a block, with these terms as words, and where that stands in it."""
-        text, places = _opened(part, terms)
+        text, places = opened(part, terms)
         if not self._flows:
             return lowered(text, casing), places
         kept = [
@@ -267,36 +234,42 @@ class Passage:
         collapsed = "".join(text[place] for place in kept)
         return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
 
-    def lacks_terms(self, segment: Segment, text: str) -> bool:
-        """Whether a translation of the segment, as the model wrote it, has not all the terms of its `source`."""
-        written = restored(text, segment.casing)
-        return bool(segment.terms) and not are_kept(segment.terms, written, self.options.target_language)
+    def lacking_terms(self, segment: Segment, text: str) -> list[GlossaryHit]:
+        """The terms of the segment's `source` that a translation of it, as the model wrote it, has not."""
+        written = restored(text, segment.casing) if segment.terms else ""
+        return lacking(segment.terms, written, self.options.target_language)
 
-    def with_terms_carried(self, segment: Segment) -> Segment:
-        """The segment with stand-ins for all its terms; the model takes it at once if it took the segment."""
+    def with_terms_carried(self, segment: Segment, only: Collection[GlossaryHit] | None = None) -> Segment:
+        """The segment with stand-ins for all its terms, or for these; the model takes it if it took the segment."""
         if not segment.terms:
             return segment
-        block = self._blocks[segment.block]
-        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, {})
+        block, terms = self._blocks[segment.block], self.open_terms[segment.block]
+        still = [hit for hit in segment.terms if only is not None and hit not in only]
+        open_terms = {stand_in: term for stand_in, term in terms.items() if term.hit in still}
+        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, open_terms)
         return segment._replace(
             source=source,
             stand_ins=block.stand_ins_in(source),
             positions=moved(places, segment.span.start),
-            terms=(),
+            terms=tuple(still),
         )
 
     def carrying_numbers(
         self, segment: Segment, translation: SegmentTranslation, fits: Callable[[str], bool]
-    ) -> Segment | None:
-        """What to translate instead of a segment in whose translation a number changed: its terms carried, too.
+    ) -> list[Segment]:
+        """What to try instead of a segment in whose translation a number changed: its terms carried, too.
 
-        None where none did, where numbers are carried already, or where the model does not take so many placeholders.
+        First with those numbers carried that the translation lacks, then with all; each if the model takes it.
         """
-        if not self.changed_numbers(segment, translation.text):
-            return None
-        carried = self.with_terms_carried(segment)
-        carrying = carrying_numbers(carried, self._blocks[segment.block].text)
-        return carrying if carrying.numbers and fits(carrying.source) else None
+        if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
+            return []
+        carried, used = self.with_terms_carried(segment), self._blocks[segment.block].text
+        found = [carrying_numbers(carried, used, only) for only in (changed.missing, None)]
+        return [
+            each
+            for each in dict(zip((each.source for each in found), found, strict=True)).values()
+            if each.numbers and fits(each.source)
+        ]
 
     def changed_numbers(self, segment: Segment, text: str) -> ChangedNumbers:
         """What the check of numbers says of a segment and its translation."""
@@ -358,14 +331,6 @@ class Passage:
         """Where a segment stands in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         return offsets[segment.span.start], offsets[segment.span.end]
-
-
-def _opened(part: str, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
-    """A part of a block with terms as words instead of their stand-ins, and where its characters stand in the part."""
-    if not terms or terms.keys().isdisjoint(part):
-        return part, range(len(part))
-    runs = [terms[character].text if character in terms else character for character in part]
-    return "".join(runs), [place for place, run in enumerate(runs) for _ in run]
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
@@ -10,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.text.alignment import Alignment
+from app.text.alignment import Alignment, words
 from app.text.blocks import STAND_INS, free_stand_ins
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
+from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
 from app.text.tags import Tag, TagKind, place_tags
 
 # Start and end in a text, in code points.
@@ -73,7 +75,7 @@ class SegmentTranslation(NamedTuple):
 
     alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
     that the tokenizer put at the end. fallbacks: what was done already. places: starts and ends in `text`, whose places
-    in the finished text are wanted.
+    in the finished text are wanted. keeps_source: whether any part of it is the source, of which nothing was said.
     """
 
     text: str
@@ -81,6 +83,7 @@ class SegmentTranslation(NamedTuple):
     num_mended: int = 0
     fallbacks: tuple[Fallback, ...] = ()
     places: Sequence[Place] = ()
+    keeps_source: bool = False
 
 
 class Mended(NamedTuple):
@@ -90,6 +93,23 @@ class Mended(NamedTuple):
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
     places: Sequence[Place] = ()
+
+
+def says_nothing(source: str, translation: str) -> bool:
+    """Whether a source has letters or digits, and what was made of it has none."""
+    return any(map(str.isalnum, source)) and not any(map(str.isalnum, translation))
+
+
+def source_as_translation(source: str, num_places: int = 0) -> SegmentTranslation:
+    """A part's source in the place of its translation, each word aligned to itself. num_places: that are wanted."""
+    spans = tuple((word.start, word.end) for word in words(source))
+    alignment = Alignment(spans, spans, np.eye(len(spans), dtype=np.float32))
+    return SegmentTranslation(source, alignment, places=[(0, 0)] * num_places, keeps_source=True)
+
+
+def lost_runs(segment: Segment, translation: SegmentTranslation) -> list[str]:
+    """The stand-ins and the runs of unknown characters that the model lost, in the order of the source."""
+    return _lost(segment, translation)[1]
 
 
 def lacks_any(segment: Segment, translation: SegmentTranslation) -> bool:
@@ -102,8 +122,8 @@ def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span
 
     None where no stand-in is missing, or where an alignment says where it goes.
     """
-    _, lost = _lost(segment, translation)
-    if translation.alignment is not None or set(segment.stand_ins).isdisjoint("".join(lost)):
+    written, _ = _written(translation)
+    if translation.alignment is not None or all(stand_in in written for stand_in in segment.stand_ins):
         return []
     places = [segment.source.index(stand_in) for stand_in in segment.stand_ins]
     edges = [-1, *sorted(places), len(segment.source)]
@@ -131,6 +151,7 @@ def joined_parts(
             for translation, start in zip(translations, starts, strict=True)
             for place in _shifted(translation.places, start)
         ],
+        keeps_source=any(translation.keeps_source for translation in translations),
     )
 
 
@@ -161,17 +182,17 @@ def moved(places: Sequence[int], distance: int) -> Sequence[int]:
     return [distance + place for place in places]
 
 
-def carrying_numbers(segment: Segment, used: str) -> Segment:
+def carrying_numbers(segment: Segment, used: str, only: Collection[str] | None = None) -> Segment:
     """The segment with a stand-in for every number, for a model that changes them.
 
-    used: text whose characters no stand-in may be; that of the segment's block.
+    used: text whose characters no stand-in may be; that of the segment's block. only: the numbers that are carried.
     """
     free = free_stand_ins(used)
     source: list[str] = []
     positions: list[int] = []
     numbers: list[tuple[str, str]] = []
     done = 0
-    for span in number_spans(segment.source):
+    for span in number_spans(segment.source, only):
         numbers.append((next(free), span.of(segment.source)))
         source += (segment.source[done : span.start], numbers[-1][0])
         positions += segment.positions[done : span.start + 1]
@@ -191,40 +212,73 @@ def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
     mended = _without_repeated(segment, translation if not lost else translation._replace(text=text))
-    if not lost and not segment.numbers:
+    if lost or segment.numbers:
+        mended = _with_lost(segment, mended, lost)
+    kept = places_to_keep(segment.source, mended.text)
+    if kept is None:
         return mended
+    return _placed(
+        mended._replace(text="".join(mended.text[place] for place in kept)),
+        lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
+    )
+
+
+def _with_lost(segment: Segment, mended: Mended, lost: Sequence[str]) -> Mended:
+    """With what the model lost: where attention says, inside the clause, and else at its end."""
     fallbacks = [*mended.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and mended.alignment is not None and mended.text.strip():
         tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
         for tag in reversed(place_tags(segment.source, tags, mended.text, mended.alignment).tags):
-            mended = _inserted(segment.source, mended, tag)
+            position = inside_clause(segment.source, tag.markup, mended.text, tag.position)
+            mended = _inserted(segment.source, mended, replace(tag, position=position))
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        start = len(mended.text) - len(mended.text.lstrip())
-        text = " ".join([mended.text.rstrip(), *lost]).lstrip()
-        mended = mended._replace(
-            text=text,
-            places=[(max(0, first - start), max(0, last - start)) for first, last in mended.places],
-        )
+        mended = _with_lost_at_end(segment.source, mended, lost)
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
     return mended._replace(fallbacks=tuple(fallbacks))
 
 
+def _with_lost_at_end(source: str, mended: Mended, lost: Sequence[str]) -> Mended:
+    """With what the model lost before the closing mark, and behind it what stands there in the source."""
+    text = mended.text
+    last = len(text)
+    outside = [run for run in lost if inside_clause(source, run, text, last) == last]
+    inside = [run for run in lost if run not in outside]
+    head, tail = text[: closing_start(text)], text[closing_start(text) :]
+    if inside:
+        head = " ".join([head.rstrip(), *inside]).lstrip()
+    shift, edge = len(head) + len(tail) - last, last - len(tail)
+    text = " ".join([(head + tail).rstrip(), *outside]).lstrip() if outside else head + tail
+    if not tail:
+        return mended._replace(text=text)
+    return _placed(
+        mended._replace(text=text),
+        lambda start, end: (start + shift * (start >= edge), end + shift * (max(start, end - 1) >= edge)),
+    )
+
+
 def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
-    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source."""
-    text = translation.text
-    if not translation.num_mended and not segment.stand_ins:
+    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source.
+
+    Stand-ins that it wrote behind the closing mark are none that it placed.
+    """
+    text, runs = _written(translation)
+    if not runs and not segment.stand_ins:
         return text, []
-    runs: list[str] = []
-    if translation.num_mended:
-        # A run has no space in it.
-        chunks = text.split(" ")
-        text = " ".join(chunks[: -translation.num_mended])
-        runs = chunks[-translation.num_mended :]
+    text = text_before_strays(segment.source, segment.stand_ins, text)
     known = text + "".join(runs)
     runs += [stand_in for stand_in in segment.stand_ins if stand_in not in known]
     return text, sorted(runs, key=segment.source.find)
+
+
+def _written(translation: SegmentTranslation) -> tuple[str, list[str]]:
+    """What the model wrote, and the runs that the tokenizer put behind it."""
+    if not translation.num_mended:
+        return translation.text, []
+    # A run has no space in it.
+    chunks = translation.text.split(" ")
+    return " ".join(chunks[: -translation.num_mended]), chunks[-translation.num_mended :]
 
 
 def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mended:

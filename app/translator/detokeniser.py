@@ -13,7 +13,7 @@ from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
-from app.text.segments import SegmentTranslation, joined_parts
+from app.text.segments import SegmentTranslation, joined_parts, says_nothing, source_as_translation
 from app.text.spans import as_sent, target_offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.jobs import Job, Part, TextPlan, joint_reason
@@ -49,6 +49,11 @@ class Detokeniser:
             return translations[0]
         joined = joined_parts(job.segment, [part.span for part in job.parts], translations)
         return joined._replace(fallbacks=job.reasons)
+
+    def says_nothing(self, job: Job, part: Part) -> bool:
+        """Whether a decoded part has letters or digits, and its best translation has none."""
+        said = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.carried)
+        return says_nothing(part.span.of(job.segment.source), said.text)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
         """A text whose jobs are all decoded."""
@@ -99,6 +104,9 @@ class Detokeniser:
     def _part(self, job: Job, part: Part, rank: int, *, tells_tokens: bool) -> SegmentTranslation:
         hypothesis = part.hypothesis(rank)
         decoded = self._tokenizer.decode(hypothesis.ids, part.encoded.carried)
+        source = part.span.of(job.segment.source)
+        if says_nothing(source, decoded.text):
+            return source_as_translation(source, (len(hypothesis.ids) + 1) * tells_tokens)
         if not (tells_tokens or hypothesis.alignment):
             return SegmentTranslation(decoded.text, num_mended=decoded.num_mended)
         places = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.carried)
@@ -139,7 +147,11 @@ class Detokeniser:
             places = [(first - start, last - start) for first, last in finished.places]
             tokens = self._tokens(job, rank, own, places, sources, tells_weights=request.attention)
         return SegmentHypothesis(
-            own, sum(each.log_probability for each in said), _score(job, said), joint_reason(said), tokens
+            own,
+            sum(each.log_probability for each in said),
+            _score(job, said),
+            joint_reason(said, keeps_source=finished.keeps_source, is_shortened=job.is_shortened),
+            tokens,
         )
 
     def _tokens(

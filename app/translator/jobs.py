@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.decoding.loop_guard import leaves_out_repetition
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.sequence import SequenceResult
 from app.text.passage import Passage
@@ -48,12 +49,16 @@ NO_PHASES = Phases()
 
 @dataclass(eq=False)
 class Part:
-    """What the engine is given at once. span: in its segment's source. result: None while it is waited for."""
+    """What the engine is given at once. span: in its segment's source. result: None while it is waited for.
+
+    has_insisted: whether it is decoded once more, since nothing with a letter or digit was said of it.
+    """
 
     span: Span
     encoded: Encoded
     options: DecodingOptions
     result: SequenceResult | None = None
+    has_insisted: bool = False
 
     @property
     def is_cached(self) -> bool:
@@ -76,12 +81,23 @@ class Part:
         return len(best.ids) + (best.finish_reason is FinishReason.STOP)
 
 
+class Attempt(NamedTuple):
+    """A decoded segment, to be chosen or not."""
+
+    segment: Segment
+    parts: list[Part]
+    reasons: tuple[Fallback, ...]
+    num_splits: int
+    best: SegmentTranslation
+
+
 @dataclass(eq=False)
 class Job:
     """A segment and its parts, one at first; only one thread at a time changes it.
 
     prefix: what its translation begins with, "" where it is free. reasons: why there are several parts.
-    num_splits: how often parts were halved. has_carried: whether its numbers were to be carried.
+    num_splits: how often parts were halved. attempts: what came of it with other words or numbers carried; plans: what
+    is still to be tried. has_terms, has_numbers: whether what becomes of its terms, and of its numbers, is decided.
     best: its translation, once it is decoded. phases: what the engine took for it, over all rounds.
     """
 
@@ -92,7 +108,10 @@ class Job:
     parts: list[Part] = field(default_factory=list)
     reasons: tuple[Fallback, ...] = ()
     num_splits: int = 0
-    has_carried: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    plans: list[tuple[Segment, Encoded]] = field(default_factory=list)
+    has_terms: bool = False
+    has_numbers: bool = False
     best: SegmentTranslation | None = None
     phases: Phases = NO_PHASES
 
@@ -100,6 +119,16 @@ class Job:
     def waiting(self) -> list[Part]:
         """Parts to decode."""
         return [part for part in self.parts if part.result is None]
+
+    def kept(self) -> Attempt:
+        """As it stands now; it has its translation."""
+        assert self.best is not None
+        return Attempt(self.segment, self.parts, self.reasons, self.num_splits, self.best)
+
+    def choose(self, attempt: Attempt) -> None:
+        """Stand as it did then, for good."""
+        self.segment, self.parts, self.reasons, self.num_splits, self.best = attempt
+        self.attempts, self.plans = [], []
 
     @property
     def likely_rounds(self) -> int:
@@ -113,6 +142,11 @@ class Job:
         self.phases = self.phases.followed_by(Phases.of(results))
 
     @property
+    def is_shortened(self) -> bool:
+        """Whether its source repeats itself and its best translation leaves much of that out."""
+        return any(leaves_out_repetition(part.encoded.ids, part.hypothesis(0).ids) for part in self.parts)
+
+    @property
     def num_hypotheses(self) -> int:
         """How many there are of every part."""
         return min(len(part.hypotheses) for part in self.parts)
@@ -124,8 +158,10 @@ class Job:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Of the best translation: STOP where every part ended so, else why the first other one did."""
-        return joint_reason([part.hypothesis(0) for part in self.parts])
+        """Of the best translation, as `joint_reason`."""
+        said = [part.hypothesis(0) for part in self.parts]
+        keeps_source = self.best is not None and self.best.keeps_source
+        return joint_reason(said, keeps_source=keeps_source, is_shortened=self.is_shortened)
 
 
 class TextPlan(NamedTuple):
@@ -137,8 +173,15 @@ class TextPlan(NamedTuple):
     jobs: tuple[Job, ...]
 
 
-def joint_reason(said: Sequence[Hypothesis]) -> FinishReason:
-    """Of parts: STOP where every one ended so, else why the first other one did."""
+def joint_reason(said: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:
+    """Of parts: STOP where every one ended so, else why the first other one did.
+
+    keeps_source: whether the source stands for one of them. is_shortened: whether they say less often what repeats.
+    """
+    if keeps_source:
+        return FinishReason.SOURCE
+    if is_shortened:
+        return FinishReason.REPETITION
     return next(
         (each.finish_reason for each in said if each.finish_reason is not FinishReason.STOP),
         FinishReason.STOP,

@@ -29,6 +29,8 @@ from app.translator.samples import num_samples
 
 # A token's weights for so many source subwords are about as long an answer as the token itself.
 WEIGHTS_A_LIST = 32
+# A translation hardly ever has more subwords than so many times those of its source, that of a clause included.
+LIKELY_RATIO = 2
 
 
 class Asked(NamedTuple):
@@ -92,13 +94,19 @@ class Planner:
         self.check_told(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
         return plan
 
-    def part(self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "") -> Part:
+    def part(
+        self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "", num_splits: int = 0
+    ) -> Part:
         """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can.
+
+        num_splits: how often the segment was halved for it, as for `options`.
 
         With tags, whose places only the attention tells, that is asked for; with stand-ins not before one is lost.
         """
         ids = self._cutter.forced(prefix, encoded.carried, "target_prefix") if prefix else ()
-        options = self.options(asked.request, num_source_tokens=len(encoded.ids), num_forced=len(ids))
+        options = self.options(
+            asked.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
+        )
         aligns = self.has_alignment and bool(job.segment.tags)
         if asked.suppressed or ids or aligns:
             options = replace(
@@ -114,19 +122,28 @@ class Planner:
         return None if settled.pair is None else self._cutter.encode(source, settled.pair)
 
     def options(
-        self, request: TranslationRequest, *, num_source_tokens: int, num_forced: int = 0
+        self,
+        request: TranslationRequest,
+        *,
+        num_source_tokens: int,
+        num_forced: int = 0,
+        num_splits: int = 0,
     ) -> DecodingOptions:
         """The search's options for one sentence: the request's, else the model's defaults.
 
         num_source_tokens: its subwords, the end token counted. num_forced: of its target prefix. Neither a prefix nor
-        a shortest length that was asked for is cut by the length that nobody asked for.
+        a shortest length that was asked for is cut by the length that nobody asked for. num_splits: halvings of its
+        segment, whose parts share the segment's extra length: together they say at most that, or
+        LIKELY_RATIO times the source, whichever is more.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:
             return options
         needed = max(num_forced, options.min_target_length)
         needed = max(needed, math.ceil(options.min_target_ratio * (num_source_tokens - 1)))
-        longest = max(needed, num_source_tokens + request.extra_target_length)
+        longest = max(needed, num_source_tokens + (request.extra_target_length >> num_splits))
+        if num_splits:
+            longest = max(longest, LIKELY_RATIO * num_source_tokens)
         return _no_longer(options, min(options.max_target_length, longest))
 
     def check_told(self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]) -> None:

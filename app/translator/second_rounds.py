@@ -1,4 +1,4 @@
-"""What is decoded a second time, and why: no end was found, a term lacks, a number changed, a placeholder is missing.
+"""What is decoded a second time: no end or no word was found, a term lacks, a number changed, a placeholder is missing.
 
 Where one is missing and the model gives its attention, which says where it goes, the same is decoded with that: few
 sentences lose one, and greedily a search that tells attention is several times slower.
@@ -8,15 +8,18 @@ Each of them at most once a segment, so that a request ends; called off the even
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import pairwise
 
-from app.decoding.options import FinishReason
+from app.decoding.options import DecodingOptions, FinishReason
+from app.decoding.validation import MAX_SUPPRESSED_TOKENS
+from app.text.glossary import GlossaryHit
 from app.text.segmentation import Span, best_cut, trimmed
-from app.text.segments import Fallback, lacks_any, parts_around
+from app.text.segments import Fallback, lacks_any, lost_runs, mend, parts_around
 from app.text.tokenizer import Encoded
 from app.translator.detokeniser import Detokeniser
-from app.translator.jobs import Job, Part
+from app.translator.jobs import Attempt, Job, Part
 from app.translator.planning import Asked, Planner
 
 # Halvings of a segment whose translation found no end: at most 16 parts.
@@ -32,7 +35,7 @@ class Reviewer:
 
     def review(self, asked: Asked, job: Job) -> None:
         """Give a decoded job new parts to decode, or its best translation."""
-        if self._splits(asked, job):
+        if self._splits(asked, job) or self._insists(asked, job):
             return
         job.best = self._detokeniser.segment(job, 0, tells_tokens=asked.request.tells_tokens)
         if (
@@ -65,36 +68,81 @@ class Reviewer:
         source = job.segment.source
         cut = best_cut(source, part.span)
         spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
-        return self._parts(asked, job, [span for span in spans if span is not None])
+        halves = [span for span in spans if span is not None]
+        return self._parts(asked, job, halves, num_splits=job.num_splits + 1)
+
+    def _insists(self, asked: Asked, job: Job) -> bool:
+        """Decode once more those parts of which nothing with a letter or digit was said, without what was said."""
+        silent = [
+            index
+            for index, part in enumerate(job.parts)
+            if not part.has_insisted and self._detokeniser.says_nothing(job, part)
+        ]
+        for index in silent:
+            part = job.parts[index]
+            options = _without_silence(part.options, part.hypothesis(0).ids)
+            job.parts[index] = Part(part.span, part.encoded, options, has_insisted=True)
+        return bool(silent)
 
     def _carries_terms(self, asked: Asked, job: Job) -> bool:
-        """Give the model the segment with stand-ins for all its terms, where any hypothesis told lacks one of them."""
-        if not job.segment.terms or job.best is None:
+        """Give the model the segment with stand-ins for terms that its translation lacks, or for all, until none lacks.
+
+        Where several hypotheses are told and any lacks one, with stand-ins for all.
+        """
+        if job.has_terms or job.best is None:
             return False
-        num_told = asked.request.options.num_hypotheses if asked.request.options else 1
-        others = (self._detokeniser.segment(job, rank, tells_tokens=False) for rank in range(1, num_told))
-        if not any(job.passage.lacks_terms(job.segment, each.text) for each in chain([job.best], others)):
-            return False
-        carried = job.passage.with_terms_carried(job.segment)
-        encoded = self._planner.encode(carried.source, job.settled)
-        if encoded is None:
-            return False
-        job.segment = carried
-        self._planner.begin(asked, job, encoded)
-        return True
+        if not job.attempts:
+            lacking = job.passage.lacking_terms(job.segment, job.best.text)
+            num_told = asked.request.options.num_hypotheses if asked.request.options else 1
+            others = (self._detokeniser.segment(job, rank, tells_tokens=False) for rank in range(1, num_told))
+            is_whole = not lacking and not any(
+                job.passage.lacking_terms(job.segment, each.text) for each in others
+            )
+            if is_whole:
+                job.has_terms = True
+                return False
+            self._plan(job, [*[lacking] * (num_told == 1), job.segment.terms])
+            if num_told > 1 and job.plans:
+                job.has_terms = True
+                return self._begin_next(asked, job)
+        job.has_terms = not self._tries(asked, job, _term_faults)
+        return not job.has_terms
+
+    def _plan(self, job: Job, carried: Sequence[Sequence[GlossaryHit]]) -> None:
+        """Try the segment with stand-ins for these terms, one choice after the other, each once."""
+        segments = [job.passage.with_terms_carried(job.segment, only) for only in carried]
+        for segment in {each.source: each for each in segments}.values():
+            encoded = self._planner.encode(segment.source, job.settled)
+            if encoded is not None:
+                job.plans.append((segment, encoded))
 
     def _carries_numbers(self, asked: Asked, job: Job) -> bool:
-        """Give the model the segment with a placeholder for every number, where it changed one."""
+        """Give the model the segment with placeholders for numbers, where it changed one, until one attempt is right.
+
+        Where none is, the best stays: no number lost, then as little as possible put in or taken out afterwards.
+        """
         pair = job.settled.pair
-        if job.has_carried or job.prefix or job.best is None or pair is None:
+        if job.has_numbers or job.prefix or job.best is None or pair is None:
             return False
-        job.has_carried = True
-        encoded: dict[str, Encoded] = {}
-        carrying = job.passage.carrying_numbers(job.segment, job.best, self._planner.fits(pair, encoded))
-        if carrying is None:
-            return False
-        job.segment = carrying
-        self._planner.begin(asked, job, encoded[carrying.source])
+        if not job.attempts:
+            encoded: dict[str, Encoded] = {}
+            fits = self._planner.fits(pair, encoded)
+            carrying = job.passage.carrying_numbers(job.segment, job.best, fits)
+            job.plans = [(segment, encoded[segment.source]) for segment in carrying]
+        job.has_numbers = not self._tries(asked, job, _number_faults)
+        return not job.has_numbers
+
+    def _tries(self, asked: Asked, job: Job, faults: Callable[[Job, Attempt], tuple[int, int]]) -> bool:
+        """Keep what was decoded and begin what is planned; where it is right or nothing is, choose the best."""
+        job.attempts.append(job.kept())
+        if job.plans and any(faults(job, job.attempts[-1])):
+            return self._begin_next(asked, job)
+        job.choose(min(job.attempts, key=lambda attempt: faults(job, attempt)))
+        return False
+
+    def _begin_next(self, asked: Asked, job: Job) -> bool:
+        job.segment, tokens = job.plans.pop(0)
+        self._planner.begin(asked, job, tokens)
         return True
 
     def _aligns(self, job: Job) -> bool:
@@ -105,7 +153,7 @@ class Reviewer:
         if not lacks_any(job.segment, job.best):
             return False
         job.parts = [
-            Part(part.span, part.encoded, replace(part.options, alignment=True)) for part in job.parts
+            replace(part, options=replace(part.options, alignment=True), result=None) for part in job.parts
         ]
         return True
 
@@ -119,7 +167,9 @@ class Reviewer:
         job.parts, job.reasons = parts, (Fallback.PLACEHOLDER_SPLIT,)
         return True
 
-    def _parts(self, asked: Asked, job: Job, spans: list[Span], *, prefix: str = "") -> list[Part]:
+    def _parts(
+        self, asked: Asked, job: Job, spans: list[Span], *, prefix: str = "", num_splits: int = 0
+    ) -> list[Part]:
         """New parts, the first with the prefix; empty where the model does not take one of them at once."""
         made: list[Part] = []
         for span in spans:
@@ -127,8 +177,34 @@ class Reviewer:
             if encoded is None:
                 return []
             own_prefix = "" if made else prefix
-            made.append(self._planner.part(asked, job, span, encoded, prefix=own_prefix))
+            made.append(
+                self._planner.part(asked, job, span, encoded, prefix=own_prefix, num_splits=num_splits)
+            )
         return made
+
+
+def _without_silence(options: DecodingOptions, ids: Sequence[int]) -> DecodingOptions:
+    """The options under which a search says something else than `ids`, or more."""
+    runs = tuple((token,) for token in sorted(set(ids)) if (token,) not in options.suppress_sequences)
+    room = MAX_SUPPRESSED_TOKENS - sum(map(len, options.suppress_sequences))
+    return replace(options, suppress_sequences=options.suppress_sequences + runs[:room])
+
+
+def _number_faults(job: Job, attempt: Attempt) -> tuple[int, int]:
+    """Numbers that are lost or that nobody wrote; and stand-ins that are to be put in (twice) or swapped."""
+    segment, best = attempt.segment, attempt.best
+    changed = job.passage.changed_numbers(segment, mend(segment, best).text)
+    places = [place for stand_in, _ in segment.numbers if (place := best.text.find(stand_in)) >= 0]
+    num_swapped = sum(one > other for one, other in pairwise(places))
+    num_repeated = sum(best.text.count(stand_in) > 1 for stand_in, _ in segment.numbers)
+    num_faults = 2 * len(lost_runs(segment, best)) + num_swapped + num_repeated
+    return len(changed.missing) + len(changed.added), num_faults
+
+
+def _term_faults(job: Job, attempt: Attempt) -> tuple[int, int]:
+    """Terms that its translation lacks; and stand-ins that are to be put in."""
+    segment, best = attempt.segment, attempt.best
+    return len(job.passage.lacking_terms(segment, best.text)), len(lost_runs(segment, best))
 
 
 def _has_own_length(asked: Asked, job: Job) -> bool:

@@ -42,7 +42,7 @@ class CTranslate2Oracle:
             patience=1,
             length_penalty=LENGTH_PENALTIES[task.early_stop],
             max_input_length=0,
-            min_decoding_length=0,
+            min_decoding_length=1,
             max_decoding_length=task.max_target_length,
             max_batch_size=BATCH_SIZE,
             return_end_token=True,

@@ -9,7 +9,7 @@ import torch
 from app.decoding.options import EarlyStop
 from benchmarks.oracles.answers import Ids, Task
 from model.config import BOS_ID, EOS_ID, PAD_ID
-from model.search import next_log_probabilities, pad
+from model.search import pad, search_log_probabilities
 from model.transformer import Transformer
 
 BATCH_SIZE = 32
@@ -55,7 +55,7 @@ def decision_margin(model: Transformer, source: Ids, task: Task) -> float:
     live: list[tuple[Ids, float]] = [((), 0.0)]
     margin, complete = float("inf"), list[float]()
     for _ in range(task.max_target_length):
-        log_probabilities = next_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
+        log_probabilities = search_log_probabilities(model, source, [(BOS_ID, *ids) for ids, _ in live])
         totals = log_probabilities.double() + torch.tensor([total for _, total in live]).double()[:, None]
         best = totals.flatten().topk(2 * beam_size + 2)
         ranked = [

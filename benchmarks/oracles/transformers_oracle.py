@@ -55,6 +55,7 @@ class TransformersOracle:
                 do_sample=False,
                 num_beams=task.beam_size,
                 max_new_tokens=task.max_target_length,
+                min_new_tokens=1,
                 **(beam if task.beam_size > 1 else {}),
             )
             for index, target in zip(batch, targets[:, 1:].tolist(), strict=True):

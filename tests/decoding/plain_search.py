@@ -37,7 +37,9 @@ class Plain:
     def breaks(self, target: Ids) -> bool:
         """Whether the last token of a target, end token included, is one that may not stand there."""
         options, ids = self.options, target[:-1]
-        if target[-1] == self.eos_id and len(ids) < options.min_target_length:
+        if target[-1] == self.eos_id and len(ids) < max(
+            1, options.min_target_length
+        ):  # a translation has a subword
             return True
         if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
             return True
@@ -128,7 +130,7 @@ def every_translation(
     plain = Plain(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]
     found = []
-    for length in range(options.max_target_length + 1):
+    for length in range(1, options.max_target_length + 1):
         for ids in itertools.product(words, repeat=length):
             if any(plain.score(ids[: position + 1]) == -math.inf for position in range(length)):
                 continue

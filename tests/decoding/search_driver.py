@@ -73,8 +73,13 @@ def drive(
             if attention is not None:  # a cache has more columns than the source
                 paid += [np.array([*attention(prefix), 0.0, 0.0], np.float32) for prefix in prefixes[index]]
         table = np.stack(tables)
-        order = np.argsort(-table, axis=1, kind="stable")[:, :k]
-        scores = np.take_along_axis(table, order, axis=1)
+        ranked = table.copy()
+        ranked[
+            [row for index, own in zip(alive, rows, strict=True) for row in own if prefixes[index] == [()]],
+            EOS,
+        ] = -np.inf
+        order = np.argsort(-ranked, axis=1, kind="stable")[:, :k]
+        scores = np.take_along_axis(ranked, order, axis=1)
         asked: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
         for index, own_rows in zip(alive, rows, strict=True):
             search = searches[index]

@@ -157,10 +157,12 @@ class FakeRunner:
             self.cache[row, position] = step.ids[row]
             self.cache[row, position + 1 :] = STALE
             scores[row] = self.next_scores(self.source_of(row), self.cache[row, : position + 1])
-        order = np.argsort(-scores, axis=1, kind="stable")[:, : step.num_candidates]
+        ranked = scores.copy()
+        ranked[step.positions == 0, EOS] = -np.inf  # a translation has a subword
+        order = np.argsort(-ranked, axis=1, kind="stable")[:, : step.num_candidates]
         self.wanted.append((step.wants_distributions, step.wants_alignment))
         return StepOutput(
-            np.take_along_axis(scores, order, axis=1),
+            np.take_along_axis(ranked, order, axis=1),
             order.astype(np.int64),
             distributions=scores if step.wants_distributions else None,
             alignment=self._alignment(step) if step.wants_alignment else None,

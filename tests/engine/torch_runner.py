@@ -9,7 +9,7 @@ import torch
 
 from app.runtime.interface import Int32s, Limits, StepInput, StepOutput
 from model.config import BOS_ID, EOS_ID
-from model.search import next_log_probabilities
+from model.search import search_log_probabilities
 from model.transformer import Transformer
 
 
@@ -41,7 +41,7 @@ class TorchRunner:
             position = step.positions[row]
             assert position in (0, len(self.prefixes[row]))  # 0: begun, or held by nobody
             self.prefixes[row] = [*self.prefixes[row][:position], token]
-            scores.append(next_log_probabilities(self.model, self.sources[row], [self.prefixes[row]])[0])
+            scores.append(search_log_probabilities(self.model, self.sources[row], [self.prefixes[row]])[0])
         best = torch.stack(scores).topk(step.num_candidates)
         return StepOutput(best.values.numpy(), best.indices.numpy())
 

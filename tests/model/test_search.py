@@ -43,7 +43,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, formula: Pe
         model, SOURCE, beam_size=vocab_size**longest, max_target_length=longest, formula=formula
     )
     words = [token for token in range(vocab_size) if token != EOS_ID]
-    every = [ids for length in range(longest + 1) for ids in product(words, repeat=length)]
+    every = [ids for length in range(1, longest + 1) for ids in product(words, repeat=length)]
     # At the limit a hypothesis ends as it stands unless the very next token is the end token.
     best = max(score_of(model, ids, formula, is_complete=True) for ids in every)
     complete = [hypothesis for hypothesis in found if hypothesis.is_complete]

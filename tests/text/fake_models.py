@@ -33,7 +33,7 @@ def through(text: str, options: PassageOptions, model: Model = copied, limit: in
     passage = read_passage(text, options)
     segments = passage.segments(lambda source: len(source) <= limit)
     for index, segment in enumerate(segments):
-        if passage.lacks_terms(segment, model(segment.source).text):
+        if passage.lacking_terms(segment, model(segment.source).text):
             segments[index] = passage.with_terms_carried(segment)
     return passage.finish(segments, [model(segment.source) for segment in segments])
 

@@ -29,7 +29,7 @@ LINES = PassageOptions("en", "de", splitting=Splitting.LINES)
 XML = PassageOptions("en", "de", TextFormat.XML)
 WORDS = [
     "bread", "Anna", "is", "late.", "Mr. Ray", "{name}", "%s", "https://example.org/a?b=c", "a@example.org", "12:30",
-    "\U0001f600", "\u200bzero", "\u202eback\u202c", "e\u0301", "\U000f0000", "(so)", "\u4f60\u597d", "1,234.5",
+    "\U0001f600", "\u200bzero", "\u202eback\u202c", "e\u0301", "\U000f0000", "(so)", "\u4f60\u597d", "1.234,5",
     "<x/>", "{{", "&amp;",
 ]  # fmt: skip
 GAPS = [" ", "  ", "\n", "\r\n", "\t", "\u2028", "\n\n   - ", "\n1. ", "\u00a0", "", ". ", ", "]
@@ -249,11 +249,11 @@ def test_numbers_are_carried_where_they_changed_and_that_fits() -> None:
     passage = read_passage("Take <b>33</b> of 4 now", HTML)
     (segment,) = passage.segments(lambda _source: True)
     whole, changed = SegmentTranslation("Nimm 33 von 4"), SegmentTranslation("Nimm 34 von 4")
-    assert passage.carrying_numbers(segment, whole, lambda _source: True) is None
-    assert passage.carrying_numbers(segment, changed, lambda _source: False) is None
-    carrying = passage.carrying_numbers(segment, changed, lambda _source: True)
-    assert carrying is not None
-    assert passage.carrying_numbers(carrying, changed, lambda _source: True) is None
+    assert passage.carrying_numbers(segment, whole, lambda _source: True) == []
+    assert passage.carrying_numbers(segment, changed, lambda _source: False) == []
+    first, carrying = passage.carrying_numbers(segment, changed, lambda _source: True)
+    assert first.source == "Take \U000f0000 of 4 now"
+    assert passage.carrying_numbers(carrying, changed, lambda _source: True) == []
     assert carrying.source == "Take \U000f0000 of \U000f0001 now"
     assert passage.finish([carrying], [copied(carrying.source)]).text == "Take <b>33</b> of 4 now"
 

@@ -104,7 +104,7 @@ def test_repeated_and_foreign_stand_ins_go_and_the_alignment_follows() -> None:
     source = f"Dear {A} come"
     text = f"{A} {B}Komm {A} her"
     mended = mend(segment(source), translated(source, text, [(0, 1), (2, 2), (3, 1), (4, 2)]))
-    assert (mended.text, mended.fallbacks) == (f"{A} Komm  her", (Fallback.PLACEHOLDER_REPEATED,))
+    assert (mended.text, mended.fallbacks) == (f"{A} Komm her", (Fallback.PLACEHOLDER_REPEATED,))
     assert mended.alignment is not None
     spans = [mended.text[start:end] for start, end in mended.alignment.target]
     assert spans == [A, "", "Komm", "", "her"]

@@ -94,7 +94,7 @@ def test_what_counts_as_a_term(
     answers = iter([said])
     script = Script(tokenizer, lambda source: next(answers, source), has_alignment=True)
     translation = script(text, terms=terms)
-    assert len(script.engine.asked) == (1 if is_kept else 2)
+    assert len(script.engine.asked) in ((1,) if is_kept else (2, 3))
     if is_kept:
         assert translation.text == said
     else:

@@ -145,8 +145,9 @@ Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& c
     return span;
 }
 
-void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float* log_probabilities,
-            int64_t* ids) {
+void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, int64_t refused,
+            float* log_probabilities, int64_t* ids) {
+    int64_t num_ranked = k + (refused != NO_ID);
     int64_t count = num_spans(vocab_size);
     __m512 peaks = load16(spans[0].peaks);
     float bound = spans[0].bound;
@@ -178,7 +179,7 @@ void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, boo
         }
         return;
     }
-    bound = std::max(bound, k <= LANES / 2 ? kth_largest<1>(&peaks, k) : bound_of_spans(spans, count, k));
+    bound = std::max(bound, num_ranked <= LANES / 2 ? kth_largest<1>(&peaks, num_ranked) : bound_of_spans(spans, count, num_ranked));
     // Ranked are log-probabilities, which may be equal where logits are not.
     const __m512 threshold = _mm512_set1_ps((bound - largest) - log_sum);
     Best best{log_probabilities, ids, k};
@@ -192,9 +193,13 @@ void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, boo
             if (!found) continue;
             alignas(64) float each[LANES];
             _mm512_store_ps(each, values);
-            for (; found; found &= found - 1) best.offer(each[__builtin_ctz(found)], at + __builtin_ctz(found));
+            for (; found; found &= found - 1) {
+                int64_t id = at + __builtin_ctz(found);
+                if (id != refused) best.offer(each[__builtin_ctz(found)], id);
+            }
         }
     }
+    if (best.count < k) best.offer(LOWEST, refused);
 }
 
 }  // namespace transduce

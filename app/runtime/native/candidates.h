@@ -9,6 +9,9 @@ namespace transduce {
 
 constexpr int MAX_CANDIDATES = 64;
 
+// No subword's id.
+constexpr int64_t NO_ID = -1;
+
 // Panels of the table whose logits are looked at together, soon after they were made; their ids.
 constexpr int SPAN_PANELS = 8;
 constexpr int64_t SPAN_IDS = SPAN_PANELS * PANEL;
@@ -41,11 +44,12 @@ float slack_of(float most);
 // are copied to, (count,), or nullptr. next: logits that are looked at afterwards, asked for meanwhile.
 Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept, const float* next);
 
-// The k largest log-probabilities of one row, descending, of equal ones the smaller id first.
+// The k largest log-probabilities of one row, descending, of equal ones the smaller id first, without `refused`.
 //
 // spans: (num_spans(vocab_size),). logits: (vocab_size,), those with hits, or all where `is_wanted`: then overwritten by
-// the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row that holds NaN gives NaN and the ids 0..k-1.
-void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, float* log_probabilities,
-            int64_t* ids);
+// the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row that holds NaN gives NaN and the ids 0..k-1. Where `refused` is an id, the spans
+// were looked at for k + 1 <= MAX_CANDIDATES, and it stands last with negative infinity if the vocabulary has too few others.
+void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, int64_t refused,
+            float* log_probabilities, int64_t* ids);
 
 }  // namespace transduce

@@ -134,6 +134,8 @@ private:
             num_steps = one_number(call, 4);
             int64_t k = one_number(call, 5), is_wanted = one_number(call, 6);
             own.candidates_.check(k);
+            // In a row's first step one more is ranked than is offered.
+            if (k == MAX_CANDIDATES) throw Refused("num_candidates is %d, and at most one less may be", MAX_CANDIDATES);
             if (num_steps < 1 || (num_steps > 1 && (k > 1 || is_wanted))) {
                 throw Refused("num_steps is %lld: at least 1, and more only with one candidate and no distributions",
                               static_cast<long long>(num_steps));
@@ -293,6 +295,8 @@ private:
             to.log_probabilities += step * steps.n * to.k;
             to.ids += step * steps.n * to.k;
             if (to.distributions) to.distributions += begin * candidates_.vocab_size();
+            to.positions = positions;
+            to.end_id = end_id_;
             candidates_.run(normalised, n, rows, to);
             times.add(BlockKind::candidates);
             if (step + 1 == steps.most) return;

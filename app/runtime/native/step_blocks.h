@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "candidates.h"
 #include "operators.h"
 
 namespace transduce {
@@ -135,6 +136,12 @@ struct Chosen {
     float* log_probabilities;
     int64_t* ids;
     float* distributions;
+    // (n,) of the rows of x, or nullptr: a row at position 0 is not offered end_id, since a translation has a subword.
+    const int32_t* positions = nullptr;
+    int64_t end_id = NO_ID;
+
+    // The id that a row is not offered, NO_ID where there is none.
+    int64_t refused(int64_t row) const { return positions && positions[row] == 0 ? end_id : NO_ID; }
 };
 
 // Rows into the most probable subwords.

@@ -98,11 +98,15 @@ private:
 
 // Where what is seen of a block of rows goes. logits: (rows, V), of which `near` leaves out what has no hits. near: (rows,
 // NEAR_STRIDE) of one span, where a thread has the rows of its own, else nullptr. slacks: (rows,), room for slack_of.
+// chosen: what is asked of all rows, of which these begin with `first`.
 struct Looked {
     float *logits, *near, *slacks;
     Span* spans;
     Classes* classes;
-    int64_t k;
+    const Chosen& chosen;
+    int64_t first;
+
+    int64_t num_ranked(int64_t row) const { return chosen.k + (chosen.refused(first + row) != NO_ID); }
 };
 
 EmbeddingBlock::EmbeddingBlock(const Info& info, int index)
@@ -157,12 +161,12 @@ void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, con
                         Scratch::piece<float>(count));
         float* logits = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(own);
         Looked looked{logits, is_near ? scratch.take<float>(near) : nullptr, scratch.take<float>(count),
-                      scratch.take<Span>(count * num_spans(vocab_size)), scratch.take<Classes>(count), k};
+                      scratch.take<Span>(count * num_spans(vocab_size)), scratch.take<Classes>(count), to, begin};
         look_at_all(x + begin * d(), count, looked, scratch);
         each_row(count, CHOOSE_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
             choose(looked.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k, is_wanted,
-                   to.log_probabilities + at * k, to.ids + at * k);
+                   to.refused(begin + row), to.log_probabilities + at * k, to.ids + at * k);
         });
     });
 }
@@ -187,7 +191,7 @@ void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, S
             Classes alone;
             const float* own = to.near ? to.near + row * stride : kept;
             to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                look(own, count, to.k, to.slacks[row], to.near ? to.classes[row] : alone, to.near ? kept : nullptr,
+                look(own, count, to.num_ranked(row), to.slacks[row], to.near ? to.classes[row] : alone, to.near ? kept : nullptr,
                      own + stride);
         }
     };

@@ -1,0 +1,38 @@
+"""A translation has a subword: the end token is no candidate where the start token is a row's last."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.runtime.interface import Floats, Int64s, Limits, StepInput
+
+
+def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
+    """(num_rows,): whether a row is in its first step."""
+    is_first: NDArray[np.bool_] = (step.positions == 0) & (step.ids == limits.bos_id)
+    return is_first
+
+
+def num_to_rank(step: StepInput, limits: Limits) -> int:
+    """Candidates to ask a graph for, so that num_candidates are left without the end token."""
+    more = bool(first_steps(step, limits).any())
+    return min(step.num_candidates + more, limits.vocab_size)
+
+
+def without_first_end(
+    log_probabilities: Floats, ids: Int64s, step: StepInput, limits: Limits
+) -> tuple[Floats, Int64s]:
+    """The candidates of a step, (num_rows, num_candidates) each, without the end token in a first step.
+
+    log_probabilities, ids: (num_rows, at least num_to_rank) as the graph ranks them. Where the vocabulary has
+    no other subword left, the end token stands last, with negative infinity.
+    """
+    k = step.num_candidates
+    is_end = (ids == limits.eos_id) & first_steps(step, limits)[:, None]
+    if is_end.any():
+        order: NDArray[np.int64] = is_end.argsort(axis=1, kind="stable")
+        log_probabilities = np.where(is_end, np.float32(-np.inf), log_probabilities)
+        log_probabilities = np.take_along_axis(log_probabilities, order, axis=1)
+        ids = np.take_along_axis(ids, order, axis=1)
+    return log_probabilities[:, :k], ids[:, :k]

@@ -1,0 +1,94 @@
+"""Decimal and thousands marks of numbers, as the language of the translation writes them: `1,234.5` as `1.234,5`.
+
+Only single quantities are rewritten, mark by mark, so that a number keeps its length. What stands as it is: what has
+no mark, dates, times, addresses, anything with a letter attached, and a decimal that a name or a word such as
+`version` stands before (`Python 3.11`, `section 2.4`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from app.text.number_check import NUMBER
+
+# Of each language the marks before decimals and between groups of three digits.
+_DOT_GROUPS, _SPACE_GROUPS = (",", "."), (",", "\u00a0")
+_MARKS = (
+    {"en": (".", ",")}
+    | dict.fromkeys(("de", "es", "it", "pt", "nl", "da", "tr"), _DOT_GROUPS)
+    | dict.fromkeys(("fr", "pl", "cs", "ru", "uk", "sv", "nb", "fi"), _SPACE_GROUPS)
+)
+_SPACES = "\u00a0\u2009\u202f "
+_BEFORE = re.compile(r"([^\W\d_][\w.]*)?[^\w]{0,2}$")
+_CLOCK = re.compile(r"[" + _SPACES + r"]?(?:[ap]\.?\s?m\b|o['\u2019]clock|h\b|uhr\b|hrs\b)", re.IGNORECASE)
+_NUMBERED = re.compile(
+    r"(?:versions?|ver|v|release|build|chapter|sections?|paragraph|article|rule|step|figure|fig|table|page|no|number|nr)"
+)
+_TIME = re.compile(r"(?:[01]?\d|2[0-4])\.[0-5]\d")
+_BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "around", "from", "to"])
+
+
+def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
+    """The quantities of a source by how they are written there, and how the target's language writes them."""
+    if source_language not in _MARKS or target_language not in _MARKS:
+        return {}
+    if _MARKS[source_language] == _MARKS[target_language]:
+        return {}
+    found: dict[str, str] = {}
+    kept: set[str] = set()
+    for match in NUMBER.finditer(text):
+        rewritten = _rewritten(text, match, _MARKS[source_language], _MARKS[target_language])
+        if rewritten is None:
+            kept.add(match.group())
+        else:
+            found[match.group()] = rewritten
+    return {written: each for written, each in found.items() if written not in kept and written != each}
+
+
+def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
+    """The text with these numbers in their places, each as long as before."""
+    return NUMBER.sub(lambda match: rewritten.get(match.group(), match.group()), text) if rewritten else text
+
+
+def _rewritten(
+    text: str, match: re.Match[str], marks: tuple[str, str], wanted: tuple[str, str]
+) -> str | None:
+    """A number with the wanted marks; None where it stands as it is."""
+    written = match.group()
+    decimal, group = marks
+    separator = "[" + _SPACES + "]" if group.isspace() else re.escape(group)
+    is_whole = re.fullmatch(
+        r"\d{1,3}(?:" + separator + r"\d{3})+(?:" + re.escape(decimal) + r"\d+)?", written
+    )
+    is_decimal = re.fullmatch(r"\d+" + re.escape(decimal) + r"\d+", written)
+    if not (is_whole or is_decimal) or _is_attached(text, match) or _CLOCK.match(text, match.end()):
+        return None
+    if not is_whole and (decimal == "." and _is_a_name(text, match)):
+        return None
+    return "".join(
+        wanted[0] if mark == decimal else mark if mark.isdigit() else wanted[1] for mark in written
+    )
+
+
+def _is_attached(text: str, match: re.Match[str]) -> bool:
+    """Whether a letter, an underscore or a mark of code stands right beside it."""
+    before, behind = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    return (
+        any(each.isalpha() or (each != "" and each in "_=/\\:#@.") for each in before)
+        or behind.isalpha()
+        or (behind != "" and behind in "_=\\@")
+    )
+
+
+def _is_a_name(text: str, match: re.Match[str]) -> bool:
+    """Whether the word before, or the lack of one before a heading, makes it the number of something."""
+    before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
+    word = before.group(1) if before is not None else None
+    if word is None:
+        following = text[match.end() : match.end() + 2]
+        return not text[: match.start()].strip() and following[:1].isspace() and following[1:].isupper()
+    if word.lower() in _BEFORE_TIMES and _TIME.fullmatch(match.group()):
+        return True
+    is_first = not text[: before.start() if before is not None else 0].strip()
+    return _NUMBERED.fullmatch(word.rstrip(".").lower()) is not None or (word[0].isupper() and not is_first)

@@ -1,0 +1,138 @@
+"""What becomes of 1, 2, 3 and 4 glossary terms in the same sentence: kept, inside the sentence, and at what price.
+
+Of the test sets those sentences are taken that have four terms of `glossary_dense_terms.tsv` in English and their
+German words in the reference. Each is translated without terms, and with its first 1, 2, 3 and 4, over HTTP from a
+server of its own. Terms stand behind the mark where the source ends with a closing mark and they alone
+come after the translation's last one. `gaps`: translations with two spaces in a row. Both are counts of sentences.
+
+    python -m benchmarks.glossary_many --data FOLDER
+
+FOLDER holds en-de/test.*.tsv.xz, English and German in the last two columns. The list of terms: pairs of words that
+stand in the same sentence pairs of the training data, each the other's best match by the Dice coefficient, 0.5 or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+from sacrebleu.metrics.chrf import CHRF
+
+from app.text.glossary import Glossary, Term
+from benchmarks.glossary import MAX_CHARACTERS, has_term, without
+from benchmarks.machine import commit, describe_machine
+from benchmarks.server_process import Served, ServerProcess
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "glossary_many.json"
+NUM_TERMS = 4
+_CLOSED = re.compile(r"[.!?][\"'\u201c\u201d\u2019)]*$")
+_BEHIND = re.compile(r"[.!?][\"'\u201c\u201d\u2019)]*\s+([^.!?]*)$")
+
+
+class Sample:
+    """A sentence, its translation by a person, and the first terms in it that are in both."""
+
+    def __init__(self, source: str, reference: str, terms: Sequence[Term]) -> None:
+        self.source, self.reference, self.terms = source, reference, list(terms)
+
+
+def read_terms() -> list[Term]:
+    """Those of the benchmark."""
+    lines = (HERE / "glossary_dense_terms.tsv").read_text("utf-8").splitlines()
+    return [Term(*line.split("\t")) for line in lines]
+
+
+def read_samples(paths: Sequence[Path], limit: int) -> list[Sample]:
+    """The first `limit` of each test set that have NUM_TERMS terms."""
+    glossary = Glossary(read_terms(), "en")
+    found: list[Sample] = []
+    for path in paths:
+        own: list[Sample] = []
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                source, reference = line.rstrip("\n").split("\t")[-2:]
+                hits = {hit.term.source: hit.term for hit in glossary.hits(source)}
+                terms = [term for term in hits.values() if has_term(reference, term.target)]
+                if len(source) <= MAX_CHARACTERS and len(terms) >= NUM_TERMS and len(own) < limit:
+                    own.append(Sample(source, reference, terms[:NUM_TERMS]))
+        found += own
+    return found
+
+
+def is_behind(sample: Sample, text: str, terms: Sequence[Term]) -> bool:
+    """Whether terms stand alone behind the closing mark of a translation whose source ends with one."""
+    found = _BEHIND.search(text)
+    is_closed = _CLOSED.search(sample.source) is not None
+    if not is_closed or found is None or not re.search(r"\w", found[1]):
+        return False
+    return not re.search(r"\w", without(found[1], [term.target for term in terms]))
+
+
+def measure(samples: Sequence[Sample], said: Sequence[str], num_terms: int) -> dict[str, float]:
+    """Figures of translations with so many terms asked for; those without any are looked at for all."""
+    terms = [sample.terms[: num_terms or NUM_TERMS] for sample in samples]
+    pairs = list(zip(samples, said, terms, strict=True))
+    kept = [has_term(text, term.target) for _, text, own in pairs for term in own]
+    rest = [without(text, [term.target for term in own]) for _, text, own in pairs]
+    references = [without(sample.reference, [term.target for term in own]) for sample, _, own in pairs]
+    return {
+        "terms_kept": round(sum(kept) / len(kept), 4),
+        "behind_the_mark": sum(is_behind(*each) for each in pairs),
+        "gaps": sum("  " in text for text in said),
+        "chrf": round(CHRF().corpus_score(said, [[sample.reference for sample in samples]]).score, 2),
+        "chrf_of_the_rest": round(CHRF().corpus_score(rest, [references]).score, 2),
+    }
+
+
+def translate(http: httpx.Client, sample: Sample, num_terms: int) -> str:
+    """A sentence with the first terms of its own as its glossary."""
+    body: dict[str, object] = {"text": sample.source, "source": "en", "target": "de", "splitting": "lines"}
+    if num_terms:
+        terms = {term.source: term.target for term in sample.terms[:num_terms]}
+        body["glossary"] = {"terms": terms}
+    answer = http.post("/v1/translate", json=body).raise_for_status().json()
+    return str(answer["translations"][0]["text"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write JSON; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument(
+        "--limit", type=int, default=60, help="sentences of a test set (default: %(default)s)"
+    )
+    args = parser.parse_args(arguments)
+    samples = read_samples(sorted((args.data / "en-de").glob("test.*.tsv.xz")), args.limit)
+    figures: dict[str, dict[str, float]] = {}
+    with ServerProcess(Served(sys.executable, None)) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as http:
+            for num_terms in range(NUM_TERMS + 1):
+                said = [translate(http, sample, num_terms) for sample in samples]
+                figures[str(num_terms)] = measure(samples, said, num_terms)
+                print(num_terms, json.dumps(figures[str(num_terms)]), flush=True)
+    command = ["python", "-m", "benchmarks.glossary_many", "--data", "FOLDER", "--limit", str(args.limit)]
+    result = {
+        "command": shlex.join(command),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "num_sentences": len(samples),
+        "by_number_of_terms": figures,
+    }
+    args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

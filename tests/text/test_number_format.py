@@ -1,0 +1,70 @@
+"""Decimal and thousands marks in the translation's language, and what keeps its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.text.number_format import rewritten_numbers, with_numbers_rewritten
+from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It costs 1,200 euros.", "It costs 1.200 euros."),
+        ("It weighs 3.5 kilos, not 3.", "It weighs 3,5 kilos, not 3."),
+        ("Sales of $1,234,567.89 in 2024", "Sales of $1.234.567,89 in 2024"),
+        ("About 2.75 % of 10,000 people", "About 2,75 % of 10.000 people"),
+        ("a rise of 0.125 points", "a rise of 0,125 points"),
+    ],
+)
+def test_quantities_follow_the_target(text: str, expected: str) -> None:
+    assert with_numbers_rewritten(text, rewritten_numbers(text, "en", "de")) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version 3.5 is out", "in Python 3.11 it works", "v2.4 and 1.2.3 run", "at 10.0.0.1 port 8080",
+        "the train at 12.30 leaves", "from 6.30 pm on", "at 12:30 on 2024-05-01", "see section 2.4 and Figure 3.1",
+        "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
+    ],
+)  # fmt: skip
+def test_what_is_no_quantity_keeps_its_marks(text: str) -> None:
+    assert rewritten_numbers(text, "en", "de") == {}
+
+
+def test_other_languages() -> None:
+    assert rewritten_numbers("Es kostet 1.200,50 Euro", "de", "en") == {"1.200,50": "1,200.50"}
+    assert rewritten_numbers("It costs 1,200.50 euros", "en", "fr") == {"1,200.50": "1\u00a0200,50"}
+    assert rewritten_numbers("It costs 1,200 euros", "en", "ja") == {}
+    assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}
+
+
+def test_a_number_that_is_both_stays() -> None:
+    assert rewritten_numbers("version 3.5 weighs 3.5 kilos", "en", "de") == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("a b", "x  y", "x y"),
+        ("a b.", "x y .", "x y."),
+        ("a b", " x , y ", "x, y"),
+        ("a  b", "x  y", "x  y"),
+        ("a .", "x .", "x ."),
+    ],
+)
+def test_spaces_of_a_sentence(source: str, text: str, expected: str) -> None:
+    kept = places_to_keep(source, text)
+    assert (text if kept is None else "".join(text[place] for place in kept)) == expected
+
+
+def test_the_closing_mark() -> None:
+    assert closing_start("so it is.") == 8
+    assert closing_start("\u201eso it is!\u201c ") == 9
+    assert inside_clause("a X b.", "X", "x y.", 4) == 3
+    assert inside_clause("a b. X", "X", "x y.", 4) == 4
+    assert text_before_strays("a X b.", ("X",), "x y. X") == "x y."
+    assert text_before_strays("a b. X", ("X",), "x y. X") == "x y. X"
+    assert text_before_strays("a X b.", ("X",), "x X y.") == "x X y."
