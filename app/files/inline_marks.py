@@ -63,7 +63,8 @@ class InlineParser:
             # The text of an image is parsed apart; it stays as it is.
             if silent or state.src != self._content:
                 return rule(state, silent)
-            label_end = state.md.helpers.parseLinkLabel(state, start) if name == "link" else -1
+            is_label = name == "link" and state.src[start] == "["
+            label_end = state.md.helpers.parseLinkLabel(state, start) if is_label else -1
             found = rule(state, silent)
             if found:
                 self._note(name, state, start, label_end)
