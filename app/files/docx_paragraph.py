@@ -31,21 +31,21 @@ _NO_LOOK = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
 _FIELD = re.compile(r'w:fldCharType="(\w+)"')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Look:
     """properties: the run's, as they stand; empty for none."""
 
     properties: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Around:
     """An element, or a field, that stands around text: its beginning, or its end."""
 
     raw: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Object:
     """What is no text. nodes may hold paragraphs of their own, as a text box does; in a run of the given look."""
 
@@ -56,13 +56,13 @@ class Object:
 Raw = Look | Around | Object
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Text:
     text: str
     look: Look
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Paragraph:
     """head: what stands before its text. base: the look of text without a mark."""
 
@@ -228,7 +228,8 @@ class _ParagraphReader:
                 self._items.append(Mark(MarkKind.CLOSE, Around(run.raw), "field"))
                 return
         if is_code:
-            self._code = [*code, run.raw]
+            code.append(run.raw)
+            self._code = code
         else:
             self._items.append(Mark(MarkKind.POINT, Around(run.raw)))
 

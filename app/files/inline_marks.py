@@ -85,8 +85,10 @@ class InlineParser:
             )
         elif name == "newline":
             if state.tokens[-1].type == "hardbreak":
-                spaces = len(state.src[:start]) - len(state.src[:start].rstrip(" "))
-                self._marks.append(InlineMark(start - spaces, start + 1, MarkKind.BREAK))
+                end = start + 1
+                while start > 0 and state.src[start - 1] == " ":
+                    start -= 1
+                self._marks.append(InlineMark(start, end, MarkKind.BREAK))
         elif name == "escape" and raw[1:] == "\n":
             self._marks.append(InlineMark(start, end, MarkKind.BREAK))
         elif name == "html_inline" and (tag := _HTML_TAG.fullmatch(raw)):

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from app.files import FileFormat, read_file
+from app.files import FileFormat
+from app.files.reading import read_file
 
 # Bytes, and seconds of the processor for them: ten times what it takes, and less than a quadratic reader takes.
 SIZE = 80_000

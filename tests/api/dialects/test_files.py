@@ -11,7 +11,8 @@ import deepl
 import httpx
 import pytest
 
-from app.files import SUFFIXES, FileFormat, read_file
+from app.files import SUFFIXES, FileFormat
+from app.files.reading import read_file
 from tests.api.dialects.conftest import KEY
 from tests.api.server_process import PATIENCE_S, ServerProcess
 from tests.files.samples import SAMPLES, docx
