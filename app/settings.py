@@ -144,6 +144,12 @@ class Settings(BaseSettings):
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds that a translated file is kept")
     file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")
+    file_memory_bytes: int = Field(
+        256_000_000, ge=100_000_000, description="bytes of memory that reading or writing a file may take"
+    )
+    file_cpu_s: int = Field(
+        20, ge=1, description="seconds of processor time that reading or writing a file may take"
+    )
 
     api_keys: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),

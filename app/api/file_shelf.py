@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from app.errors import Overloaded
+from app.file_worker.messages import Limits
 
 
 class FileStatus(StrEnum):
@@ -33,7 +34,8 @@ class FileLimits:
     """Of the file routes; each is a setting.
 
     max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all of them. ttl_s: seconds that one is
-    kept. timeout_s: from a file's turn to its translation. num_workers: files at work at once.
+    kept. timeout_s: from a file's turn to its translation. worker: of the processes that read and write files.
+    num_workers: files at work at once.
     """
 
     max_file_bytes: int
@@ -41,6 +43,7 @@ class FileLimits:
     max_kept_bytes: int
     ttl_s: float
     timeout_s: float
+    worker: Limits
     num_workers: int = 2
 
 

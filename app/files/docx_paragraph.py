@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import unescape
-from xml.sax.saxutils import escape
+from html import escape, unescape
 
 from app.files.tagged import Mark, MarkKind, Piece, Tagged
 from app.files.unit import Unit, is_translatable
@@ -248,7 +247,7 @@ def _key(look: Look) -> str:
 def _run(look: Look, text: str) -> str:
     if not text:
         return ""
-    line = escape(text.replace("\n", " "))
+    line = escape(text.replace("\n", " "), quote=False)
     return _in_run(look, f'<w:t xml:space="preserve">{line}</w:t>')
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
+from dataclasses import dataclass
 from encodings import normalize_encoding
 from encodings.aliases import aliases
-from dataclasses import dataclass
 
 from app.files.unit import FileError
 
@@ -17,15 +17,14 @@ _MARKS = (
 )
 # Encodings that a file may name, as Python's modules are called: those of text that hold ASCII as it is. A name is
 # looked up here and nowhere else, for Python knows others that are no encodings of files (idna, zlib, punycode).
-_KNOWN = frozenset(
-    """
+_KNOWN_NAMES = """
     utf_8 ascii latin_1 iso8859_1 iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8 iso8859_9
     iso8859_10 iso8859_11 iso8859_13 iso8859_14 iso8859_15 iso8859_16 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256
     cp1257 cp1258 cp437 cp850 cp852 cp855 cp857 cp862 cp866 cp874 koi8_r koi8_u koi8_t kz1048 ptcp154 mac_roman
     mac_cyrillic mac_greek mac_latin2 mac_turkish tis_620 gbk gb2312 gb18030 big5 big5hkscs cp950 euc_jp
     shift_jis cp932 iso2022_jp euc_kr cp949
-    """.split()
-)
+"""
+_KNOWN = frozenset(_KNOWN_NAMES.split())
 _WIDE = ("utf_16", "utf_32", "utf_7")
 
 

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from html import unescape
+from html import escape, unescape
 from typing import Generic, TypeVar
-from xml.sax.saxutils import escape
 
 from app.files.unit import Unit, UnitFormat
 
@@ -73,7 +72,7 @@ class Tagged(Generic[T]):
     def _written(self, place: int) -> str:
         piece = self.pieces[place]
         if isinstance(piece, str):
-            return escape(piece)
+            return escape(piece, quote=False)
         if piece.kind is MarkKind.OPEN:
             return f'<g id="{place}">'
         if piece.kind is MarkKind.CLOSE:

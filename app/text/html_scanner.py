@@ -1,4 +1,4 @@
-"""HTML to tags and texts with their places, by the tokenization rules of the HTML standard (13.2.5). Linear in the text.
+"""HTML to tags and texts with their places, by the HTML standard's rules (13.2.5), in time that is linear in the text.
 
 Whatever begins and never ends (a tag, a comment, a declaration) is one event up to the end of the text, so that the
 end of a text is searched for once.

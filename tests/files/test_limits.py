@@ -53,7 +53,8 @@ def test_a_file_of_too_many_texts_is_refused(file_format: FileFormat, data: byte
 
 
 @pytest.mark.parametrize(
-    "name", ["idna", "utf-7", "zlib", "punycode", "rot13", "hex", "unicode_escape", "undefined", "moon", "mbcs"]
+    "name",
+    ["idna", "utf-7", "zlib", "punycode", "rot13", "hex", "unicode_escape", "undefined", "moon", "mbcs"],
 )
 def test_only_encodings_of_text_are_taken(name: str) -> None:
     page = f'<meta charset="{name}"><p>'.encode() + b"a." * 40_000
@@ -61,7 +62,9 @@ def test_only_encodings_of_text_are_taken(name: str) -> None:
         read_file(page, FileFormat.HTML)
 
 
-@pytest.mark.parametrize("name", ["windows-1252", "ISO-8859-1", "latin1", "Shift_JIS", "UTF8", "koi8-r", "GB2312"])
+@pytest.mark.parametrize(
+    "name", ["windows-1252", "ISO-8859-1", "latin1", "Shift_JIS", "UTF8", "koi8-r", "GB2312"]
+)
 def test_encodings_of_the_web_are_known(name: str) -> None:
     page = f'<meta charset="{name}"><p>The house.'.encode()
     assert [unit.text for unit in read_file(page, FileFormat.HTML).units] == ["The house."]

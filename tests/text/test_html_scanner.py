@@ -51,7 +51,8 @@ def test_the_attributes_that_count_are_read_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", ["<", "<a ", "<a b='", "<a b=c ", "<!--", "</", "<?", "<http:", "<![CDATA[", "<script></", "<b>&#1;"]
+    "seed",
+    ["<", "<a ", "<a b='", "<a b=c ", "<!--", "</", "<?", "<http:", "<![CDATA[", "<script></", "<b>&#1;"],
 )
 def test_a_long_run_of_what_never_ends_takes_time_in_proportion(seed: str) -> None:
     text = seed * (400_000 // len(seed))
