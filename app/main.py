@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,7 @@ from starlette.responses import Response
 from app.api.auth import ApiKeys
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
+from app.api.ending import leave_threads_behind
 from app.api.error_table import HTTP_CODES, error_body, plain_error
 from app.api.file_shelf import FileLimits
 from app.api.middleware import Gate, RequestScope
@@ -248,7 +247,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     for failure in failures:
         _refuse(_problems_of(failure))
     at_end()
-    _leave_behind_threads(server.exit_code)
+    leave_threads_behind(server.exit_code)
     return server.exit_code
 
 
@@ -267,14 +266,6 @@ def _refuse(problems: Iterable[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"transduce serve: {problem}\n")
     return EXIT_CONFIGURATION
-
-
-def _leave_behind_threads(exit_code: int) -> None:
-    """End the process here where a thread is still inside native code: it must not outlive the interpreter."""
-    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
