@@ -155,6 +155,8 @@ class Application:
 
     async def _open(self) -> None:
         started = time.monotonic()
+        if self._desk is not None:
+            await self._desk.open()
         model = await in_daemon_thread(lambda: self._load(self.settings))
         self.engine = Engine(
             model.lanes,

@@ -135,7 +135,7 @@ class Settings(BaseSettings):
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
     files_enabled: bool = Field(
-        False, description="whether files are taken at /translate_file and /v2/document"
+        True, description="whether files are taken at /translate_file and /v2/document"
     )
     max_file_bytes: int = Field(10_000_000, ge=1024, description="bytes of an uploaded file with its form")
     max_files: int = Field(100, ge=1, description="files at work or kept; one more is answered 429")

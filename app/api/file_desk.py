@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from app.api.file_shelf import FileLimits, FileShelf, FileStatus, ShelvedFile
+from app.api.file_shelf import FOLDER_PREFIX, FileLimits, FileShelf, FileStatus, ShelvedFile
+from app.api.locked_folder import remove_left_folders
 from app.api.native import count
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
@@ -87,6 +88,12 @@ class FileDesk:
         except BaseException:
             self.shelf.remove(shelved)
             raise
+
+    async def open(self) -> None:
+        """Remove what a server that was killed has left behind."""
+        num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
+        if num_removed:
+            log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
 
     async def close(self) -> None:
         """End all work and remove all files."""

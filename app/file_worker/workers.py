@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ class FileWorkers:
         if isinstance(answer, Refused):
             raise InvalidRequest(f"file: {answer.message}", field="file")
         if isinstance(answer, Exhausted):
-            raise self._too_large()
+            raise _too_large(f"{self.limits.memory_bytes} bytes of memory")
         if isinstance(answer, Broken):
             log_event(
                 logger,
@@ -155,7 +156,7 @@ class FileWorkers:
                 raise NotReady("the server takes no requests: draining") from error
             exit_code = await worker.end()
             log_event(logger, logging.WARNING, "file_worker_ended", fields={"exit_code": exit_code})
-            raise self._too_large() from error
+            raise _too_large(self._limit_of(exit_code)) from error
         finally:
             self._working.discard(worker)
             if is_usable and not self._is_closed:
@@ -204,13 +205,16 @@ class FileWorkers:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _too_large(self) -> PayloadTooLarge:
+    def _limit_of(self, exit_code: int | None) -> str:
+        """Which limit a worker that ended by itself has met, as far as its exit code tells."""
         limits = self.limits
-        return PayloadTooLarge(
-            f"file: it takes more than the {limits.memory_bytes} bytes of memory or the {limits.cpu_s} s of processor "
-            "time allowed",
-            field="file",
-        )
+        if exit_code == -signal.SIGXCPU:
+            return f"{limits.cpu_s} s of processor time"
+        return f"{limits.memory_bytes} bytes of memory and {limits.cpu_s} s of processor time"
+
+
+def _too_large(limit: str) -> PayloadTooLarge:
+    return PayloadTooLarge(f"file: it takes more than the {limit} that a file may take", field="file")
 
 
 def _environment() -> dict[str, str]:

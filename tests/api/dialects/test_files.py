@@ -244,7 +244,7 @@ def test_what_went_wrong_on_the_way_is_told(echo_command: list[str], tmp_path: P
     path = tmp_path / "a.txt"
     path.write_bytes(b"Anna sees the river today. " * 30)
     settings = {**SETTINGS, "file_timeout_s": 2}
-    with ServerProcess([*echo_command, "step_s=0.6"], settings) as process, process.ready().client() as http:
+    with ServerProcess([*echo_command, "step_s=0.35"], settings) as process, process.ready().client() as http:
         languages = {"source_lang": "EN", "target_lang": "DE"}
         handle = http.post(
             "/v2/document", files={"file": ("a.txt", path.read_bytes())}, data=languages
