@@ -33,7 +33,7 @@ def test_an_event_loop_that_hangs_is_ended_behind_the_drain(echo_command: list[s
 
 
 def test_a_second_signal_ends_a_server_whose_thread_never_ends(echo_command: list[str]) -> None:
-    settings = {"drain_delay_s": 600}
+    settings: dict[str, object] = {"drain_delay_s": 600}
     with ServerProcess([*echo_command, "stuck=thread"], settings) as server:
         server.ready().signal()
         server.wait_for("draining")

@@ -23,7 +23,7 @@ LARGE = b"# a\n" * 60_000
 
 @pytest.fixture(scope="module")
 def server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    settings = {"file_cpu_s": 4, "file_memory_bytes": 100_000_000}
+    settings: dict[str, object] = {"file_cpu_s": 4, "file_memory_bytes": 100_000_000}
     with ServerProcess(echo_command, settings) as process:
         yield process.ready()
 
@@ -159,7 +159,7 @@ def test_a_drain_while_an_upload_is_read_is_503(echo_command: list[str]) -> None
 
 def test_a_line_of_many_sentences_is_cut(echo_command: list[str]) -> None:
     line = b"Anna sees. " * 5_000
-    settings = {"max_request_sentences": 100, "max_items": 50}
+    settings: dict[str, object] = {"max_request_sentences": 100, "max_items": 50}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
         for name in ("a.txt", "a.md", "a.html"):
             answer = post(http, name, line)
