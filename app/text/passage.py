@@ -110,7 +110,8 @@ def _protected(
     if not (placeholders or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    spans = [*placeholders, *(span for span in _formulas(block) if not _overlaps(span, placeholders))]
+    formulas = (span for span in _formulas(block) if not _overlaps(span, placeholders))
+    spans = sorted([*placeholders, *formulas])
     replacements = [Replacement(span) for span in spans]
     used = []
     for hit in hits:
@@ -156,6 +157,7 @@ def _formulas(block: Block) -> list[Span]:
     found: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
+    have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
     for tag in block.tags:
         index = bisect_left(starts, tag.position) - 1
         if (
@@ -164,13 +166,15 @@ def _formulas(block: Block) -> list[Span]:
             or spans[index] in found[-1:]
         ):
             continue
-        if tag.name in _FORMULA_TAGS or any(map(str.isdigit, spans[index].of(block.text))):
+        if tag.name in _FORMULA_TAGS or have_digits[index]:
             found.append(spans[index])
     return found
 
 
 def _overlaps(span: Span, others: Sequence[Span]) -> bool:
-    return any(other.start < span.end and span.start < other.end for other in others)
+    """others: in order and apart."""
+    last = bisect_left(others, span.end, key=lambda other: other.start) - 1
+    return last >= 0 and span.start < others[last].end
 
 
 @dataclass(eq=False)
