@@ -28,7 +28,7 @@ from app.text.finished import FinishedText, Writer, untouched
 from app.text.glossary import Glossary, GlossaryHit, are_kept
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
-from app.text.placeholders import placeholder_spans
+from app.text.placeholders import overlaps, placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers, moved
 from app.text.tags import Tag, partners
@@ -110,12 +110,12 @@ def _protected(
     if not (placeholders or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    formulas = (span for span in _formulas(block) if not _overlaps(span, placeholders))
+    formulas = (span for span in _formulas(block) if not overlaps(span, placeholders))
     spans = sorted([*placeholders, *formulas])
     replacements = [Replacement(span) for span in spans]
     used = []
     for hit in hits:
-        if not _overlaps(hit.span, spans):
+        if not overlaps(hit.span, spans):
             last = hit.span.end - 1
             end = block.offsets[last] + len(block.raws[last])
             used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
@@ -169,12 +169,6 @@ def _formulas(block: Block) -> list[Span]:
         if tag.name in _FORMULA_TAGS or have_digits[index]:
             found.append(spans[index])
     return found
-
-
-def _overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """others: in order and apart."""
-    last = bisect_left(others, span.end, key=lambda other: other.start) - 1
-    return last >= 0 and span.start < others[last].end
 
 
 @dataclass(eq=False)
