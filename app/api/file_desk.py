@@ -30,7 +30,8 @@ UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g",
 # As many characters of a file tell its language.
 SAMPLE_CHARACTERS = 5_000
 # The memory of a larger file is given back to the system behind it.
-LARGE_CHARACTERS = 200_000
+LARGE_BYTES = 500_000
+SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class FileDesk:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
             self.shelf.remove(shelved)
+            self._settle(content)
             raise
 
     def start(self, shelved: ShelvedFile, job: FileJob) -> None:
@@ -88,6 +90,8 @@ class FileDesk:
         except BaseException:
             self.shelf.remove(shelved)
             raise
+        finally:
+            self._settle(job.content)
 
     async def open(self) -> None:
         """Remove what a server that was killed has left behind."""
@@ -116,6 +120,14 @@ class FileDesk:
                 logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
             )
             self.shelf.fail(shelved, "something went wrong on our side")
+        finally:
+            self._settle(job.content)
+
+    def _settle(self, content: bytes) -> None:
+        """Give the memory of a large file back to the system, once nothing holds it."""
+        if len(content) > LARGE_BYTES:
+            loop = asyncio.get_running_loop()
+            loop.call_later(SETTLE_S, lambda: loop.run_in_executor(None, return_memory))
 
     async def _translate(self, shelved: ShelvedFile, job: FileJob) -> None:
         texts = job.texts
@@ -135,8 +147,6 @@ class FileDesk:
             left_s = shelved.started_at + self.limits.timeout_s - time.monotonic()
             content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
             await self.shelf.keep(shelved, content)
-        if shelved.num_characters > LARGE_CHARACTERS:
-            asyncio.get_running_loop().call_soon(return_memory)
 
     async def _language(self, texts: Sequence[Text], target: str) -> str:
         """The language of most of the file. Raises NoSuchPair."""
