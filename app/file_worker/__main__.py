@@ -81,6 +81,7 @@ def confine(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()  # a file's tree is large and has no cycles; what has is collected between files
+    gc.freeze()  # and what was loaded is not looked through again
 
 
 def allow_cpu(seconds: int) -> None:

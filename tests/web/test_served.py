@@ -53,7 +53,7 @@ def test_what_the_page_is_told_of_the_server(client: httpx.Client) -> None:
     assert told == {
         "needs_key": False,
         "has_docs": True,
-        "takes_files": False,
+        "takes_files": True,
         "max_characters": 321,
         "max_beam_size": 16,
     }
