@@ -43,7 +43,7 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
-from app.file_worker.messages import Limits
+from app.file_worker.messages import WorkerLimits
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
@@ -311,7 +311,7 @@ def _file_limits(settings: Settings) -> FileLimits:
         max_kept_bytes=settings.max_kept_file_bytes,
         ttl_s=settings.file_ttl_s,
         timeout_s=settings.file_timeout_s,
-        worker=Limits(
+        worker=WorkerLimits(
             memory_bytes=settings.file_memory_bytes,
             cpu_s=settings.file_cpu_s,
             # A text of a file is a text of a request: no longer, and of no more sentences, however short they are.

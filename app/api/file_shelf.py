@@ -17,7 +17,7 @@ from pathlib import Path
 
 from app.api.locked_folder import LockedFolder
 from app.errors import Overloaded
-from app.file_worker.messages import Limits
+from app.file_worker.messages import WorkerLimits
 
 FOLDER_PREFIX = "transduce-files-"
 
@@ -45,7 +45,7 @@ class FileLimits:
     max_kept_bytes: int
     ttl_s: float
     timeout_s: float
-    worker: Limits
+    worker: WorkerLimits
     num_workers: int = 2
 
 

@@ -22,12 +22,12 @@ from app.file_worker.messages import (
     Broken,
     Exhausted,
     FromWorker,
-    Limits,
     Read,
     Refused,
     Text,
     Texts,
     ToWorker,
+    WorkerLimits,
     Write,
     Written,
 )
@@ -46,7 +46,7 @@ _PARENT_DEATH_SIGNAL = 1
 
 def main(arguments: list[str]) -> None:
     """Answer until the input ends."""
-    limits = msgspec.json.decode(arguments[0], type=Limits)
+    limits = msgspec.json.decode(arguments[0], type=WorkerLimits)
     confine(limits)
     decoder = msgspec.msgpack.Decoder(ToWorker)
     encoder = msgspec.msgpack.Encoder()
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
         gc.collect()
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: WorkerLimits) -> None:
     """Limit this process: memory, files that it has open, files that it writes (none), its priority."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for one in (signal.SIGINT, signal.SIGTERM):
@@ -96,7 +96,7 @@ def peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def answer_of(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: Limits) -> FromWorker:
+def answer_of(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: WorkerLimits) -> FromWorker:
     """What a message is answered; every error is one."""
     try:
         message = decoder.decode(data)
@@ -116,13 +116,13 @@ def answer_of(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: L
         return Broken(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
 
 
-def _read(message: Read, limits: Limits) -> Texts:
+def _read(message: Read, limits: WorkerLimits) -> Texts:
     units = read_file(message.content, message.format).units
     parts = (part for unit in units for part in parts_of(unit, limits.part_characters))
     return Texts([Text(part.text, part.format, part.flows) for part in parts])
 
 
-def _write(message: Write, limits: Limits) -> Written:
+def _write(message: Write, limits: WorkerLimits) -> Written:
     file = read_file(message.content, message.format)
     return Written(file.write(joined(file.units, limits.part_characters, message.translations)))
 

@@ -10,7 +10,7 @@ from app.files import FileFormat, UnitFormat
 LENGTH_BYTES = 4
 
 
-class Limits(msgspec.Struct, array_like=True, frozen=True):
+class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
     """Of one worker, and of one file in it.
 
     memory_bytes: of address space. cpu_s: whole seconds of processor time to read a file, or to write it.

@@ -23,12 +23,12 @@ from app.file_worker.messages import (
     Broken,
     Exhausted,
     FromWorker,
-    Limits,
     Read,
     Refused,
     Text,
     Texts,
     ToWorker,
+    WorkerLimits,
     Write,
     Written,
 )
@@ -82,7 +82,7 @@ class _Worker:
 class FileWorkers:
     """Reads and writes files, so many at once. What a file may take is said by `limits`."""
 
-    def __init__(self, limits: Limits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
+    def __init__(self, limits: WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
         """Nothing is started here. idle_s: seconds that a worker without work is kept."""
         self.limits = limits
         self._idle_s = idle_s
