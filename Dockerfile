@@ -36,7 +36,7 @@ COPY --from=wheel /build/dist dist
 RUN ["python", "-m", "pip", "--python", "/opt/venv", "install", "--no-deps", "--no-index", "--find-links", "dist", "transduce"]
 RUN ["/opt/venv/bin/python", "-c", "import importlib.util as u, sys; sys.exit(', '.join(m for m in ('torch', 'onnx', 'model', 'export', 'pip') if u.find_spec(m)) or 0)"]
 
-# What both images share. Everything is owned by root and only read; /tmp is the one place that may be written.
+# What both images share. Everything is owned by root and only read; /tmp and the glossaries' folder may be written.
 FROM ${BASE} AS runtime
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -45,6 +45,8 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     TRANSDUCE_BUNDLE=/srv/transduce/bundles/en-de
 WORKDIR /srv/transduce
 COPY bundles bundles
+# For glossaries that stay: a volume that is mounted here belongs to the server's user.
+RUN ["install", "--directory", "--owner=65532", "--group=65532", "--mode=0700", "/var/lib/transduce"]
 USER 65532:65532
 EXPOSE 8000
 STOPSIGNAL SIGTERM

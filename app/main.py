@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +28,7 @@ from app.api.connections import ConnectionTable, max_per_address, reserve_open_f
 from app.api.cors import CrossOrigin
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
+from app.api.ending import leave_threads_behind
 from app.api.error_table import HTTP_CODES, error_body, plain_error
 from app.api.file_shelf import FileLimits
 from app.api.middleware import Gate, RequestScope
@@ -48,6 +47,7 @@ from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
+from app.file_worker.messages import WorkerLimits
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
@@ -189,6 +189,8 @@ class Application:
 
     async def _open(self) -> None:
         started = time.monotonic()
+        if self._desk is not None:
+            await self._desk.open()
         model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
         self.engine = Engine(
             model.lanes,
@@ -292,7 +294,8 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     for failure in failures:
         _refuse(_problems_of(failure))
     at_end()
-    _leave_behind_threads(server.exit_code)
+    close_log()
+    leave_threads_behind(server.exit_code)
     return server.exit_code
 
 
@@ -316,14 +319,6 @@ def _refuse(problems: Iterable[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"transduce serve: {problem}\n")
     return EXIT_CONFIGURATION
-
-
-def _leave_behind_threads(exit_code: int) -> None:
-    """End the process here where a thread is still inside native code, or waits for who reads the log."""
-    close_log()
-    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate()):
-        sys.stderr.flush()
-        os._exit(exit_code)
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
@@ -377,6 +372,12 @@ def _file_limits(settings: Settings) -> FileLimits:
         max_kept_bytes=settings.max_kept_file_bytes,
         ttl_s=settings.file_ttl_s,
         timeout_s=settings.file_timeout_s,
+        worker=WorkerLimits(
+            memory_bytes=settings.file_memory_bytes,
+            cpu_s=settings.file_cpu_s,
+            # A text of a file is a text of a request: no longer, and of no more sentences, however short they are.
+            part_characters=min(settings.max_item_characters, 2 * settings.max_request_sentences),
+        ),
     )
 
 

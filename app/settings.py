@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
     files_enabled: bool = Field(
-        False, description="whether files are taken at /translate_file and /v2/document"
+        True, description="whether files are taken at /translate_file and /v2/document"
     )
     max_file_bytes: int = Field(10_000_000, ge=1024, description="bytes of an uploaded file with its form")
     max_files: int = Field(100, ge=1, description="files at work or kept; one more is answered 429")
@@ -159,6 +159,12 @@ class Settings(BaseSettings):
     )
     file_ttl_s: float = Field(3_600.0, gt=0, description="seconds that a translated file is kept")
     file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")
+    file_memory_bytes: int = Field(
+        256_000_000, ge=100_000_000, description="bytes of memory that reading or writing a file may take"
+    )
+    file_cpu_s: int = Field(
+        20, ge=1, description="seconds of processor time that reading or writing a file may take"
+    )
 
     api_keys: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),

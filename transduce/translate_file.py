@@ -68,7 +68,8 @@ def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
         CommandError: the file is none of its format, or the server fails as `translate_all` says.
         OSError: the output cannot be written.
     """
-    from app.files import FileError, FileFormat, read_file
+    from app.files import FileError, FileFormat
+    from app.files.reading import read_file
 
     try:
         file = read_file(job.data, FileFormat(job.format))

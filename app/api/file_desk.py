@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from app.api.file_shelf import FileLimits, FileShelf, FileStatus, ShelvedFile
+from app.api.file_shelf import FOLDER_PREFIX, FileLimits, FileShelf, FileStatus, ShelvedFile
+from app.api.locked_folder import remove_left_folders
 from app.api.native import count
 from app.api.plain_translation import NoSuchPair, PlainTranslator
-from app.errors import DeadlineExceeded, InvalidRequest, Overloaded, PayloadTooLarge, ServiceError
-from app.files import FileError, FileFormat, TranslatableFile, Unit, UnitFormat, read_file
+from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
+from app.file_worker.messages import Text
+from app.file_worker.workers import FileWorkers
+from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
+from app.runtime.memory import return_memory
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
 from app.text.passage import Splitting, TextFormat
@@ -25,13 +29,22 @@ logger = logging.getLogger("app.files")
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
 # As many characters of a file tell its language.
 SAMPLE_CHARACTERS = 5_000
+# The memory of a larger file is given back to the system behind it.
+LARGE_BYTES = 500_000
+SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
 class FileJob:
-    """A file to translate. source None: detected, of the file as a whole. request_id: of the upload."""
+    """A file to translate.
 
-    file: TranslatableFile
+    texts: what a worker says is to be translated. source None: detected, of the file as a whole. request_id: of the
+    upload.
+    """
+
+    content: bytes
+    format: FileFormat
+    texts: Sequence[Text]
     source: str | None
     target: str
     request_id: str
@@ -39,24 +52,26 @@ class FileJob:
 
 
 class FileDesk:
-    """Takes files in and gives them out."""
+    """Takes files in and gives them out. What is in a file only its workers see."""
 
     def __init__(self, plain: PlainTranslator, limits: FileLimits, usage: UsageCounter) -> None:
+        """Nothing is started here."""
         self.plain = plain
         self.limits = limits
         self.shelf = FileShelf(limits)
         self._usage = usage
         self._turns = asyncio.Semaphore(limits.num_workers)
-        self._readers = asyncio.Semaphore(limits.num_workers)
+        self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, content: bytes, file_format: FileFormat) -> TranslatableFile:
-        """Raises InvalidRequest with the line or part of what is malformed."""
-        async with self._readers:
-            try:
-                return await asyncio.to_thread(read_file, content, file_format)
-            except FileError as error:
-                raise InvalidRequest(f"file: {error}", field="file") from error
+    async def read(self, shelved: ShelvedFile, content: bytes, file_format: FileFormat) -> list[Text]:
+        """What is to be translated. Where that fails the file is forgotten. Raises as `FileWorkers.read` does."""
+        try:
+            return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
+        except BaseException:
+            self.shelf.remove(shelved)
+            self._settle(content)
+            raise
 
     def start(self, shelved: ShelvedFile, job: FileJob) -> None:
         """Translate in the background; what becomes of it stands in `shelved`."""
@@ -75,12 +90,21 @@ class FileDesk:
         except BaseException:
             self.shelf.remove(shelved)
             raise
+        finally:
+            self._settle(job.content)
+
+    async def open(self) -> None:
+        """Remove what a server that was killed has left behind."""
+        num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
+        if num_removed:
+            log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
 
     async def close(self) -> None:
         """End all work and remove all files."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._workers.close()
         self.shelf.close()
 
     async def _run(self, shelved: ShelvedFile, job: FileJob) -> None:
@@ -96,72 +120,78 @@ class FileDesk:
                 logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
             )
             self.shelf.fail(shelved, "something went wrong on our side")
+        finally:
+            self._settle(job.content)
+
+    def _settle(self, content: bytes) -> None:
+        """Give the memory of a large file back to the system, once nothing holds it."""
+        if len(content) > LARGE_BYTES:
+            loop = asyncio.get_running_loop()
+            loop.call_later(SETTLE_S, lambda: loop.run_in_executor(None, return_memory))
 
     async def _translate(self, shelved: ShelvedFile, job: FileJob) -> None:
-        units = job.file.units
+        texts = job.texts
         shelved.status, shelved.started_at = FileStatus.TRANSLATING, time.monotonic()
-        shelved.num_characters = sum(len(unit.text) for unit in units)
+        shelved.num_characters = sum(len(text.text) for text in texts)
         with self._usage.spending(shelved.owner, shelved.num_characters):
-            source = job.source or await self._language(units, job.target)
+            source = job.source or await self._language(texts, job.target)
             if source != job.target and (source, job.target) not in self.plain.pairs():
                 raise NoSuchPair(source, job.target)
-            translations = [unit.text for unit in units]
+            translations = [text.text for text in texts]
             if source != job.target:
-                for batch in self._batches(units):
-                    found = await self._batch(shelved, job, source, [units[number] for number in batch])
+                for batch in self._batches(texts):
+                    found = await self._batch(shelved, job, source, [texts[number] for number in batch])
                     for number, text in zip(batch, found, strict=True):
                         translations[number] = text
-                        shelved.num_done += len(units[number].text)
-            try:
-                content = await asyncio.to_thread(job.file.write, translations)
-            except ValueError as error:
-                raise InvalidRequest(f"file: {error}", field="file") from error
+                        shelved.num_done += len(texts[number].text)
+            left_s = shelved.started_at + self.limits.timeout_s - time.monotonic()
+            content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
             await self.shelf.keep(shelved, content)
 
-    async def _language(self, units: Sequence[Unit], target: str) -> str:
+    async def _language(self, texts: Sequence[Text], target: str) -> str:
         """The language of most of the file; the target where it stays as it is. Raises NoSuchPair."""
         sample = ""
-        for unit in units:
-            sample += unit.text + "\n"
+        for text in texts:
+            sample += text.text + "\n"
             if len(sample) >= SAMPLE_CHARACTERS:
                 break
         return await self.plain.source_of(sample, target)
 
-    def _batches(self, units: Sequence[Unit]) -> Iterator[list[int]]:
-        """Numbers of units of one kind, within the limits of one request, or one that is above them."""
+    def _batches(self, texts: Sequence[Text]) -> Iterator[list[int]]:
+        """Numbers of texts of one kind, within the limits of one request, or one that is above them."""
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
-        for number, unit in enumerate(units):
-            kind = (unit.format, unit.flows)
+        for number, text in enumerate(texts):
+            kind = (text.format, text.flows)
             group = waiting.setdefault(kind, [])
-            size = sizes.get(kind, 0) + len(unit.text)
+            size = sizes.get(kind, 0) + len(text.text)
             if group and (len(group) == limits.max_items or size > limits.max_request_characters):
                 yield group
-                group, size = [], len(unit.text)
+                group, size = [], len(text.text)
             waiting[kind] = [*group, number]
             sizes[kind] = size
         yield from (group for group in waiting.values() if group)
 
     async def _batch(
-        self, shelved: ShelvedFile, job: FileJob, source: str, units: Sequence[Unit]
+        self, shelved: ShelvedFile, job: FileJob, source: str, texts: Sequence[Text]
     ) -> list[str]:
-        """The translations of units of one kind; in halves where they are too much at once."""
+        """The translations of texts of one kind; in halves where they are too much at once."""
         ends_at = shelved.started_at + self.limits.timeout_s
         while True:
             now = time.monotonic()
             if now >= ends_at:
                 raise DeadlineExceeded(f"the file was not translated in {self.limits.timeout_s:g} s")
             request = TranslationRequest(
-                texts=tuple(unit.text for unit in units),
+                texts=tuple(text.text for text in texts),
                 source=source,
                 target=job.target,
                 request_id=job.request_id,
                 caller=shelved.owner,
                 deadline=min(ends_at, now + self.plain.limits.max_timeout_s),
-                text_format=TextFormat(units[0].format),
-                splitting=Splitting.NO_NEWLINES if units[0].flows else Splitting.SENTENCES,
-                xml=UNIT_RULES if units[0].format is UnitFormat.XML else XmlRules(),
+                text_format=TextFormat(texts[0].format),
+                splitting=Splitting.NO_NEWLINES if texts[0].flows else Splitting.SENTENCES,
+                xml=UNIT_RULES if texts[0].format is UnitFormat.XML else XmlRules(),
                 glossary=job.glossary,
             )
             try:
@@ -170,11 +200,11 @@ class FileDesk:
             except Overloaded as error:
                 await asyncio.sleep(min(max(error.retry_after_s, 0.1), ends_at - now))
             except (DeadlineExceeded, PayloadTooLarge):
-                if len(units) == 1:
+                if len(texts) == 1:
                     raise
-                half = len(units) // 2
-                first = await self._batch(shelved, job, source, units[:half])
-                return first + await self._batch(shelved, job, source, units[half:])
+                half = len(texts) // 2
+                first = await self._batch(shelved, job, source, texts[:half])
+                return first + await self._batch(shelved, job, source, texts[half:])
             else:
                 count(self.plain.service, result)
                 return [translation.text for translation in result.translations]

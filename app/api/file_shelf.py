@@ -1,7 +1,7 @@
 """Translated files on disk until they are fetched or their time is up: so many, so many bytes, each for its owner.
 
-They lie in a temporary folder that nobody else may read and that goes with the server. Every method is called on the
-event loop; only the bytes are moved in a thread.
+They lie in a temporary folder that nobody else may read and that goes with the server; the next server removes what a
+killed one has left. Every method is called on the event loop; only the bytes are moved in a thread.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import asyncio
 import hmac
 import math
 import secrets
-import tempfile
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from app.api.locked_folder import LockedFolder
 from app.errors import Overloaded
+from app.file_worker.messages import WorkerLimits
+
+FOLDER_PREFIX = "transduce-files-"
 
 
 class FileStatus(StrEnum):
@@ -33,7 +36,8 @@ class FileLimits:
     """Of the file routes; each is a setting.
 
     max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all of them. ttl_s: seconds that one is
-    kept. timeout_s: from a file's turn to its translation. num_workers: files at work at once.
+    kept. timeout_s: from a file's turn to its translation. worker: of the processes that read and write files.
+    num_workers: files at work at once.
     """
 
     max_file_bytes: int
@@ -41,6 +45,7 @@ class FileLimits:
     max_kept_bytes: int
     ttl_s: float
     timeout_s: float
+    worker: WorkerLimits
     num_workers: int = 2
 
 
@@ -75,7 +80,7 @@ class FileShelf:
     def __init__(self, limits: FileLimits) -> None:
         self._limits = limits
         self._files: dict[str, ShelvedFile] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: LockedFolder | None = None
 
     def add(self, owner: str, name: str, num_bytes: int) -> ShelvedFile:
         """A place for one more. Raises Overloaded while there is none."""
@@ -147,13 +152,13 @@ class FileShelf:
         """Remove everything."""
         self._files.clear()
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
             self._folder = None
 
     def _path(self, file: ShelvedFile) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="transduce-files-")
-        return Path(self._folder.name, file.file_id)
+            self._folder = LockedFolder(FOLDER_PREFIX)
+        return Path(self._folder.path, file.file_id)
 
     def _sweep(self) -> None:
         """Remove what has had its time."""

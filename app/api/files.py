@@ -34,7 +34,9 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
     @router.post("/translate_file", include_in_schema=False)
     async def translate_file(request: Request) -> Response:
         desk.plain.service.check_open()
-        upload = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        upload = await desk.plain.service.while_open(
+            read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        )
         caller = _caller(request, upload, keys)
         refuse_misspelt(upload.fields, FIELDS)
         source, target = (_language(desk, upload, name) for name in ("source", "target"))
@@ -42,12 +44,8 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
             raise DialectError(400, "auto is not supported")
         file_format = known_format(upload.name)
         shelved = desk.shelf.add(caller, upload.name, len(upload.content))
-        try:
-            file = await desk.read(upload.content, file_format)
-        except BaseException:
-            desk.shelf.remove(shelved)
-            raise
-        job = FileJob(file, source, target, request.state.request_id)
+        texts = await while_connected(request, desk.read(shelved, upload.content, file_format))
+        job = FileJob(upload.content, file_format, texts, source, target, request.state.request_id)
         try:
             await while_connected(request, desk.translate(shelved, job))
         except NoSuchPair as error:

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from app.api.connections import BACKLOG, NUM_PROBING, ConnectionTable
+from app.api.ending import UnjoinedExecutor, end_within
 from app.api.protocol import BoundedProtocol, ConnectionLimits
 from app.api.service import Service
 from app.observability.logging import log_event
@@ -26,6 +27,10 @@ CLOSE_TIMEOUT_S = 2
 # A signal this soon after the first is the same one, passed on: make sends its children what its group has already
 # been sent, and so do some supervisors.
 SAME_SIGNAL_S = 1.0
+# For all that follows a drain, and for all that follows a second signal; behind it the process ends as it is.
+END_MARGIN_S = 5.0
+HURRIED_END_S = 3.0
+EXIT_UNENDED = 70  # EX_SOFTWARE: the drain was over and the process was not
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -95,6 +100,7 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Take signals on the event loop: a handler between two bytecodes could not touch what requests use."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -135,8 +141,11 @@ class Server(uvicorn.Server):
         if self.should_exit:
             self.stop(128 + number)
             self.force_exit = True
+            end_within(HURRIED_END_S, self.exit_code)
             return
         self._signalled_at_s = now_s
+        drain_s = self._options.drain_delay_s + self._options.drain_timeout_s
+        end_within(drain_s + CLOSE_TIMEOUT_S + END_MARGIN_S, EXIT_UNENDED)
         log_event(logger, logging.INFO, "draining", fields={"signal": signal.Signals(number).name})
         self._service.start_draining(is_taking=self._options.drain_delay_s > 0)
         self.should_exit = True

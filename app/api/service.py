@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
+from typing import Any, TypeVar, cast
 
 from app.errors import NotReady
 from app.observability.metrics import Metrics
 from app.stores.glossaries import GlossaryStore
 from app.translator import Translator
+
+T = TypeVar("T")
 
 
 class Phase(StrEnum):
@@ -35,6 +38,7 @@ class Service:
         metrics.inflight.set_function(lambda: self.num_inflight)
         self._is_taking = True
         self._emptied = asyncio.Event()
+        self._on_close: set[Callable[[], None]] = set()
 
     @property
     def translator(self) -> Translator | None:
@@ -58,6 +62,9 @@ class Service:
         self.phase = Phase.DRAINING
         self._is_taking = is_taking
         self.metrics.ready.set(0)
+        if not is_taking:
+            for close in list(self._on_close):
+                close()
 
     def check_open(self) -> Translator:
         """The translator. Raises NotReady while no request is taken."""
@@ -80,6 +87,26 @@ class Service:
         if self.phase is not Phase.READY:
             return str(self.phase)
         return self.why_not_live()
+
+    async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that no drain waits for, such as reading a body. Raises NotReady once none is taken."""
+        task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
+        is_closed = False
+
+        def close() -> None:
+            nonlocal is_closed
+            is_closed = True
+            task.cancel()
+
+        self._on_close.add(close)
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if is_closed and task.uncancel() == 0:
+                raise NotReady(f"the server takes no requests: {self.phase}") from error
+            raise
+        finally:
+            self._on_close.discard(close)
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Translator]:

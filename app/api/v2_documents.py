@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.dialect import DialectError
+from app.api.disconnect import while_connected
 from app.api.error_table import OrjsonResponse
 from app.api.file_desk import FileDesk, FileJob, seconds_remaining
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
@@ -31,7 +32,9 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
     @router.post("/v2/document", include_in_schema=False)
     async def upload(request: Request) -> Response:
         desk.plain.service.check_open()
-        given = await read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        given = await desk.plain.service.while_open(
+            read_upload(request, max_bytes=desk.limits.max_file_bytes)
+        )
         refuse_misspelt(given.fields, FIELDS)
         source, target = _languages(desk, given)
         caller = request.state.caller
@@ -42,12 +45,10 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
         if wanted.lower() != file_format:
             raise InvalidRequest("output_format must be the format of the file", field="output_format")
         shelved = desk.shelf.add(caller, name, len(given.content))
-        try:
-            file = await desk.read(given.content, file_format)
-        except BaseException:
-            desk.shelf.remove(shelved)
-            raise
-        desk.start(shelved, FileJob(file, source, target, request.state.request_id, glossary))
+        texts = await while_connected(request, desk.read(shelved, given.content, file_format))
+        request_id = request.state.request_id
+        job = FileJob(given.content, file_format, texts, source, target, request_id, glossary)
+        desk.start(shelved, job)
         return OrjsonResponse({"document_id": shelved.file_id, "document_key": shelved.key})
 
     _add_results(router, desk)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from io import BytesIO
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from shutil import copyfileobj
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.files.docx_paragraph import Paragraph, Raw, read_paragraph
 from app.files.tagged import Piece
@@ -19,6 +20,8 @@ from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xml_tree import Node, read_tree
 
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+# An entry that stays as it is goes through memory so much at a time.
+_COPIED_BYTES = 1 << 16
 _BODY = "word/document.xml"
 # What a damaged or encrypted archive raises.
 _BROKEN = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
@@ -38,10 +41,9 @@ class _Part:
 
 @dataclass(frozen=True)
 class DocxFile:
-    """A document that was read. entries: all of the archive's, in order."""
+    """A document that was read. Of its entries only those with text are unpacked before it is written."""
 
     data: bytes
-    entries: tuple[tuple[ZipInfo, bytes], ...]
     parts: Mapping[str, _Part]
 
     @property
@@ -66,54 +68,99 @@ class DocxFile:
             if changed:
                 written[name] = _rendered(part.root, changed).encode(part.encoding)
         archive = BytesIO()
-        with ZipFile(archive, "w") as new:
-            for info, content in self.entries:
-                new.writestr(
-                    copy(info), written.get(info.filename, content), compress_type=info.compress_type
-                )
+        try:
+            with ZipFile(BytesIO(self.data)) as old, ZipFile(archive, "w") as new:
+                for info in old.infolist():
+                    _copy(old, new, info, written.get(info.filename))
+        except _BROKEN as error:
+            raise FileError(f"not a readable .docx archive ({type(error).__name__})") from error
         return archive.getvalue()
 
 
 def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
     """Raises FileError."""
-    entries = tuple(_entries(data, limits))
-    contents = {info.filename: content for info, content in entries}
-    if _BODY not in contents:
-        raise FileError(f"not a Word document: it has no {_BODY}")
-    parts = {}
-    for name in sorted(contents, key=lambda name: (name != _BODY, name)):
-        if _PARTS.fullmatch(name):
-            root, encoding = read_tree(contents[name], name)
-            found = (read_paragraph(node) for node in _paragraphs(root))
-            parts[name] = _Part(root, encoding, tuple(each for each in found if each is not None))
-    return DocxFile(data, entries, parts)
+    parts: dict[str, _Part] = {}
+    num_elements_left = limits.max_elements
+    num_units = num_characters = 0
+    for name, content in _texts(data, limits):
+        root, encoding = read_tree(content, name, max_elements=num_elements_left)
+        paragraphs: list[Paragraph] = []
+        for node in _elements(root):
+            num_elements_left -= 1
+            paragraph = read_paragraph(node) if node.name == "w:p" else None
+            if paragraph is not None:
+                paragraphs.append(paragraph)
+                num_characters += len(paragraph.tagged.plain)
+                limits.check(num_units + len(paragraphs), num_characters)
+        num_units += len(paragraphs)
+        parts[name] = _Part(root, encoding, tuple(paragraphs))
+    return DocxFile(data, parts)
 
 
-def _entries(data: bytes, limits: FileLimits) -> Iterator[tuple[ZipInfo, bytes]]:
+def _texts(data: bytes, limits: FileLimits) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the entries that hold text, the body first."""
     try:
         with ZipFile(BytesIO(data)) as archive:
-            infos = archive.infolist()
-            if len(infos) > limits.max_parts:
-                raise FileError(f"the archive has {len(infos)} entries, and {limits.max_parts} are allowed")
-            if len({info.filename for info in infos}) < len(infos):
-                raise FileError("the archive has two entries of the same name")
-            # An entry is never unpacked beyond the size that it declares.
-            if sum(info.file_size for info in infos) > limits.max_part_bytes:
-                raise FileError(f"the archive unpacks to more than the {limits.max_part_bytes} bytes allowed")
-            for info in infos:
-                yield info, archive.read(info)
+            _check(archive.infolist(), limits)
+            names = [info.filename for info in archive.infolist() if _PARTS.fullmatch(info.filename)]
+            for info in archive.infolist():
+                if info.filename not in names:
+                    _check_content(archive, info)
+            for name in sorted(names, key=lambda name: (name != _BODY, name)):
+                yield name, _unpacked(archive, archive.getinfo(name))
     except FileError:
         raise
     except _BROKEN as error:
         raise FileError(f"not a readable .docx archive ({type(error).__name__})") from error
 
 
-def _paragraphs(root: Node) -> Iterator[Node]:
-    waiting = [root]
+def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
+    """What the archive says of its entries. Raises FileError."""
+    if len(infos) > limits.max_parts:
+        raise FileError(f"the archive has {len(infos)} entries, and {limits.max_parts} are allowed")
+    if len({info.filename for info in infos}) < len(infos):
+        raise FileError("the archive has two entries of the same name")
+    if any(info.compress_type not in {ZIP_STORED, ZIP_DEFLATED} for info in infos):
+        raise FileError("the archive is compressed in a way that no Word document is")
+    if sum(info.file_size for info in infos) > limits.max_unpacked_bytes:
+        raise FileError(f"the archive unpacks to more than the {limits.max_unpacked_bytes} bytes allowed")
+    size = sum(info.file_size for info in infos if _PARTS.fullmatch(info.filename))
+    if size > limits.max_part_bytes:
+        raise FileError(f"the document's text unpacks to more than the {limits.max_part_bytes} bytes allowed")
+    if all(info.filename != _BODY for info in infos):
+        raise FileError(f"not a Word document: it has no {_BODY}")
+
+
+def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:
+    """An entry, never more of it than the size that it declares: read() without a size unpacks all that there is."""
+    with archive.open(info) as entry:
+        content = entry.read(info.file_size)
+        entry.read(1)  # the end, where its checksum is compared
+    return content
+
+
+def _check_content(archive: ZipFile, info: ZipInfo) -> None:
+    """Raises BadZipFile where an entry is not what its checksum says."""
+    with archive.open(info) as entry:
+        while entry.read(_COPIED_BYTES):
+            pass
+
+
+def _copy(old: ZipFile, new: ZipFile, info: ZipInfo, written: bytes | None) -> None:
+    """An entry into another archive. written: what it is to hold instead."""
+    if written is not None:
+        new.writestr(copy(info), written, compress_type=info.compress_type)
+        return
+    with old.open(info) as source, new.open(copy(info), "w") as target:
+        copyfileobj(source, target, _COPIED_BYTES)
+
+
+def _elements(root: Node) -> Iterator[Node]:
+    """All elements in reading order."""
+    waiting = root.nodes[::-1]
     while waiting:
         node = waiting.pop()
-        if node.name == "w:p":
-            yield node
+        yield node
         waiting += reversed(node.nodes)
 
 

@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import unescape
-from xml.sax.saxutils import escape
+from html import escape, unescape
 
 from app.files.tagged import Mark, MarkKind, Piece, Tagged
 from app.files.unit import Unit, is_translatable
@@ -31,21 +30,21 @@ _NO_LOOK = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
 _FIELD = re.compile(r'w:fldCharType="(\w+)"')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Look:
     """properties: the run's, as they stand; empty for none."""
 
     properties: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Around:
     """An element, or a field, that stands around text: its beginning, or its end."""
 
     raw: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Object:
     """What is no text. nodes may hold paragraphs of their own, as a text box does; in a run of the given look."""
 
@@ -56,13 +55,13 @@ class Object:
 Raw = Look | Around | Object
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Text:
     text: str
     look: Look
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Paragraph:
     """head: what stands before its text. base: the look of text without a mark."""
 
@@ -228,7 +227,8 @@ class _ParagraphReader:
                 self._items.append(Mark(MarkKind.CLOSE, Around(run.raw), "field"))
                 return
         if is_code:
-            self._code = [*code, run.raw]
+            code.append(run.raw)
+            self._code = code
         else:
             self._items.append(Mark(MarkKind.POINT, Around(run.raw)))
 
@@ -247,7 +247,7 @@ def _key(look: Look) -> str:
 def _run(look: Look, text: str) -> str:
     if not text:
         return ""
-    line = escape(text.replace("\n", " "))
+    line = escape(text.replace("\n", " "), quote=False)
     return _in_run(look, f'<w:t xml:space="preserve">{line}</w:t>')
 
 

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from html import unescape
 
 from app.files.encoding import decode
-from app.files.unit import Slot, SlottedText, Unit, UnitFormat, is_translatable
-from app.text.blocks import Block
-from app.text.html_reader import read_html
+from app.files.unit import FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
+from app.text.html_parts import html_parts
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 # Where a document names its encoding (HTML standard, 4.2.5.4).
 _HEAD_BYTES = 1024
+_UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 
 
-def read_html_file(data: bytes) -> SlottedText:
+def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError."""
     declared = _CHARSET.search(data[:_HEAD_BYTES])
     decoded = decode(data, declared[1].decode() if declared else None)
-    return SlottedText(
-        decoded.text, tuple(html_slots(decoded.text, 0)), decoded.encoder(errors="xmlcharrefreplace")
-    )
+    slots = limits.bounded(html_slots(decoded.text, 0))
+    return SlottedText(decoded.text, slots, decoded.encoder(errors="xmlcharrefreplace"))
 
 
-def html_slots(text: str, start: int) -> list[Slot]:
-    """The slots of a text in HTML that stands at `start`."""
-    found = []
-    for part in read_html(text).parts:
-        raw = _raw(part) if isinstance(part, Block) else part
-        body = raw.strip()
-        if isinstance(part, Block) and is_translatable(body):
-            place = start + raw.index(body)
-            found.append(Slot(place, place + len(body), Unit(body, UnitFormat.HTML), str))
-        start += len(raw)
-    return found
+def html_slots(text: str, start: int) -> Iterator[Slot]:
+    """The slots of a text in HTML that stands at `start`, in order."""
+    block: list[str] = []
+    has_letter = False
+    for part in html_parts(text):
+        if part.kind != "boundary":
+            block.append(part.raw)
+            has_letter = has_letter or (part.kind == "text" and _has_letter(part.raw))
+            continue
+        raw = "".join(block)
+        yield from _slot(raw, start, has_letter=has_letter)
+        start += len(raw) + len(part.raw)
+        block.clear()
+        has_letter = False
+    yield from _slot("".join(block), start, has_letter=has_letter)
 
 
-def _raw(block: Block) -> str:
-    """The block as it stands in the document."""
-    parts: list[str] = []
-    done = 0
-    for tag in block.tags:
-        parts += (block.raw(done, tag.position), tag.markup)
-        done = tag.position
-    return "".join([*parts, block.raw(done, len(block.text))])
+def _slot(raw: str, start: int, *, has_letter: bool) -> Iterator[Slot]:
+    """Of a block that stands at `start`; none where it has nothing to translate."""
+    body = raw.strip()
+    if has_letter and is_translatable(body):
+        place = start + raw.index(body)
+        yield Slot(place, place + len(body), Unit(body, UnitFormat.HTML), str)
+
+
+def _has_letter(raw: str) -> bool:
+    text = _UNKNOWN_REFERENCE.sub("", unescape(raw)) if "&" in raw else raw
+    return any(map(str.isalpha, text))

@@ -11,16 +11,24 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from app.files.tagged import MarkKind
 
 _RULES = (
-    "newline", "escape", "backticks", "strikethrough", "emphasis", "link", "image", "autolink", "html_inline", "entity",
+    "newline", "escape", "backticks", "strikethrough", "emphasis", "footnote", "link", "image", "autolink",
+    "html_inline", "entity",
 )  # fmt: skip
+# A footnote's sign, and at the start of a line the colon that makes it the beginning of the footnote.
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
+_FOOTNOTE_START = re.compile(r"\[\^[^\[\]\s]++\]:[ \t]*+")
 _HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^<>]*?(/?)>")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
+
+
+BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 class InlineMark(NamedTuple):
@@ -33,11 +41,14 @@ class InlineMark(NamedTuple):
 
 
 class InlineParser:
-    """CommonMark with tables and strikethrough."""
+    """CommonMark with tables, strikethrough and the signs of footnotes."""
 
     def __init__(self) -> None:
         self.markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         self.markdown.core.ruler.disable("inline")
+        self.markdown.inline.ruler.before("link", "footnote", _footnote)
+        references = {rule.name: rule.fn for rule in self.markdown.block.ruler.__rules__}["reference"]
+        self.markdown.block.ruler.at("reference", _without_footnotes(references))
         self._content = ""
         self._marks: list[InlineMark] = []
         self._delimiters: list[tuple[int, Token]] = []
@@ -63,7 +74,8 @@ class InlineParser:
             # The text of an image is parsed apart; it stays as it is.
             if silent or state.src != self._content:
                 return rule(state, silent)
-            label_end = state.md.helpers.parseLinkLabel(state, start) if name == "link" else -1
+            is_label = name == "link" and state.src[start] == "["
+            label_end = state.md.helpers.parseLinkLabel(state, start) if is_label else -1
             found = rule(state, silent)
             if found:
                 self._note(name, state, start, label_end)
@@ -84,9 +96,11 @@ class InlineParser:
             )
         elif name == "newline":
             if state.tokens[-1].type == "hardbreak":
-                spaces = len(state.src[:start]) - len(state.src[:start].rstrip(" "))
-                self._marks.append(InlineMark(start - spaces, start + 1, MarkKind.BREAK))
-        elif name == "escape" and raw[1:] == "\n":
+                end = start + 1
+                while start > 0 and state.src[start - 1] == " ":
+                    start -= 1
+                self._marks.append(InlineMark(start, end, MarkKind.BREAK))
+        elif (name == "escape" and raw[1:] == "\n") or (name == "footnote" and raw[-1] != "]"):
             self._marks.append(InlineMark(start, end, MarkKind.BREAK))
         elif name == "html_inline" and (tag := _HTML_TAG.fullmatch(raw)):
             is_point = tag[3] or tag[2].lower() in _VOID
@@ -95,6 +109,34 @@ class InlineParser:
             self._marks.append(InlineMark(start, end, kind, f"<{tag[2].lower()}>"))
         else:
             self._marks.append(InlineMark(start, end, MarkKind.POINT))
+
+
+def _footnote(state: StateInline, silent: bool) -> bool:
+    """A rule for footnotes' signs, which CommonMark takes for text. Who looks for a link's end sees only brackets."""
+    if silent:
+        return False
+    start = state.pos
+    while start > 0 and state.src[start - 1] in " \t":
+        start -= 1
+    is_first = start == 0 or state.src[start - 1] == "\n"
+    match = (is_first and _FOOTNOTE_START.match(state.src, state.pos)) or _FOOTNOTE.match(
+        state.src, state.pos
+    )
+    if not match or match.end() > state.posMax:
+        return False
+    state.push("footnote", "", 0).content = match.group()
+    state.pos = match.end()
+    return True
+
+
+def _without_footnotes(rule: BlockRule) -> BlockRule:
+    """The rule for link definitions; a footnote of one word is none."""
+
+    def rule_for_links(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+        place = state.bMarks[first] + state.tShift[first]
+        return not state.src.startswith("[^", place) and rule(state, first, end, silent)
+
+    return rule_for_links
 
 
 def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Token]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+
+import msgspec
 
 from app.files.encoding import decode
-from app.files.unit import FileError, Slot, SlottedText, Unit, UnitFormat, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
 # What stands between the quotes of a string, escapes too. The group is not possessive: see app.text.number_check.
 INSIDE_QUOTES = r'[^"\\]*+(?:\\.[^"\\]*+)*'
@@ -15,28 +18,39 @@ _COLON = re.compile(r"\s*:")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
 
 
-def read_json(data: bytes) -> SlottedText:
+def read_json(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError with line and column of what is no JSON."""
     decoded = decode(data)
-    text = decoded.text
+    _check(decoded.text)
+    return SlottedText(decoded.text, limits.bounded(_slots(decoded.text)), decoded.encoder())
+
+
+def _check(text: str) -> None:
+    """Raises FileError for what is no JSON. What is, is not kept: a million keys are not made."""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        pass  # Python's own reader takes more (NaN), and says what is wrong with the rest
+    else:
+        return
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
         raise FileError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (RecursionError, ValueError) as error:
         raise FileError("the JSON is nested too deep, or has a number too long") from error
+
+
+def _slots(text: str) -> Iterator[Slot]:
     is_ascii = text.isascii() and "\\u" in text
-    slots = []
     for match in _TOKEN.finditer(text):
         raw = match.group()
         if raw[0] != '"' or _COLON.match(text, match.end()):
             continue
         value = json.loads(raw)
         if is_translatable(value):
-            slots.append(
-                Slot(match.start(), match.end(), text_unit(value), _Spelling(is_ascii, "\\/" in raw))
-            )
-    return SlottedText(text, tuple(slots), decoded.encoder())
+            spelling = _Spelling(is_ascii, "\\/" in raw)
+            yield Slot(match.start(), match.end(), text_unit(value), spelling)
 
 
 def text_unit(value: str) -> Unit:

@@ -18,11 +18,10 @@ from app.files.encoding import decode
 from app.files.html_file import html_slots
 from app.files.inline_marks import InlineParser
 from app.files.tagged import Mark, MarkKind, Piece, Tagged
-from app.files.unit import Slot, SlottedText, is_translatable
+from app.files.unit import FileLimits, Slot, SlottedText, is_translatable
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
-_CLOSING_HASHES = re.compile(r"[ \t]+#+[ \t]*$")
 # Beside these nothing is emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
 _SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _EMPHASIS = frozenset({"em", "strong", "s"})
@@ -32,13 +31,13 @@ _BLOCK_START = re.compile(
 )
 
 
-def read_markdown(data: bytes) -> SlottedText:
+def read_markdown(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError."""
     decoded = decode(data)
     text = decoded.text
     front = _FRONT_MATTER.match(text)
     start = front.end() if front else 0
-    slots = sorted(_Reader(text, start).slots(), key=lambda slot: slot.start)
+    slots = sorted(limits.bounded(_Reader(text, start).slots()), key=lambda slot: slot.start)
     return SlottedText(text, tuple(slots), decoded.encoder())
 
 
@@ -48,9 +47,11 @@ class _Reader:
         self._start = start
         self._parser = InlineParser()
         # The parser counts these lines: it makes \n of \r\n and of \r.
-        lines = list(_LINE.finditer(text, start))
-        self._lines = [match[1] for match in lines]
-        self._starts = [match.start() for match in lines]
+        self._lines: list[str] = []
+        self._starts: list[int] = []
+        for match in _LINE.finditer(text, start):
+            self._lines.append(match[1])
+            self._starts.append(match.start())
         self._cells: dict[int, int] = {}
 
     def slots(self) -> Iterator[Slot]:
@@ -89,7 +90,8 @@ class _Reader:
             return None
         line, content = self._lines[number].rstrip(), content.rstrip()
         if is_heading and not line.endswith(content):
-            line = _CLOSING_HASHES.sub("", line).rstrip()
+            words = line.rstrip("#")
+            line = words.rstrip() if words.endswith((" ", "\t")) else line
         return self._starts[number] + len(line) - len(content) if line.endswith(content) else None
 
     def _cell(self, content: str, number: int) -> list[int] | None:
@@ -158,7 +160,7 @@ class _Writer:
             if isinstance(piece, Mark):
                 written.append(piece.raw)
                 continue
-            written.append(_restored(piece, self.breaks[num_breaks:] or self.breaks[-1:]))
+            written.append(_restored(piece, self.breaks, num_breaks))
             num_breaks += piece.count("\n")
         return "".join(written)
 
@@ -180,7 +182,7 @@ def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
             found.pop()  # nothing stands between the two
         else:
             found.append(piece)
-        found = [*found[:-3], *(each for each in found[-3:] if each != "")]
+        found[-3:] = [each for each in found[-3:] if each != ""]
     return found
 
 
@@ -197,10 +199,10 @@ def _as_text(line: str) -> str:
     return f"{line[:place]}\\{line[place:]}"
 
 
-def _restored(text: str, breaks: tuple[str, ...]) -> str:
-    """The text with its line breaks as they stand in the file."""
+def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
+    """The text with its line breaks as they stand in the file, of which so many are done; more are as the last."""
     lines = text.split("\n")
     found = [lines[0]]
-    for index, line in enumerate(lines[1:]):
+    for index, line in enumerate(lines[1:], start=num_done):
         found += (breaks[min(index, len(breaks) - 1)], line)
     return "".join(found)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from app.files.encoding import decode
-from app.files.unit import Slot, SlottedText, Unit, is_translatable
+from app.files.unit import FileLimits, Slot, SlottedText, Unit, is_translatable
 
 _LINE = re.compile(r"[^\r\n]+")
 
 
-def read_plain(data: bytes) -> SlottedText:
+def read_plain(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError."""
     decoded = decode(data)
-    slots = []
-    for match in _LINE.finditer(decoded.text):
+    return SlottedText(decoded.text, limits.bounded(_slots(decoded.text)), decoded.encoder())
+
+
+def _slots(text: str) -> Iterator[Slot]:
+    for match in _LINE.finditer(text):
         body = match.group().strip()
         if is_translatable(body):
             start = match.start() + match.group().index(body)
-            slots.append(Slot(start, start + len(body), Unit(body), one_line))
-    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+            yield Slot(start, start + len(body), Unit(body), one_line)
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from app.files.encoding import decode
 from app.files.json_strings import INSIDE_QUOTES, text_unit
-from app.files.unit import FileError, Slot, SlottedText, Unit, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s*(?=")')
@@ -27,11 +27,16 @@ _CHARSET = re.compile(rb"Content-Type:[^\\\n]*charset=([A-Za-z0-9_.:-]{1,40})")
 
 @dataclass
 class _String:
-    """text[start:end] is all of it with its quotes, over several lines perhaps. value: what it says."""
+    """text[start:end] is all of it with its quotes, over several lines perhaps. parts: what its lines say."""
 
     start: int
     end: int
-    value: str
+    parts: list[str]
+
+    @property
+    def value(self) -> str:
+        """What it says."""
+        return "".join(self.parts)
 
 
 @dataclass
@@ -41,21 +46,21 @@ class _Entry:
     targets: dict[int, _String] = field(default_factory=dict)
 
 
-def read_po(data: bytes) -> SlottedText:
+def read_po(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError with the line of what is no part of a catalogue."""
     declared = _CHARSET.search(data)
     name = declared[1].decode() if declared else None
     decoded = decode(data, None if name == "CHARSET" else name)
-    slots: list[Slot] = []
-    for entry in _Reader(decoded.text).entries():
-        slots += _slots(entry, decoded.text)
-    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+    end = "\r\n" if "\r\n" in decoded.text else "\n"
+    entries = _Reader(decoded.text).entries()
+    slots = limits.bounded(slot for entry in entries for slot in _slots(entry, end))
+    return SlottedText(decoded.text, slots, decoded.encoder())
 
 
-def _slots(entry: _Entry, text: str) -> list[Slot]:
+def _slots(entry: _Entry, end: str) -> list[Slot]:
+    """end: of the file's lines."""
     if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
         return []
-    end = "\r\n" if "\r\n" in text else "\n"
     found = []
     for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
         # With one form for all numbers it is the plural that has to do.
@@ -120,10 +125,10 @@ class _Reader:
         if keyword is None:
             if self._last is None:
                 raise FileError("a string that belongs to no keyword")
-            self._last.value += value
+            self._last.parts.append(value)
             self._last.end = start + string.end()
             return
-        self._last = _String(start + string.start(), start + string.end(), value)
+        self._last = _String(start + string.start(), start + string.end(), [value])
         self._place(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
 
     def _place(self, keyword: str, index: int) -> None:

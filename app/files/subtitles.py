@@ -7,22 +7,27 @@ lines, it is broken again into as many, as even as they get.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape, unescape
+from itertools import islice
 
 from app.files.encoding import decode
 from app.files.tagged import Mark, MarkKind, Piece, Tagged
-from app.files.unit import FileError, Slot, SlottedText, is_translatable
+from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _SRT_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d\.\d{3}")
 # Tags, and the places of a line that some players read: {\an8}.
-_MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
+_MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
+# A tag, or a space outside of tags.
+_SPACE = re.compile(r"<[^<>]*+>| ")
 _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Line:
     start: int
     text: str
@@ -38,50 +43,53 @@ class _Line:
         return not self.text.strip()
 
 
-def read_srt(data: bytes) -> SlottedText:
+def read_srt(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError with the line of a cue that has no times."""
     decoded = decode(data)
-    slots = []
-    for number, block in _blocks(decoded.text):
+    return SlottedText(decoded.text, limits.bounded(_srt_slots(decoded.text)), decoded.encoder())
+
+
+def _srt_slots(text: str) -> Iterator[Slot]:
+    for number, block in _blocks(text):
         head = 0 if _SRT_TIME.match(block[0].text) else 1
         if len(block) <= head or not _SRT_TIME.match(block[head].text):
             raise FileError(
                 f"line {number + head}: a cue's times were expected, as 00:00:01,000 --> 00:00:02,000"
             )
-        slots += _cue(block[head + 1 :], is_escaped=False)
-    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+        yield from _cue(block[head + 1 :], is_escaped=False)
 
 
-def read_vtt(data: bytes) -> SlottedText:
+def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
     """Raises FileError where the first line is not WEBVTT, or with the line of a cue that has no times."""
     decoded = decode(data)
     if not re.match(r"WEBVTT(?:[ \t\r\n]|$)", decoded.text):
         raise FileError("line 1: a WebVTT file begins with WEBVTT")
-    slots = []
-    for number, block in _blocks(decoded.text)[1:]:
+    return SlottedText(decoded.text, limits.bounded(_vtt_slots(decoded.text)), decoded.encoder())
+
+
+def _vtt_slots(text: str) -> Iterator[Slot]:
+    for number, block in islice(_blocks(text), 1, None):
         if re.match(r"(?:NOTE|STYLE|REGION)(?:[ \t]|$)", block[0].text):
             continue
         head = 0 if "-->" in block[0].text else 1
         if len(block) <= head or not _VTT_TIME.match(block[head].text):
             raise FileError(f"line {number + head}: a cue's times were expected, as 00:01.000 --> 00:02.000")
-        slots += _cue(block[head + 1 :], is_escaped=True)
-    return SlottedText(decoded.text, tuple(slots), decoded.encoder())
+        yield from _cue(block[head + 1 :], is_escaped=True)
 
 
-def _blocks(text: str) -> list[tuple[int, list[_Line]]]:
+def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
     """Runs of lines that are not blank, with the number of their first one."""
-    found: list[tuple[int, list[_Line]]] = []
-    is_open = False
+    block: list[_Line] = []
+    number = 0
     for number, match in enumerate(_LINE.finditer(text), start=1):
         line = _Line(match.start(), match[1], match[2])
-        if line.is_blank:
-            is_open = False
-        elif is_open:
-            found[-1][1].append(line)
-        else:
-            found.append((number, [line]))
-            is_open = True
-    return found
+        if not line.is_blank:
+            block.append(line)
+        elif block:
+            yield number - len(block), block
+            block = []
+    if block:
+        yield number + 1 - len(block), block
 
 
 def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
@@ -138,13 +146,15 @@ class _CueWriter:
 
 def balanced(text: str, num_lines: int) -> list[str]:
     """At most `num_lines` lines, cut at spaces outside tags, about equally long."""
+    spaces = [match.start() for match in _SPACE.finditer(text) if match.group() == " "]
     lines: list[str] = []
-    while num_lines > 1:
-        spaces = [match.start() for match in re.finditer(r" (?![^<>]*>)", text)]
-        if not spaces:
-            break
-        cut = min(spaces, key=lambda place: abs(place - len(text) / num_lines))
-        lines.append(text[:cut])
-        text = text[cut + 1 :]
+    start = first = 0
+    while num_lines > 1 and first < len(spaces):
+        wanted = start + (len(text) - start) / num_lines
+        behind = bisect_left(spaces, wanted, first)
+        near = range(max(first, behind - 1), min(behind + 1, len(spaces)))
+        cut = min(near, key=lambda place: abs(spaces[place] - wanted))
+        lines.append(text[start : spaces[cut]])
+        start, first = spaces[cut] + 1, cut + 1
         num_lines -= 1
-    return [*lines, text]
+    return [*lines, text[start:]]

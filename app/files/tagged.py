@@ -7,12 +7,12 @@ a sentence an empty `br`. What they stand for is kept here, and is put back wher
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from html import unescape
+from html import escape, unescape
 from typing import Generic, TypeVar
-from xml.sax.saxutils import escape
 
 from app.files.unit import Unit, UnitFormat
 
@@ -72,7 +72,7 @@ class Tagged(Generic[T]):
     def _written(self, place: int) -> str:
         piece = self.pieces[place]
         if isinstance(piece, str):
-            return escape(piece)
+            return escape(piece, quote=False)
         if piece.kind is MarkKind.OPEN:
             return f'<g id="{place}">'
         if piece.kind is MarkKind.CLOSE:
@@ -116,20 +116,19 @@ class Tagged(Generic[T]):
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
     """Index of an opening mark -> of the one that closes it, and back; elements do not overlap."""
     found: dict[int, int] = {}
-    opened: list[int] = []
+    opened: list[tuple[int, str]] = []
+    num_opened: Counter[str] = Counter()
     for place, piece in enumerate(pieces):
         if not isinstance(piece, Mark):
             continue
         if piece.kind is MarkKind.OPEN:
-            opened.append(place)
-        elif piece.kind is MarkKind.CLOSE:
-            depths = [depth for depth, other in enumerate(opened) if _name(pieces[other]) == piece.name]
-            if depths:
-                found[opened[depths[-1]]] = place
-                found[place] = opened[depths[-1]]
-                del opened[depths[-1] :]
+            opened.append((place, piece.name))
+            num_opened[piece.name] += 1
+        elif piece.kind is MarkKind.CLOSE and num_opened[piece.name]:
+            start, name = opened.pop()
+            num_opened[name] -= 1
+            while name != piece.name:
+                start, name = opened.pop()
+                num_opened[name] -= 1
+            found[start], found[place] = place, start
     return found
-
-
-def _name(piece: Piece[T]) -> str:
-    return piece.name if isinstance(piece, Mark) else ""

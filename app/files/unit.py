@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -24,7 +24,7 @@ class UnitFormat(StrEnum):
     XML = "xml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One text to translate. flows: whether a line break in it is but a space.
 
@@ -38,11 +38,36 @@ class Unit:
 
 @dataclass(frozen=True)
 class FileLimits:
-    """max_units: texts of one file. max_parts, max_part_bytes: entries of an archive, and all of them unpacked."""
+    """What one file may hold; a larger one is refused before it is read whole.
+
+    max_units, max_characters: texts to translate, and characters of all of them. max_parts, max_unpacked_bytes: entries
+    of an archive, and bytes of all of them unpacked. max_part_bytes, max_elements: those of its XML that is read, and
+    the elements in that.
+    """
 
     max_units: int = 200_000
+    max_characters: int = 10_000_000
     max_parts: int = 2_000
-    max_part_bytes: int = 100_000_000
+    max_unpacked_bytes: int = 100_000_000
+    max_part_bytes: int = 30_000_000
+    max_elements: int = 400_000
+
+    def bounded(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
+        """The slots. Raises FileError as soon as there are too many, or too many characters in them."""
+        found: list[Slot] = []
+        num_characters = 0
+        for slot in slots:
+            found.append(slot)
+            num_characters += len(slot.unit.text)
+            self.check(len(found), num_characters)
+        return tuple(found)
+
+    def check(self, num_units: int, num_characters: int) -> None:
+        """Raises FileError for more texts than a file may have."""
+        if num_units > self.max_units:
+            raise FileError(f"the file has more than the {self.max_units} texts allowed")
+        if num_characters > self.max_characters:
+            raise FileError(f"the file has more than the {self.max_characters} characters of text allowed")
 
 
 class TranslatableFile(Protocol):
@@ -56,7 +81,7 @@ class TranslatableFile(Protocol):
         """The file with one translation for each unit. Raises ValueError for another number, or lost markup."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Slot:
     """text[start:end] of a file, which a unit's translation replaces. write: the translation as it stands there."""
 

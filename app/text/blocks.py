@@ -7,6 +7,7 @@ boundaries, with its inline tags taken out and its character references read.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
@@ -137,10 +138,12 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     tags: list[Tag] = []
     stand_ins = set(block.stand_ins)
     free = free_stand_ins(block.text)
+    closing = partners(block.tags)
+    both = closing | {close: start for start, close in closing.items()}
     done = next_tag = length = 0
     for replacement in replacements:
         span = replacement.span
-        taken = _tags_inside(block, span)
+        taken = _tags_inside(block, span, both)
         if taken is None:
             continue
         length += span.start - done
@@ -170,23 +173,21 @@ def _moved(tag: Tag, position: int) -> Tag:
     return Tag(position, tag.markup, tag.kind, tag.name)
 
 
-def _tags_inside(block: Block, span: Span) -> range | None:
+def _tags_inside(block: Block, span: Span, both: Mapping[int, int]) -> range | None:
     """Indices of the tags that go with a part of the text: those inside, and at its edges the partners of these.
 
-    None where a partner stands further away, or where the part has lost its place.
+    both: index of a tag -> index of its partner. None where a partner stands further away, or where the part has lost
+    its place.
     """
-    inside = [index for index, tag in enumerate(block.tags) if span.start < tag.position < span.end]
-    if not inside:
-        at_edge = sum(tag.position <= span.start for tag in block.tags)
-        return range(at_edge, at_edge)
-    closing = partners(block.tags)
-    opening = {close: start for start, close in closing.items()}
-    ends = [closing.get(index, opening.get(index, index)) for index in inside]
-    taken = range(min(*inside, *ends), max(*inside, *ends) + 1)
+    first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
+    last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
+    if last <= first:
+        return range(first, first)
+    ends = [both.get(index, index) for index in range(first, last)]
+    taken = range(min(first, *ends), max(last - 1, *ends) + 1)
     for index in taken:
         position = block.tags[index].position
-        partner = closing.get(index, opening.get(index, index))
-        if not span.start <= position <= span.end or partner not in taken:
+        if not span.start <= position <= span.end or both.get(index, index) not in taken:
             return None
     return taken
 

@@ -30,7 +30,7 @@ from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.open_terms import OpenTerm, find_open_terms, opened
-from app.text.placeholders import placeholder_spans
+from app.text.placeholders import overlaps, placeholder_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
 from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers, moved
 from app.text.tags import Tag, partners
@@ -100,11 +100,12 @@ def _protected(
     if not (placeholders or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    spans = [*placeholders, *(span for span in _formulas(block) if not _overlaps(span, placeholders))]
+    formulas = (span for span in _formulas(block) if not overlaps(span, placeholders))
+    spans = sorted([*placeholders, *formulas])
     replacements = [Replacement(span) for span in spans]
     used = []
     for hit in hits:
-        if not _overlaps(hit.span, spans):
+        if not overlaps(hit.span, spans):
             last = hit.span.end - 1
             end = block.offsets[last] + len(block.raws[last])
             used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
@@ -118,6 +119,7 @@ def _formulas(block: Block) -> list[Span]:
     found: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
+    have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
     for tag in block.tags:
         index = bisect_left(starts, tag.position) - 1
         if (
@@ -126,13 +128,9 @@ def _formulas(block: Block) -> list[Span]:
             or spans[index] in found[-1:]
         ):
             continue
-        if tag.name in _FORMULA_TAGS or any(map(str.isdigit, spans[index].of(block.text))):
+        if tag.name in _FORMULA_TAGS or have_digits[index]:
             found.append(spans[index])
     return found
-
-
-def _overlaps(span: Span, others: Sequence[Span]) -> bool:
-    return any(other.start < span.end and span.start < other.end for other in others)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,8 @@ Every search is linear in the text: no expression can back up over what it has t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from app.text.segmentation import Span
 
@@ -72,6 +73,12 @@ def merged(spans: Iterable[Span]) -> Iterator[Span]:
             current = Span(current.start, max(current.end, span.end))
     if current is not None:
         yield current
+
+
+def overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span shares a character with one of others, which are in order and apart."""
+    last = bisect_left(others, span.end, key=lambda other: other.start) - 1
+    return last >= 0 and span.start < others[last].end
 
 
 def _brace_spans(text: str) -> Iterator[Span]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from xml.parsers import expat
 
 from app.text.blocks import Block, BlockBuilder, Document, MarkupError
-from app.text.html_reader import is_not_translated
+from app.text.html_parts import is_not_translated
 from app.text.tags import TagKind
 
 _ROOT = b"<fragment>"

@@ -1,12 +1,15 @@
 """The real server with the echo model: `python -m tests.api.echo_server TOKENIZER [NAME=VALUE...]`.
 
 Settings come from the environment as ever; the names are those of `Behaviour`, and load_file: while it exists, the
-model is loading. pairs: such as en>de,de>pt-BR.
+model is loading; pairs: such as en>de,de>pt-BR; stuck: `thread` for a thread of the event loop's executor that never
+ends, `loop` for an event loop that stands still as soon as the server drains.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +44,26 @@ def main(tokenizer_path: str, *choices: str) -> int:
 
     settings = load_settings()
     configure_logging(settings.log_level)
-    return run(Application(settings, load=load))
+    kind = STUCK.get(given.get("stuck", ""), Application)
+    return run(kind(settings, load=load))
+
+
+class WithStuckThread(Application):
+    """A thread of the event loop's executor never ends."""
+
+    async def _open(self) -> None:
+        asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+        await super()._open()
+
+
+class WithStuckLoop(Application):
+    """The event loop stands still as soon as the server drains."""
+
+    async def close_engine(self) -> None:
+        threading.Event().wait()
+
+
+STUCK = {"thread": WithStuckThread, "loop": WithStuckLoop}
 
 
 if __name__ == "__main__":

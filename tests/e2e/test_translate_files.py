@@ -12,7 +12,8 @@ from zipfile import ZipFile
 import polib
 import pytest
 
-from app.files import FileFormat, read_file
+from app.files import FileFormat
+from app.files.reading import read_file
 from tests.api.server_process import ROOT, ServerProcess
 from tests.files.samples import SAMPLES, docx
 from transduce.cli import main

@@ -8,7 +8,8 @@ import polib
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from app.files import FileError, FileFormat, read_file
+from app.files import FileError, FileFormat
+from app.files.reading import read_file
 from tests.files.test_formats import changed
 
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.settings import Settings
 from tests.house_rules.project import ROOT
 
 SERVICES = ("transduce", "transduce-gpu")
@@ -128,7 +129,23 @@ class TestService:
         assert [entry.split(":")[0] for entry in service["tmpfs"]] == ["/tmp"]
         assert service["user"] == "65532:65532"
         assert "privileged" not in service
-        assert "volumes" not in service
+
+    def test_a_bundle_and_glossaries_of_ones_own_have_volumes(self, name: str) -> None:
+        service = compose()["services"][name]
+        environment = service["environment"]
+        mounts = dict(volume.removesuffix(":ro").rsplit(":", 1)[::-1] for volume in service["volumes"])
+        assert (
+            ROOT / mounts[environment["TRANSDUCE_BUNDLE"]].removeprefix("${BUNDLE:-").rstrip("}")
+        ).is_dir()
+        folder = environment["TRANSDUCE_GLOSSARY_PATH"].rsplit("/", 1)[0]
+        assert mounts[folder] in compose()["volumes"]
+        assert any(folder in rest for name, rest in inherited("cpu") if name == "RUN")
+
+    def test_the_files_that_are_kept_by_default_fit(self, name: str) -> None:
+        (options,) = (entry.partition(":")[2] for entry in compose()["services"][name]["tmpfs"])
+        (size,) = re.findall(r"size=(\d+)m", options)
+        kept = Settings.model_fields["max_kept_file_bytes"].default
+        assert int(size) * 2**20 > kept + 10 * Settings.model_fields["max_file_bytes"].default
 
     def test_is_reached_from_this_machine_only(self, name: str) -> None:
         ports = compose()["services"][name]["ports"]

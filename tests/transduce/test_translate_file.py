@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files import SUFFIXES, FileFormat, Unit, UnitFormat, read_file
+from app.files import SUFFIXES, FileFormat, Unit, UnitFormat
+from app.files.reading import read_file
 from tests.files.samples import SAMPLES, docx
 from tests.files.test_formats import shouted
 from tests.transduce.conftest import Answer, ScriptedServer

@@ -34,7 +34,7 @@ def http(echo: ServerProcess) -> Iterator[httpx.Client]:
 def locked(echo_command: list[str]) -> Iterator[ServerProcess]:
     """The same, for those who have KEY."""
     digest = hashlib.sha256(KEY.encode()).hexdigest()
-    with ServerProcess(echo_command, {"api_keys": digest}) as process:
+    with ServerProcess(echo_command, {"api_keys": digest, "files_enabled": False}) as process:
         yield process.ready()
 
 

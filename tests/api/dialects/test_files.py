@@ -11,7 +11,8 @@ import deepl
 import httpx
 import pytest
 
-from app.files import SUFFIXES, FileFormat, read_file
+from app.files import SUFFIXES, FileFormat
+from app.files.reading import read_file
 from tests.api.dialects.conftest import KEY
 from tests.api.server_process import PATIENCE_S, ServerProcess
 from tests.files.samples import SAMPLES, docx
@@ -242,8 +243,8 @@ def test_the_source_of_a_file_is_detected_as_a_whole(client: deepl.DeepLClient, 
 def test_what_went_wrong_on_the_way_is_told(echo_command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"Anna sees the river today. " * 30)
-    settings = {**SETTINGS, "file_timeout_s": 0.2}
-    with ServerProcess([*echo_command, "step_s=0.1"], settings) as process, process.ready().client() as http:
+    settings = {**SETTINGS, "file_timeout_s": 2}
+    with ServerProcess([*echo_command, "step_s=0.35"], settings) as process, process.ready().client() as http:
         languages = {"source_lang": "EN", "target_lang": "DE"}
         handle = http.post(
             "/v2/document", files={"file": ("a.txt", path.read_bytes())}, data=languages

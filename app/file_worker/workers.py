@@ -1,0 +1,225 @@
+"""The server's side of the file workers: started when a file comes, kept while files come, ended with their callers.
+
+Every method is called on the event loop, which never waits for a worker and never looks into a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import app
+from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, PayloadTooLarge
+from app.file_worker.messages import (
+    LENGTH_BYTES,
+    Broken,
+    Exhausted,
+    FromWorker,
+    Read,
+    Refused,
+    Text,
+    Texts,
+    ToWorker,
+    WorkerLimits,
+    Write,
+    Written,
+)
+from app.files import FileFormat
+from app.observability.logging import log_event
+
+logger = logging.getLogger(__name__)
+# A worker that nobody needs for so long is ended: a new one takes about a tenth of a second, this one 25 MB.
+IDLE_S = 10.0
+# In which a process that was killed is gone.
+END_TIMEOUT_S = 2.0
+
+
+class _Ended(Exception):
+    """The worker has ended without an answer."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A worker's process. Messages are written and read whole."""
+
+    process: asyncio.subprocess.Process
+
+    async def ask(self, frame: bytes, max_bytes: int) -> bytes:
+        """What it answers, in at most so many bytes. Raises _Ended."""
+        source, target = self.process.stdin, self.process.stdout
+        assert source is not None
+        assert target is not None
+        try:
+            source.write(len(frame).to_bytes(LENGTH_BYTES, "little"))
+            source.write(frame)
+            await source.drain()
+            length = int.from_bytes(await target.readexactly(LENGTH_BYTES), "little")
+            if length > max_bytes:
+                raise _Ended
+            return await target.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise _Ended from error
+
+    async def end(self) -> int | None:
+        """Kill it; its exit code, None where it is not gone in time."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(self.process.wait(), END_TIMEOUT_S)
+        return None
+
+
+class FileWorkers:
+    """Reads and writes files, so many at once. What a file may take is said by `limits`."""
+
+    def __init__(self, limits: WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
+        """Nothing is started here. idle_s: seconds that a worker without work is kept."""
+        self.limits = limits
+        self._idle_s = idle_s
+        self._turns = asyncio.Semaphore(num_workers)
+        self._idle: list[_Worker] = []
+        self._working: set[_Worker] = set()
+        self._ending: set[asyncio.Task[int | None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(FromWorker)
+
+    async def read(self, content: bytes, file_format: FileFormat, *, timeout_s: float) -> list[Text]:
+        """What is to be translated, in reading order, in parts that one request can hold.
+
+        timeout_s: its worker is killed then, as where this is cancelled. Raises InvalidRequest with the line or part of
+        what is malformed, PayloadTooLarge for a file that takes more than the limits, DeadlineExceeded, NotReady.
+        """
+        answer = await self._ask(Read(content, file_format), timeout_s)
+        assert isinstance(answer, Texts)
+        return answer.texts
+
+    async def write(
+        self, content: bytes, file_format: FileFormat, translations: list[str], *, timeout_s: float
+    ) -> bytes:
+        """The file with a translation for each text that `read` said. Raises as `read` does."""
+        answer = await self._ask(Write(content, file_format, translations), timeout_s)
+        assert isinstance(answer, Written)
+        return answer.content
+
+    async def close(self) -> None:
+        """Kill all workers, whatever they do."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in [*self._idle, *self._working]:
+            self._end(worker)
+        self._idle.clear()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def _ask(self, message: ToWorker, timeout_s: float) -> Texts | Written:
+        try:
+            async with asyncio.timeout(timeout_s), self._turns:
+                answer = await self._answer(self._encoder.encode(message))
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the file was not read or written in {timeout_s:.0f} s") from error
+        if isinstance(answer, Refused):
+            raise InvalidRequest(f"file: {answer.message}", field="file")
+        if isinstance(answer, Exhausted):
+            raise _too_large(f"{self.limits.memory_bytes} bytes of memory")
+        if isinstance(answer, Broken):
+            log_event(
+                logger,
+                logging.ERROR,
+                "file_reader_broken",
+                fields={"kind": answer.kind, "place": answer.place},
+            )
+            raise EngineFailure("the file's reader has failed")
+        return answer
+
+    async def _answer(self, frame: bytes) -> FromWorker:
+        """One worker's, which is killed where the wait for it ends otherwise, or where it is its last."""
+        worker = await self._started()
+        self._working.add(worker)
+        is_usable = False
+        try:
+            answer: FromWorker = self._decoder.decode(await worker.ask(frame, self.limits.memory_bytes))
+            is_usable = not answer.is_last
+        except _Ended as error:
+            if self._is_closed:
+                raise NotReady("the server takes no requests: draining") from error
+            exit_code = await worker.end()
+            log_event(logger, logging.WARNING, "file_worker_ended", fields={"exit_code": exit_code})
+            raise _too_large(self._limit_of(exit_code)) from error
+        finally:
+            self._working.discard(worker)
+            if is_usable and not self._is_closed:
+                self._keep(worker)
+            else:
+                self._end(worker)
+        return answer
+
+    async def _started(self) -> _Worker:
+        """An idle worker, else a new one."""
+        if self._is_closed:
+            raise NotReady("the server takes no requests: draining")
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.returncode is None:
+                return worker
+            self._end(worker)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "app.file_worker",
+            msgspec.json.encode(self.limits).decode(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env=_environment(),
+        )
+        return _Worker(process)
+
+    def _keep(self, worker: _Worker) -> None:
+        self._idle.append(worker)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
+
+    def _end_idle(self) -> None:
+        for worker in self._idle:
+            self._end(worker)
+        self._idle.clear()
+
+    def _end(self, worker: _Worker) -> None:
+        """Kill it and have its end awaited, not by the caller."""
+        task = asyncio.get_running_loop().create_task(worker.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _limit_of(self, exit_code: int | None) -> str:
+        """Which limit a worker that ended by itself has met, as far as its exit code tells."""
+        limits = self.limits
+        if exit_code == -signal.SIGXCPU:
+            return f"{limits.cpu_s} s of processor time"
+        return f"{limits.memory_bytes} bytes of memory and {limits.cpu_s} s of processor time"
+
+
+def _too_large(limit: str) -> PayloadTooLarge:
+    return PayloadTooLarge(f"file: it takes more than the {limit} that a file may take", field="file")
+
+
+def _environment() -> dict[str, str]:
+    """The server's without what is its own, keys above all, and with the path of the very code that runs here."""
+    package = str(Path(app.__file__).resolve().parents[1])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRANSDUCE_")}
+    others = kept.get("PYTHONPATH")
+    return {**kept, "PYTHONPATH": f"{package}{os.pathsep}{others}" if others else package}

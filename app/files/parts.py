@@ -1,0 +1,74 @@
+"""A text of a file in parts that one request can hold, and its translation of theirs. Linear in the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from app.files.unit import FileError, Unit, UnitFormat
+
+# A tag; the end of a sentence, with the white space behind it in scripts that have it; other white space.
+_PLACE = re.compile(
+    r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*+>"
+    r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
+)
+_VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
+# A part that cannot be cut, because an element goes around all of it, may be so many times as long as another.
+_MAX_UNCUT = 10
+
+
+def parts_of(unit: Unit, max_characters: int) -> list[Unit]:
+    """The unit in parts of at most so many characters, which join to it.
+
+    It is cut behind a sentence, else behind white space, else, in plain text, anywhere; in markup only outside of its
+    elements. Raises FileError where an element is too long.
+    """
+    if len(unit.text) <= max_characters:
+        return [unit]
+    is_text = unit.format is UnitFormat.TEXT
+    parts = list(_cut(unit.text, max_characters, is_text=is_text))
+    if max(map(len, parts)) > _MAX_UNCUT * max_characters:
+        raise FileError(
+            f"an element has more than the {_MAX_UNCUT * max_characters} characters of running text allowed"
+        )
+    return [Unit(part, unit.format, unit.flows) for part in parts]
+
+
+def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
+    start = sentence = space = 0
+    for place, is_sentence in chain(_places(text, is_text=is_text), [(len(text), True)]):
+        while place - start > size:
+            best = sentence if sentence > start else space
+            if best <= start and not is_text:
+                break
+            best = best if best > start else start + size
+            yield text[start:best]
+            start = best
+        space = place
+        sentence = place if is_sentence else sentence
+    yield text[start:]
+
+
+def _places(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
+    """Where it may be cut, and whether a sentence ends there."""
+    depth = 0
+    for match in _PLACE.finditer(text):
+        if match["name"] is None:
+            if depth <= 0:
+                yield match.end(), match["sentence"] is not None
+        elif is_text:
+            continue
+        elif match["close"]:
+            depth -= 1
+        elif match["name"].lower() not in _VOID and not match.group().endswith("/>"):
+            depth += 1
+
+
+def joined(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
+    """The units' translations of those of all their parts. Raises ValueError where the number is another."""
+    waiting = iter(translations)
+    counts = [len(parts_of(unit, max_characters)) for unit in units]
+    if sum(counts) != len(translations):
+        raise ValueError(f"{len(translations)} translations for {sum(counts)} parts")
+    return ["".join(islice(waiting, num_parts)) for num_parts in counts]

@@ -1,0 +1,83 @@
+"""HTML as what its readers tell apart: text, inline tags, boundaries between blocks, and what is never translated.
+
+Never translated: attributes, comments, `script`, `style`, `pre`, `code` and their like, `translate="no"`, the class
+`notranslate`, and the tags that a caller names. An element that is not closed ends with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from app.text.html_scanner import Event, scan_html
+
+_BLOCK_NAMES = """
+    address article aside audio blockquote body br canvas caption center col colgroup datalist dd details dialog dir
+    div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr
+    html iframe legend li link main map menu meta nav noframes noscript object ol optgroup option p param picture
+    search section select source summary table tbody td template tfoot th thead title tr track ul video
+"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_POINTS = frozenset({"area", "base", "img", "input", "wbr"})
+_VOID = _POINTS | {"br", "col", "embed", "frame", "hr", "link", "meta", "param", "source", "track"}
+_UNTOUCHED_BLOCKS = frozenset({"math", "pre", "script", "style", "svg", "textarea", "xmp"})
+_UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
+
+
+def is_not_translated(attributes: Mapping[str, str]) -> bool:
+    """Whether an element's attributes say that its content stays as it is."""
+    says = attributes.get("translate", attributes.get("its:translate"))
+    return (says or "").strip().lower() == "no" or "notranslate" in attributes.get("class", "").split()
+
+
+class Part(NamedTuple):
+    """raw: as it stands. kind: `untouched` is inline and not translated; the last three are tags, by what they do."""
+
+    raw: str
+    kind: Literal["text", "boundary", "untouched", "open", "close", "point"]
+    name: str = ""
+
+
+def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
+    """All of a page or a fragment, in order. Never fails.
+
+    ignore_tags: names of elements, in lower case, whose content is not translated.
+    """
+    untouched_from = depth = 0
+    skipped = ""
+    for event in scan_html(text):
+        if skipped:
+            depth += (event.name == skipped) * ((event.kind == "open") - (event.kind == "close"))
+            if depth == 0:
+                yield _untouched(text[untouched_from : event.end], skipped)
+                skipped = ""
+        elif _begins_untouched(event, ignore_tags):
+            untouched_from, depth, skipped = event.start, 1, event.name
+        else:
+            yield _part(event, text[event.start : event.end])
+    if skipped:
+        yield _untouched(text[untouched_from:], skipped)
+
+
+def _begins_untouched(event: Event, ignore_tags: Collection[str]) -> bool:
+    """Whether nothing is translated from this event to its element's end."""
+    if event.kind != "open" or event.name in _VOID:
+        return False
+    return event.name in _UNTOUCHED or event.name in ignore_tags or is_not_translated(event.attributes)
+
+
+def _untouched(raw: str, name: str) -> Part:
+    is_block = name in _UNTOUCHED_BLOCKS or name in _BLOCKS
+    return Part(raw, "boundary" if is_block else "untouched")
+
+
+def _part(event: Event, raw: str) -> Part:
+    if event.kind == "text":
+        return Part(raw, "text")
+    if event.kind == "declaration" or event.name in _BLOCKS:
+        return Part(raw, "boundary")
+    if event.kind == "open" and event.name not in _VOID:
+        return Part(raw, "open", event.name)
+    if event.kind == "close" and event.name not in _VOID:
+        return Part(raw, "close", event.name)
+    return Part(raw, "point", event.name)

@@ -1,0 +1,106 @@
+"""HTML to tags and texts with their places, by the HTML standard's rules (13.2.5), in time that is linear in the text.
+
+Whatever begins and never ends (a tag, a comment, a declaration) is one event up to the end of the text, so that the
+end of a text is searched for once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Literal, NamedTuple
+
+Kind = Literal["text", "open", "empty", "close", "comment", "declaration", "unended"]
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\t\n\r\f />\x00]*+)")
+# Quotes count where a value begins, and nowhere else. `unended`: a quote without its partner.
+_ATTRIBUTE = re.compile(
+    r"[\t\n\r\f /]*+(?P<name>[^\t\n\r\f />][^\t\n\r\f />=]*+)"
+    r"(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
+    r"(?:\"(?P<double>[^\"]*+)\"|'(?P<single>[^']*+)'|(?P<unended>[\"'])|(?P<bare>[^\t\n\r\f >\"'][^\t\n\r\f >]*+))?+"
+    r")?+"
+)
+_TAG_END = re.compile(r"[\t\n\r\f ]*+(?:/[\t\n\r\f ]*+)*+>")
+# `<!-->` and `<!--->` are whole.
+_EMPTY_COMMENT_END = re.compile(r"-?>")
+_COMMENT_END = re.compile(r"--!?>")
+# What `<` begins beside text: a tag, an end, a comment or declaration, a processing instruction.
+_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
+# Elements whose content is no markup, up to their own closing tags.
+_RAW_TEXT_ENDS = {
+    name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE) for name in ("script", "style")
+}
+# The attributes that are read.
+_READ = frozenset({"translate", "its:translate", "class"})
+
+
+class Event(NamedTuple):
+    """text[start:end] of a document. name: of a tag, in lower case. attributes: those of an opening tag that count."""
+
+    start: int
+    end: int
+    kind: Kind
+    name: str = ""
+    attributes: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+def scan_html(text: str) -> Iterator[Event]:
+    """The events of a document, in order; together they are all of it."""
+    position = 0
+    while position < len(text):
+        match = _MARKUP.search(text, position)
+        start = match.start() if match else len(text)
+        if start > position:
+            yield Event(position, start, "text")
+        if match is None:
+            return
+        event = _markup(text, start)
+        yield event
+        position = event.end
+        ends = _RAW_TEXT_ENDS.get(event.name) if event.kind == "open" else None
+        if ends is not None:
+            found = ends.search(text, position)
+            end = found.start() if found else len(text)
+            if end > position:
+                yield Event(position, end, "text")
+            position = end
+
+
+def _markup(text: str, start: int) -> Event:
+    """What begins at a `<` that is no text."""
+    tag = _TAG.match(text, start)
+    if tag is not None:
+        return _tag(text, tag)
+    if text.startswith("<!--", start):
+        found = _EMPTY_COMMENT_END.match(text, start + 4) or _COMMENT_END.search(text, start + 4)
+        return Event(start, found.end(), "comment") if found else Event(start, len(text), "unended")
+    if text.startswith("<![CDATA[", start):
+        return _until(text, start, "]]>", "declaration")
+    is_declaration = text.startswith("<?", start) or text[start + 2 : start + 9].lower() == "doctype"
+    return _until(text, start, ">", "declaration" if is_declaration else "comment")
+
+
+def _until(text: str, start: int, mark: str, kind: Kind) -> Event:
+    end = text.find(mark, start)
+    return Event(start, len(text), "unended") if end < 0 else Event(start, end + len(mark), kind)
+
+
+def _tag(text: str, tag: re.Match[str]) -> Event:
+    start, position, name = tag.start(), tag.end(), tag[2].lower()
+    attributes: dict[str, str] = {}
+    while (attribute := _ATTRIBUTE.match(text, position)) is not None:
+        position = attribute.end()
+        if attribute["unended"]:
+            return Event(start, len(text), "unended")
+        key = attribute["name"].lower()
+        if key in _READ:
+            value = attribute["double"] or attribute["single"] or attribute["bare"] or ""
+            attributes.setdefault(key, unescape(value))
+    end = _TAG_END.match(text, position)
+    if end is None:
+        return Event(start, len(text), "unended")
+    if tag[1]:
+        return Event(start, end.end(), "close", name)
+    kind: Kind = "empty" if text[end.end() - 2] == "/" and end.end() - 2 >= position else "open"
+    return Event(start, end.end(), kind, name, attributes)

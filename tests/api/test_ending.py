@@ -1,0 +1,44 @@
+"""A server that is told to end does, within its limit, whatever its threads and its event loop do."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from app.api.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HURRIED_END_S, SAME_SIGNAL_S
+from tests.api.server_process import ServerProcess
+
+SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}
+# What a busy machine may take on top.
+SLACK_S = 20.0
+
+
+def test_a_thread_that_never_ends_keeps_no_drained_server(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "stuck=thread"], SETTINGS) as server:
+        server.ready().signal()
+        started = time.monotonic()
+        assert server.ended() == 0
+        assert time.monotonic() - started < SLACK_S
+
+
+@pytest.mark.slow
+def test_an_event_loop_that_hangs_is_ended_behind_the_drain(echo_command: list[str]) -> None:
+    with ServerProcess([*echo_command, "stuck=loop"], SETTINGS) as server:
+        server.ready().signal()
+        started = time.monotonic()
+        assert server.ended() == EXIT_UNENDED
+        assert time.monotonic() - started < CLOSE_TIMEOUT_S + END_MARGIN_S + SLACK_S
+
+
+def test_a_second_signal_ends_a_server_whose_thread_never_ends(echo_command: list[str]) -> None:
+    settings: dict[str, object] = {"drain_delay_s": 600}
+    with ServerProcess([*echo_command, "stuck=thread"], settings) as server:
+        server.ready().signal()
+        server.wait_for("draining")
+        time.sleep(SAME_SIGNAL_S + 0.2)
+        started = time.monotonic()
+        server.signal()
+        assert server.ended() == 128 + signal.SIGTERM
+        assert time.monotonic() - started < HURRIED_END_S + SLACK_S

@@ -1,0 +1,167 @@
+"""Files that take long, much or for ever end themselves and nothing else: over sockets, with real worker processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.server_process import PATIENCE_S, ServerProcess
+
+# More than ten seconds of work for Markdown's parser.
+SLOW = b"![" * 400_000
+# More than a worker of 100 MB can hold.
+LARGE = b"# a\n" * 60_000
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    settings: dict[str, object] = {"file_cpu_s": 4, "file_memory_bytes": 100_000_000}
+    with ServerProcess(echo_command, settings) as process:
+        yield process.ready()
+
+
+@pytest.fixture
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+def post(http: httpx.Client, name: str, content: bytes) -> httpx.Response:
+    return http.post(
+        "/translate_file", files={"file": (name, content)}, data={"source": "en", "target": "de"}
+    )
+
+
+def upload(name: str, content: bytes, *, num_sent: int | None = None) -> bytes:
+    """The bytes of a request, of its file only the first ones where they are counted."""
+    form = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    head = (
+        form % (b"source", b"en")
+        + form % (b"target", b"de")
+        + b'--x\r\nContent-Disposition: form-data; name="file"; filename="%s"\r\n\r\n' % name.encode()
+    )
+    body = head + content + b"\r\n--x--\r\n"
+    start = (
+        b"POST /translate_file HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    return start + (body if num_sent is None else body[: len(head) + num_sent])
+
+
+def workers(server: ServerProcess) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(server.pid).children(recursive=True):
+        try:
+            if "app.file_worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def busy_worker(server: ServerProcess) -> psutil.Process:
+    """The worker that has used a moment of its processor."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        for worker in workers(server):
+            if worker.cpu_times().user > 0.4:
+                return worker
+        time.sleep(0.02)
+    raise AssertionError("no worker came")
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        process.wait(PATIENCE_S)
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+def test_a_file_that_takes_too_long_is_refused_and_the_next_one_is_read(http: httpx.Client) -> None:
+    answer = post(http, "a.md", SLOW)
+    assert answer.status_code == 400
+    assert "4 s of processor time" in answer.json()["error"]
+    assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
+
+
+def test_a_file_that_takes_too_much_memory_is_refused_and_the_next_one_is_read(http: httpx.Client) -> None:
+    answer = post(http, "a.md", LARGE)
+    assert answer.status_code == 400
+    assert "100000000 bytes of memory" in answer.json()["error"]
+    assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
+
+
+def test_a_worker_ends_with_its_caller(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"file_cpu_s": 600}) as server, server.ready().client() as http:
+        with socket.create_connection(("127.0.0.1", http.base_url.port)) as caller:
+            caller.sendall(upload("a.md", SLOW))
+            worker = busy_worker(server)
+            assert http.get("/livez").status_code == 200
+        assert gone(worker)
+        assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
+
+
+def test_a_drain_ends_a_worker_that_is_at_work(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command, {"file_cpu_s": 600}) as server:
+        port = server.ready().client().base_url.port
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            caller.sendall(upload("a.md", SLOW))
+            worker = busy_worker(server)
+            server.signal()
+            assert server.ended() == 0
+            assert gone(worker)
+
+
+def test_a_killed_server_leaves_no_worker_and_its_files_go_with_the_next_start(
+    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with ServerProcess(echo_command) as live, live.ready().client() as http:
+        url = post(http, "a.txt", b"Anna sees the river today.").json()["translatedFileUrl"]
+        with ServerProcess(echo_command) as killed, killed.ready().client() as other:
+            assert post(other, "a.txt", b"Anna sees the river today.").status_code == 200
+            with socket.create_connection(("127.0.0.1", other.base_url.port)) as caller:
+                caller.sendall(upload("a.md", SLOW))
+                worker = busy_worker(killed)
+                killed.signal(signal.SIGKILL)
+                assert gone(worker)
+        assert len(list(tmp_path.glob("transduce-files-*"))) == 2
+        with ServerProcess(echo_command) as following:
+            following.ready()
+            # The one that a server still uses stays.
+            assert len(list(tmp_path.glob("transduce-files-*"))) == 1
+            assert http.get(url).content == b"Anna sees the river today."
+
+
+def test_a_drain_while_an_upload_is_read_is_503(echo_command: list[str]) -> None:
+    with ServerProcess(echo_command) as server:
+        port = server.ready().client().base_url.port
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            caller.sendall(upload("a.txt", b"a" * 50_000, num_sent=20_000))
+            time.sleep(0.5)
+            server.signal()
+            answer = b"".join(iter(lambda: caller.recv(65_536), b""))
+        assert server.ended() == 0
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    told = [json.loads(line) for line in server.log if "/translate_file" in line]
+    assert [line["status"] for line in told] == [503]
+    assert not [line for line in server.log if '"level": "error"' in line or "Traceback" in line]
+
+
+def test_a_line_of_many_sentences_is_cut(echo_command: list[str]) -> None:
+    line = b"Anna sees. " * 5_000
+    settings: dict[str, object] = {"max_request_sentences": 100, "max_items": 50}
+    with ServerProcess(echo_command, settings) as server, server.ready().client() as http:
+        for name in ("a.txt", "a.md", "a.html"):
+            answer = post(http, name, line)
+            assert answer.status_code == 200, answer.text
+            assert http.get(answer.json()["translatedFileUrl"]).content == line

@@ -1,0 +1,70 @@
+"""What a file may hold is checked before it is read whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.files import FileError, FileFormat, FileLimits
+from app.files.reading import read_file
+from tests.files.samples import docx
+
+WORD = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{}</w:body></w:document>'
+PARAGRAPH = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+
+
+def document(body: str) -> bytes:
+    return docx(WORD.format(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "limits", "message"),
+    [
+        (PARAGRAPH.format("a") * 40, FileLimits(max_units=39), "more than the 39 texts"),
+        (PARAGRAPH.format("a" * 100), FileLimits(max_characters=99), "more than the 99 characters"),
+        ("<w:p/>" * 40, FileLimits(max_elements=40), "more than the 40 elements"),
+        (PARAGRAPH.format("a" * 2_000), FileLimits(max_part_bytes=2_000), "unpacks to more than the 2000"),
+        ("<w:p " + " ".join(f'a{n}="1"' for n in range(1_001)) + "/>", FileLimits(), "1000 attributes"),
+        ('<w:p w:a="' + "a" * 2_000_000 + '"/>', FileLimits(), "a tag of more than 1000000 bytes"),
+        ("<w:a>" * 501 + "</w:a>" * 501, FileLimits(), "500 deep"),
+    ],
+)  # fmt: skip
+def test_a_document_above_a_limit_is_refused(body: str, limits: FileLimits, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        read_file(document(body), FileFormat.DOCX, limits)
+
+
+@pytest.mark.parametrize(
+    ("file_format", "data"),
+    [
+        (FileFormat.TXT, b"a\n" * 40),
+        (FileFormat.JSON, b"[" + b'"a",' * 39 + b'"a"]'),
+        (FileFormat.HTML, b"<p>a" * 40),
+        (FileFormat.MARKDOWN, b"a\n\n" * 40),
+        (FileFormat.PO, b'msgid "a"\nmsgstr ""\n\n' * 40),
+        (FileFormat.SRT, b"1\n00:00:01,000 --> 00:00:02,000\na\n\n" * 40),
+    ],
+)
+def test_a_file_of_too_many_texts_is_refused(file_format: FileFormat, data: bytes) -> None:
+    assert len(read_file(data, file_format, FileLimits(max_units=40, max_characters=40)).units) == 40
+    with pytest.raises(FileError, match="more than the 39 texts allowed"):
+        read_file(data, file_format, FileLimits(max_units=39))
+    with pytest.raises(FileError, match="more than the 39 characters"):
+        read_file(data, file_format, FileLimits(max_characters=39))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["idna", "utf-7", "zlib", "punycode", "rot13", "hex", "unicode_escape", "undefined", "moon", "mbcs"],
+)
+def test_only_encodings_of_text_are_taken(name: str) -> None:
+    page = f'<meta charset="{name}"><p>'.encode() + b"a." * 40_000
+    with pytest.raises(FileError, match="names an encoding that"):
+        read_file(page, FileFormat.HTML)
+
+
+@pytest.mark.parametrize(
+    "name", ["windows-1252", "ISO-8859-1", "latin1", "Shift_JIS", "UTF8", "koi8-r", "GB2312"]
+)
+def test_encodings_of_the_web_are_known(name: str) -> None:
+    page = f'<meta charset="{name}"><p>The house.'.encode()
+    assert [unit.text for unit in read_file(page, FileFormat.HTML).units] == ["The house."]

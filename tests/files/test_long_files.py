@@ -1,0 +1,42 @@
+"""The time to read a file grows with its size and no faster, whatever is in it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from app.files import FileFormat
+from app.files.reading import read_file
+
+# Bytes, and seconds of the processor for them: ten times what it takes, and less than a quadratic reader takes.
+SIZE = 80_000
+LIMIT_S = 10.0
+MARKDOWN = [
+    "[a](",
+    "<a ",
+    "&#1;",
+    "<http:",
+    "<",
+    "&",
+    "<!--",
+    "_a_",
+    "*a ",
+    "[",
+    "![",
+    "[a]: b\n",
+    "<b>",
+    "[a](<",
+]
+HTML = ["<", "<a ", "<!--", "<http:", "<a b='", "</", "<b>", "&#1;"]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "seed"),
+    [(FileFormat.MARKDOWN, seed) for seed in MARKDOWN] + [(FileFormat.HTML, seed) for seed in HTML],
+)
+def test_a_long_run_of_markup_is_read_in_time(file_format: FileFormat, seed: str) -> None:
+    data = ("The house. " + seed * (SIZE // len(seed))).encode()
+    started = time.process_time()
+    read_file(data, file_format)
+    assert time.process_time() - started < LIMIT_S

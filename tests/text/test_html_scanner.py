@@ -1,0 +1,61 @@
+"""HTML's tags and texts are found as the standard says, all of them, in time in proportion to the text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from app.text.html_scanner import scan_html
+
+
+def events(text: str) -> list[tuple[str, str, str]]:
+    found = list(scan_html(text))
+    assert "".join(text[event.start : event.end] for event in found) == text
+    return [(event.kind, event.name, text[event.start : event.end]) for event in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a < b & c", [("text", "", "a < b & c")]),
+        ("<A HREF=x>y</a >", [("open", "a", "<A HREF=x>"), ("text", "", "y"), ("close", "a", "</a >")]),
+        ("<a b='>'>", [("open", "a", "<a b='>'>")]),
+        ('<a b">">', [("open", "a", '<a b">'), ("text", "", '">')]),
+        ("<br/><a b=c/>", [("empty", "br", "<br/>"), ("open", "a", "<a b=c/>")]),
+        ("<a/b / >", [("open", "a", "<a/b / >")]),
+        ("<!----><!--->x-->", [("comment", "", "<!---->"), ("comment", "", "<!--->"), ("text", "", "x-->")]),
+        ("<!-- <b> --!>x", [("comment", "", "<!-- <b> --!>"), ("text", "", "x")]),
+        ("<!DOCTYPE html>", [("declaration", "", "<!DOCTYPE html>")]),
+        ("<?php echo ?>", [("declaration", "", "<?php echo ?>")]),
+        ("<![CDATA[a>b]]>", [("declaration", "", "<![CDATA[a>b]]>")]),
+        ("<!x></3></>", [("comment", "", "<!x>"), ("comment", "", "</3>"), ("comment", "", "</>")]),
+        (
+            "<script>if (a</b>c)</SCRIPT>",
+            [("open", "script", "<script>"), ("text", "", "if (a</b>c)"), ("close", "script", "</SCRIPT>")],
+        ),
+        ("a<b c='x>y", [("text", "", "a"), ("unended", "", "<b c='x>y")]),
+        ("<!-- x", [("unended", "", "<!-- x")]),
+        ("<p", [("unended", "", "<p")]),
+    ],
+)
+def test_every_part_of_a_document_is_what_the_standard_says(
+    text: str, expected: list[tuple[str, str, str]]
+) -> None:
+    assert events(text) == expected
+
+
+def test_the_attributes_that_count_are_read_once() -> None:
+    (event,) = scan_html("<p CLASS='a notranslate' class=b translate=\"n&#111;\" id=x>")
+    assert event.attributes == {"class": "a notranslate", "translate": "no"}
+
+
+@pytest.mark.parametrize(
+    "seed",
+    ["<", "<a ", "<a b='", "<a b=c ", "<!--", "</", "<?", "<http:", "<![CDATA[", "<script></", "<b>&#1;"],
+)
+def test_a_long_run_of_what_never_ends_takes_time_in_proportion(seed: str) -> None:
+    text = seed * (400_000 // len(seed))
+    started = time.process_time()
+    assert sum(event.end - event.start for event in scan_html(text)) == len(text)
+    assert time.process_time() - started < 5

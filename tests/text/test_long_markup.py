@@ -1,0 +1,22 @@
+"""Reading a text with markup takes time in proportion to it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from app.text.passage import PassageOptions, TextFormat, read_passage
+
+SIZE = 80_000
+LIMIT_S = 4.0
+
+
+@pytest.mark.parametrize(
+    "seed", ["H<sub>2</sub>O ", "a<b>1</b> ", "<b>{1}</b> ", "<b>{1} ", "<i>a</i>", "<a ", "<!--", "<p>a"]
+)
+def test_a_long_text_in_html_is_read_in_time(seed: str) -> None:
+    text = "The house " + seed * (SIZE // len(seed))
+    started = time.process_time()
+    read_passage(text, PassageOptions("en", "de", TextFormat.HTML)).segments(lambda source: len(source) < 400)
+    assert time.process_time() - started < LIMIT_S
