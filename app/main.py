@@ -24,30 +24,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.auth import ApiKeys
-from app.api.connections import ConnectionTable, max_per_address, reserve_open_files
+from app.api.connections import reserve_open_files
 from app.api.cors import CrossOrigin
 from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.ending import leave_threads_behind
 from app.api.error_table import HTTP_CODES, error_body, plain_error
-from app.api.file_shelf import FileLimits
 from app.api.middleware import Gate, RequestScope
 from app.api.native import add_native_routes
-from app.api.native_schema import RequestLimits
-from app.api.page import PageFacts, add_page
+from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
-from app.api.protocol import ConnectionLimits
 from app.api.ready_line import tell_address
 from app.api.route import PlainApp, PlainRoute, ShortWay
-from app.api.server import ServeOptions, Server, hold_signals, listen
+from app.api.server import Server, hold_signals, listen
 from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
-from app.engine.limits import EngineLimits
 from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
-from app.file_worker.messages import WorkerLimits
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
 from app.runtime.memory import settle_memory
@@ -62,10 +57,10 @@ from app.startup import (
     warm_up,
     warn_of_python,
 )
-from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.decoder import DecoderSettings, SentenceDecoder
+from app.wiring import engine_limits, file_limits, glossaries, page_facts, request_limits, serve_options
 
 if TYPE_CHECKING:
     from app.api.file_desk import FileDesk
@@ -88,7 +83,7 @@ class Application:
         self.settings = settings
         self.metrics = Metrics()
         self.metrics.follow_log(num_dropped_lines)
-        self.service = Service(self.metrics, _glossaries(settings))
+        self.service = Service(self.metrics, glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
@@ -110,7 +105,7 @@ class Application:
         )
         app.router.redirect_slashes = False
         app.router.route_class = PlainRoute
-        limits = _request_limits(settings)
+        limits = request_limits(settings)
         add_native_routes(app.router, self.service, limits)
         stream_limits = StreamLimits(settings.stream_keep_alive_s)
         add_stream_route(app.router, self.service, limits, stream_limits)
@@ -122,14 +117,14 @@ class Application:
             from app.api.file_desk import FileDesk
             from app.api.files import UPLOAD_PATHS
 
-            self._desk = FileDesk(plain, _file_limits(settings), usage)
+            self._desk = FileDesk(plain, file_limits(settings), usage)
             larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
         add_dialects(app.router, plain, keys, usage, self._desk)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi)
         if settings.page_enabled:
-            add_page(app.router, _page_facts(settings, keys))
+            add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
         app.add_middleware(ShortWay, routes=app.routes)
         app.add_middleware(
@@ -194,7 +189,7 @@ class Application:
         model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
         self.engine = Engine(
             model.lanes,
-            settings=_engine_limits(self.settings),
+            settings=engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=self._on_death,
         )
@@ -280,7 +275,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         server = Server(
             application.app,
             application.service,
-            _serve_options(settings),
+            serve_options(settings),
             close_engine=application.close_engine,
         )
         application.on_failure = on_failure
@@ -330,74 +325,3 @@ async def _routing_error(request: Request, error: Exception) -> Response:
         return dialect.answer(error.status_code, code.replace("_", " "), dict(error.headers or {}))
     body = error_body(code, code.replace("_", " "), request.state.request_id)
     return plain_error(error.status_code, body, dict(error.headers or {}))
-
-
-def _glossaries(settings: Settings) -> GlossaryStore:
-    """Raises SettingsError."""
-    try:
-        return GlossaryStore(settings.glossary_path)
-    except GlossaryStoreError as error:
-        raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
-
-
-def _request_limits(settings: Settings) -> RequestLimits:
-    names = RequestLimits.__dataclass_fields__
-    return RequestLimits(**{name: getattr(settings, name) for name in names})
-
-
-def _page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
-    return PageFacts(
-        needs_key=keys.are_needed,
-        has_docs=settings.docs_enabled,
-        file_suffixes=_file_suffixes(settings),
-        max_file_bytes=settings.max_file_bytes,
-        max_characters=settings.max_item_characters,
-        max_beam_size=settings.max_beam_size,
-    )
-
-
-def _file_suffixes(settings: Settings) -> tuple[str, ...]:
-    """Of the files that are taken. A server that takes none does not load what reads them."""
-    if not settings.files_enabled:
-        return ()
-    from app.files import SUFFIXES
-
-    return tuple(SUFFIXES)
-
-
-def _file_limits(settings: Settings) -> FileLimits:
-    return FileLimits(
-        max_file_bytes=settings.max_file_bytes,
-        max_files=settings.max_files,
-        max_kept_bytes=settings.max_kept_file_bytes,
-        ttl_s=settings.file_ttl_s,
-        timeout_s=settings.file_timeout_s,
-        worker=WorkerLimits(
-            memory_bytes=settings.file_memory_bytes,
-            cpu_s=settings.file_cpu_s,
-            # A text of a file is a text of a request: no longer, and of no more sentences, however short they are.
-            part_characters=min(settings.max_item_characters, 2 * settings.max_request_sentences),
-        ),
-    )
-
-
-def _engine_limits(settings: Settings) -> EngineLimits:
-    names = EngineLimits.__dataclass_fields__
-    return EngineLimits(**{name: getattr(settings, name) for name in names})
-
-
-def _serve_options(settings: Settings) -> ServeOptions:
-    return ServeOptions(
-        connections=ConnectionLimits(
-            read_timeout_s=settings.read_timeout_s,
-            stall_s=settings.reader_stall_s,
-            max_header_bytes=settings.max_header_bytes,
-        ),
-        table=ConnectionTable(
-            settings.max_connections,
-            max_per_address(settings.max_connections, settings.max_connections_per_address),
-        ),
-        keep_alive_s=settings.keep_alive_s,
-        drain_delay_s=settings.drain_delay_s,
-        drain_timeout_s=settings.drain_timeout_s,
-    )

@@ -1,0 +1,92 @@
+"""What each part of the server takes of the settings."""
+
+from __future__ import annotations
+
+from app.api.auth import ApiKeys
+from app.api.connections import ConnectionTable, max_per_address
+from app.api.file_shelf import FileLimits
+from app.api.native_schema import RequestLimits
+from app.api.page import PageFacts
+from app.api.protocol import ConnectionLimits
+from app.api.server import ServeOptions
+from app.engine.limits import EngineLimits
+from app.errors import SettingsError
+from app.file_worker.messages import WorkerLimits
+from app.settings import Settings
+from app.stores.glossaries import GlossaryStore, GlossaryStoreError
+
+
+def glossaries(settings: Settings) -> GlossaryStore:
+    """The store of the glossaries, opened. Raises SettingsError."""
+    try:
+        return GlossaryStore(settings.glossary_path)
+    except GlossaryStoreError as error:
+        raise SettingsError([f"TRANSDUCE_GLOSSARY_PATH: {error}"]) from error
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """Of one request."""
+    names = RequestLimits.__dataclass_fields__
+    return RequestLimits(**{name: getattr(settings, name) for name in names})
+
+
+def page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
+    """What the page says of the server."""
+    return PageFacts(
+        needs_key=keys.are_needed,
+        has_docs=settings.docs_enabled,
+        file_suffixes=_file_suffixes(settings),
+        max_file_bytes=settings.max_file_bytes,
+        max_characters=settings.max_item_characters,
+        max_beam_size=settings.max_beam_size,
+    )
+
+
+def _file_suffixes(settings: Settings) -> tuple[str, ...]:
+    """Of the files that are taken. A server that takes none does not load what reads them."""
+    if not settings.files_enabled:
+        return ()
+    from app.files import SUFFIXES
+
+    return tuple(SUFFIXES)
+
+
+def file_limits(settings: Settings) -> FileLimits:
+    """Of the file routes and of what reads files."""
+    return FileLimits(
+        max_file_bytes=settings.max_file_bytes,
+        max_files=settings.max_files,
+        max_kept_bytes=settings.max_kept_file_bytes,
+        ttl_s=settings.file_ttl_s,
+        timeout_s=settings.file_timeout_s,
+        worker=WorkerLimits(
+            memory_bytes=settings.file_memory_bytes,
+            cpu_s=settings.file_cpu_s,
+            # A text of a file is a text of a request: no longer, and of no more sentences, however short they are.
+            part_characters=min(settings.max_item_characters, 2 * settings.max_request_sentences),
+        ),
+    )
+
+
+def engine_limits(settings: Settings) -> EngineLimits:
+    """Of the engine."""
+    names = EngineLimits.__dataclass_fields__
+    return EngineLimits(**{name: getattr(settings, name) for name in names})
+
+
+def serve_options(settings: Settings) -> ServeOptions:
+    """Of connections and of the drain."""
+    return ServeOptions(
+        connections=ConnectionLimits(
+            read_timeout_s=settings.read_timeout_s,
+            stall_s=settings.reader_stall_s,
+            max_header_bytes=settings.max_header_bytes,
+        ),
+        table=ConnectionTable(
+            settings.max_connections,
+            max_per_address(settings.max_connections, settings.max_connections_per_address),
+        ),
+        keep_alive_s=settings.keep_alive_s,
+        drain_delay_s=settings.drain_delay_s,
+        drain_timeout_s=settings.drain_timeout_s,
+    )
