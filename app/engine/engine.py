@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class _Pending:
 
     future: asyncio.Future[SequenceResult]
     lane: Lane
+    caller: str
     deadline: float  # seconds of time.monotonic
     timer: asyncio.TimerHandle
     on_tokens: OnTokens | None
@@ -71,6 +73,7 @@ class Engine:
         self._on_death = on_death
         self._admission = Admission(settings, num_lanes=len(self._lanes))
         self._num_rows = dict.fromkeys(self._lanes, 0)  # that a lane's sentences reserve or will
+        self._rows_of_callers: Counter[tuple[Lane, str]] = Counter()  # of these, whose
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -159,10 +162,13 @@ class Engine:
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
         lane = self._next_lane()
         self._num_rows[lane] += sequence.num_reserved_rows
-        self._pending[sequence] = _Pending(future, lane, deadline, timer, on_tokens)
+        self._pending[sequence] = _Pending(future, lane, caller, deadline, timer, on_tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        lane.put(Submit(sequence, listens=_listens(options, on_tokens)))
+        own_rows = self._rows_of_callers[lane, caller]
+        self._rows_of_callers[lane, caller] += sequence.num_reserved_rows
+        has_room = own_rows < limits.num_rows - limits.num_kept_rows
+        lane.put(Submit(sequence, listens=_listens(options, on_tokens), rings=has_room))
         return future
 
     def join(
@@ -248,6 +254,10 @@ class Engine:
         pending.timer.cancel()
         del self._sequences[future]
         self._num_rows[pending.lane] -= sequence.num_reserved_rows
+        place = pending.lane, pending.caller
+        self._rows_of_callers[place] -= sequence.num_reserved_rows
+        if not self._rows_of_callers[place]:
+            del self._rows_of_callers[place]
         if sequence.outcome is None:
             pending.lane.put(Cancel(sequence))
         if not self._pending:
