@@ -183,6 +183,7 @@ class Application:
         )
         await check_golden(model, translator, min_share=self.settings.golden_min_share)
         await warm_up(model, translator)
+        self.engine.end_warm_up()
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)

@@ -209,9 +209,7 @@ def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[s
     """One case on a server of its own."""
     settings = dict(PLAIN)
     if case.has_keys:
-        settings["api_keys"] = ",".join(
-            hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET)
-        )
+        settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
     alone, together = Turn(), Turn()
     with Process(serve_command(sys.executable, None, settings)) as server:
         asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # first times
@@ -270,8 +268,8 @@ def main() -> None:
     for case in chosen:
         one = measure(case, seconds=given.seconds, num_turns=given.turns, sentences=read_sentences())
         found.append(one)
-        print(json.dumps(one), flush=True)  # noqa: T201
-    print(table(found))  # noqa: T201
+        print(json.dumps(one), flush=True)
+    print(table(found))
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.fairness", *sys.argv[1:]]),
         "commit": commit(),

@@ -29,13 +29,14 @@ SAMPLE_CHARACTERS = 5_000
 
 @dataclass(frozen=True)
 class FileJob:
-    """A file to translate. source None: detected, of the file as a whole. request_id: of the upload."""
+    """A file to translate. source None: detected, of the file as a whole. request_id, share: of the upload."""
 
     file: TranslatableFile
     source: str | None
     target: str
     request_id: str
     glossary: Glossary | None = None
+    share: str = ""
 
 
 class FileDesk:
@@ -164,6 +165,7 @@ class FileDesk:
                 target=job.target,
                 request_id=job.request_id,
                 caller=shelved.owner,
+                share=job.share,
                 deadline=min(ends_at, now + self.plain.limits.max_timeout_s),
                 text_format=TextFormat(units[0].format),
                 splitting=Splitting.NO_NEWLINES if units[0].flows else Splitting.SENTENCES,

@@ -15,6 +15,7 @@ from app.api.error_table import OrjsonResponse
 from app.api.file_desk import FileDesk, FileJob
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.languages import find_language
+from app.api.middleware import address_of
 from app.api.multipart import Upload, read_upload
 from app.api.plain_translation import NoSuchPair
 from app.api.simple import HEADERS
@@ -44,7 +45,9 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
         except BaseException:
             desk.shelf.remove(shelved)
             raise
-        job = FileJob(file, source, target, request.state.request_id)
+        job = FileJob(
+            file, source, target, request.state.request_id, share=caller or address_of(request.scope)
+        )
         try:
             await while_connected(request, desk.translate(shelved, job))
         except NoSuchPair as error:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import re
 import time
@@ -166,7 +167,24 @@ def header_of(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
-def requester_of(request: Request) -> tuple[str, str, float]:
-    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic)."""
+def requester_of(request: Request) -> tuple[str, str, float, str]:
+    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic), whose share it takes.
+
+    The share of the engine is the caller's, by its key; without keys that of the client's address.
+    """
     state = request.scope["state"]
-    return state["request_id"], state["caller"], state["received_at"]
+    caller = state["caller"]
+    return state["request_id"], caller, state["received_at"], caller or address_of(request.scope)
+
+
+def address_of(scope: Scope) -> str:
+    """The client's address, of IPv6 the first 64 bits: one host has all that begin with them. Empty where unknown."""
+    host = (scope.get("client") or ("", 0))[0]
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped
+    return str(mapped or ipaddress.ip_network((int(address) >> 64 << 64, 64)))

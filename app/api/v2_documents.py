@@ -14,6 +14,7 @@ from app.api.file_desk import FileDesk, FileJob, seconds_remaining
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.files import known_format, sent
 from app.api.form_body import read_fields
+from app.api.middleware import address_of
 from app.api.multipart import Upload, read_upload
 from app.api.v2_languages import served_language
 from app.errors import InvalidRequest
@@ -44,7 +45,8 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
         except BaseException:
             desk.shelf.remove(shelved)
             raise
-        desk.start(shelved, FileJob(file, source, target, request.state.request_id, glossary))
+        share = caller or address_of(request.scope)
+        desk.start(shelved, FileJob(file, source, target, request.state.request_id, glossary, share))
         return OrjsonResponse({"document_id": shelved.file_id, "document_key": shelved.key})
 
     _add_results(router, desk)

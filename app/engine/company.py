@@ -33,7 +33,9 @@ class Company:
         self.others: list[Sequence] = []
         self._paused: dict[Sequence, None] = {}
 
-    def present(self, running: dict[Sequence, None], favoured: Collection[str] | None) -> Collection[Sequence]:
+    def present(
+        self, running: dict[Sequence, None], favoured: Collection[str] | None
+    ) -> Collection[Sequence]:
         """Who of those that run are in the next forward: those of the favoured callers, or all.
 
         None: all; so too where none of the favoured runs, and where the runner would take the others' rows with it.

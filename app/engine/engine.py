@@ -24,6 +24,7 @@ from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.messages import Cancel, Hasten, Join, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
+from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
 from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits
@@ -117,17 +118,29 @@ class Engine:
             lane.leave()
 
     def reserve(
-        self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float | None = None
+        self,
+        num_sentences: int,
+        num_tokens: int,
+        *,
+        options: DecodingOptions | None = None,
+        caller: str = "",
+        deadline: float | None = None,
     ) -> Reservation:
         """A place in the queue, to be held with `with` around the whole of a request's work.
 
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens accepted
-        and not yet answered would pass their bounds, and entering and `resize` where its answer is foreseen to come
-        after `deadline` (seconds of time.monotonic); a request that finds the engine empty always enters.
+        `Reservation.resize` puts right. options: of all sentences. Raises NotReady. Entering raises Overloaded when
+        sentences or tokens accepted and not yet answered would pass the caller's part of their bounds, and entering and
+        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds the
+        engine empty always enters.
         """
         self._check_accepting()
-        return Reservation(self._admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
+        cost = Cost.of(num_sentences, num_tokens, options)
+        return Reservation(self._admission, cost, caller=caller, deadline=deadline)
+
+    def end_warm_up(self) -> None:
+        """What was decoded so far tells how quick the engine is, before its rows were ever full."""
+        self._admission.speed.end_guessing()
 
     def submit(
         self,

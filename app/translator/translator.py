@@ -207,7 +207,11 @@ class Translator:
     def _reserved(self, request: Request, num_tokens: int) -> Place:
         """Raises NotReady, and Overloaded where it is entered."""
         return self.decoder.reserve(
-            len(request.texts), num_tokens, caller=request.caller, deadline=request.deadline
+            len(request.texts),
+            num_tokens,
+            options=request.options or self.default_options,
+            caller=request.share or request.caller,
+            deadline=request.deadline,
         )
 
     async def off_loop(self, work: Callable[[], T]) -> T:
@@ -307,7 +311,7 @@ class Translator:
                     part.encoded.ids,
                     part.options,
                     request_id=request.request_id,
-                    caller=request.caller,
+                    caller=request.share or request.caller,
                     deadline=request.deadline,
                     on_tokens=None
                     if live is None
