@@ -1,9 +1,9 @@
 """Whether one caller shuts another out: a caller's lines, alone and beside another's load, in turns.
 
-Five lines a second of one caller, each on a connection that is there already; beside them what another caller sends. Each case
-has a server of its own, and each of its turns is first the lines alone, then the lines beside the load. Lines count from
-when they were due. The clients share the server's cores: their part of the processors' time is told. Writes JSON and the
-table of docs/operations.md. Linux only.
+Five lines a second of one caller, each on a connection that is there already; beside them what another caller sends.
+Each case has a server of its own, and each of its turns is first the lines alone, then the lines beside the load. Lines
+count from when they were due. The clients share the server's cores: their part of the processors' time is told. Writes
+JSON and prints the table of docs/operations.md. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
 """
@@ -246,7 +246,8 @@ def table(found: Sequence[dict[str, object]]) -> str:
         assert isinstance(statuses, dict)
         told = "none answered"
         if isinstance(seen, dict):
-            told = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
+            told = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
+            told += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
         refused = sum(number for status, number in statuses.items() if status != "200")
         rows.append(
             f"| {one['case']} | none refused, p99 at most {LIMIT:g} times that alone | "

@@ -131,8 +131,8 @@ class Engine:
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
         `Reservation.resize` puts right. options: of all sentences. Raises NotReady. Entering raises Overloaded when
         sentences or tokens accepted and not yet answered would pass the caller's part of their bounds, and entering and
-        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds the
-        engine empty always enters.
+        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds
+        the engine empty always enters.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)

@@ -52,16 +52,16 @@ class FairQueue:
         return self._callers.keys()
 
     def peek(self, but: Collection[str] = ()) -> tuple[str, Sequence] | None:
-        """The caller whose turn it is, and its sentence; None where there is none. but: callers that are passed over."""
+        """The caller whose turn it is, and its sentence; None where there is none. but: those that are passed over."""
         for key, caller in self._callers.items():
             if key not in but:
                 return key, next(iter(next(iter(caller.values()))))
         return None
 
     def pop(self, caller_key: str | None = None) -> Sequence:
-        """Take a caller's next, by default of the one whose turn it is; its request and caller go to the end of their lines.
+        """Take a caller's next, by default of the one whose turn it is. There must be one.
 
-        There must be one.
+        Its request and caller go to the end of their lines.
         """
         if caller_key is None:
             caller_key = next(iter(self._callers))

@@ -2,8 +2,9 @@
 
 Both count row-steps: one row taken one step. A sentence costs its beam's rows times its steps. Two measurements say
 what these are, each of which is right by itself whatever the load was: how many steps a source subword takes, told by
-every sentence that ends; and how many row-steps a second are taken, told by steps after which somebody still waits, for only then are the
-rows full. A sentence that is decoded a second time takes steps and brings no subwords: those were counted in when its request was.
+every sentence that ends; and how many row-steps a second are taken, told by steps after which somebody still waits, for
+only then are the rows full. A sentence that is decoded a second time takes steps and brings no subwords: those were
+counted in when its request was.
 
 Before rows were ever full the speed is what the golden sentences and the warm-up showed.
 """
@@ -23,8 +24,9 @@ from app.engine.stats import StepStats
 # a third of the engine's speed within a second, by the work of refusing it: who remembers longer lets in too many.
 MEMORY_S = 2.0
 MEMORY_ROW_STEPS = 50_000
-# Steps with full rows before which nothing is learned of them; without any for so long, what was measured is forgotten: a
-# slow minute must not have requests refused that would never fill the rows, and so never show that it is over.
+# Steps with full rows before which nothing is learned of them; without any for so long, what was measured is
+# forgotten: a slow minute must not have requests refused that would never fill the rows, and so never show that it is
+# over.
 MIN_FULL_STEPS = 16
 MAX_FULL_AGE_S = 3.0
 # Rows of a step from which on it counts for the first guess.

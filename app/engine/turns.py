@@ -2,8 +2,8 @@
 
 A step of many rows takes many times as long as one of few, so that a line that shares its steps with another caller's
 hundred is slow, though it never waits. Its caller's rows are therefore stepped alone, and the other's pause, for as
-long as the other has had more of the lane's time: what each has had fades within seconds. The others are never shut out: every
-so often all are stepped together. A sentence that pauses keeps its rows and goes on where it stood.
+long as the other has had more of the lane's time: what each has had fades within seconds. The others are never shut
+out: every so often all are stepped together. A sentence that pauses keeps its rows and goes on where it stood.
 """
 
 from __future__ import annotations
