@@ -173,7 +173,7 @@ def test_who_has_had_less_is_favoured_until_both_have_had_as_much() -> None:
     turns = Turns()
     turns.note({"loud": 16}, steps(0.2), 1.0)
     assert turns.favoured(["loud"]) is None
-    assert turns.favoured(["loud", "quiet"]) == {"quiet"}
+    assert turns.favoured(["loud", "quiet"]) == frozenset({"quiet"})
     turns.note({"quiet": 1}, steps(0.2 - SLACK_S / 2, num_paused=16), 1.2)
     assert turns.favoured(["loud", "quiet"]) is None
 
@@ -188,4 +188,4 @@ def test_what_callers_have_had_fades() -> None:
 def test_a_steps_time_is_shared_by_rows() -> None:
     turns = Turns()
     turns.note({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
-    assert turns.favoured(["loud", "quiet"]) == {"quiet"}
+    assert turns.favoured(["loud", "quiet"]) == frozenset({"quiet"})
