@@ -46,7 +46,7 @@ from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import configure_logging, log_event
 from app.observability.metrics import Metrics
-from app.runtime.memory import settle_memory
+from app.runtime.memory import prefer_short_waits, settle_memory
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import Model, check_golden, in_daemon_thread, load_model, model_key, warm_up
 from app.stores.glossaries import GlossaryStore, GlossaryStoreError
@@ -225,6 +225,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     """Serve an application; as `serve`."""
     settings = application.settings
     hold_signals()
+    prefer_short_waits()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:

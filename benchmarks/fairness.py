@@ -77,7 +77,7 @@ def _short(number: int) -> Callable[[Iterator[str]], Body]:
 
     def body(sentences: Iterator[str]) -> Body:
         said = [" ".join(next(sentences).split()[:4]).rstrip(".,;:?!") + "." for _ in range(number)]
-        return _body(_items(said))
+        return _body(items_of(said))
 
     return body
 
@@ -88,10 +88,10 @@ def _full(sentences: Iterator[str]) -> Body:
     while length < MAX_CHARACTERS:
         said.append(next(sentences))
         length += len(said[-1]) + 1
-    return _body(_items(said))
+    return _body(items_of(said))
 
 
-def _items(said: Sequence[str]) -> list[str]:
+def items_of(said: Sequence[str]) -> list[str]:
     """Sentences put together to texts that are no longer than a text may be."""
     texts = [""]
     for sentence in said:

@@ -22,8 +22,8 @@ from app.errors import Overloaded
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# English and German sentences have some twenty subwords.
-USUAL_SENTENCE_TOKENS = 20
+# Most English and German sentences have no more.
+USUAL_SENTENCE_TOKENS = 30
 # A request is refused where its foreseen wait, so many times as long, would pass its deadline.
 DEADLINE_MARGIN = 1.5
 # A caller that has nothing here is let in up to so many times the bounds, however many share them.

@@ -62,7 +62,7 @@ class Place:
             self._scope.__exit__(kind, error, trace)
 
     def settle(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
-        """What the request costs: ids, options and likely decodings of all its sentences, submitted without awaiting.
+        """What the request costs: ids, options and likely decodings of all its sentences, to be submitted at once.
 
         Raises Overloaded where there was no place for it from the start, and where its answer is foreseen to come too
         late now that its length is known.
