@@ -1,7 +1,8 @@
 """How long the event loop lets everybody wait, beside requests that are large or many.
 
-A probe asks for /livez every few milliseconds, over one connection, from a process of its own; beside it are in turn the
-clients of each case, on one server. Its longest answer is what the event loop kept it waiting, and what the machine did.
+A probe asks for /livez every few milliseconds, over one connection, from a process of its own; beside it are in turn
+the clients of each case, on one server. Its longest answer is what the event loop kept it waiting, and what the machine
+did.
 Writes JSON and prints the table of docs/operations.md. Linux only.
 
     python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
@@ -173,7 +174,7 @@ def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
         "case": case.name,
         "probes": summary(found),
         "statuses": {str(status): number for status, number in sorted(statuses.items())},
-        "is_as_meant": set(statuses) == {case.needs},
+        "is_as_meant": case.needs in statuses,
         "testers_share_of_a_core": round(share, 3),
     }
 
@@ -204,8 +205,8 @@ def main() -> None:
     with Process(serve_command(sys.executable, None, SETTINGS)) as server:
         for case in CASES:
             found.append(measure(server.port, case, given.seconds))
-            print(json.dumps(found[-1]), flush=True)  # noqa: T201
-    print(table(found))  # noqa: T201
+            print(json.dumps(found[-1]), flush=True)
+    print(table(found))
     result = {
         "command": shlex.join(["python", "-m", "benchmarks.event_loop", *sys.argv[1:]]),
         "commit": commit(),

@@ -69,7 +69,9 @@ async def flood(port: int, requests: Sequence[Request], *, rate: float, seconds:
         "statuses": dict(sorted(Counter(str(status) for status, _, _ in answers).items())),
         "answered": summary(served) if served else None,
         "refused": summary(refused) if refused else None,
-        "retry_after_s": dict(sorted(Counter(int(retry) for status, _, retry in answers if status == 429).items())),
+        "retry_after_s": dict(
+            sorted(Counter(int(retry) for status, _, retry in answers if status == 429).items())
+        ),
         "testers_share_of_a_core": round((time.process_time() - own_s) / elapsed_s, 3),
     }
 

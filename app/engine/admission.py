@@ -6,8 +6,8 @@ limit of another. A caller that is alone has all.
 Ahead of a request of n sentences are at most n sentences of each other request of its caller, for requests take turns,
 and of each other caller's work at most as much as of its own caller's until then, for callers do. All that stands in
 the engine counts as not begun. To this comes the time that the longest sentence of the request takes once it runs,
-twice where a second decoding is likely. What these are is known only once a text is split and tokenised, so a request is looked at twice: when it
-comes, by its length, its beam and the shortest length that it asks for, and then.
+twice where a second decoding is likely. What these are is known only once a text is split and tokenised, so a request
+is looked at twice: when it comes, by its length, its beam and the shortest length that it asks for, and then.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Of R rows K are kept for callers that come. A caller holds at most (R - K) / K t
 it is given more, so that one that is alone holds R - K, two some 4 R / 9 each where K is a fifth of R, and a few rows
 are free for the next one. A caller that holds none gets any that are free. One that has its part is passed over until
 rows become free; where the first sentence of a caller that holds none does not fit, nobody overtakes it: a wide beam is
-never starved by narrow ones. A sentence stays for at most as many steps as its target is long, and never past its deadline.
+never starved by narrow ones. A sentence stays for at most as many steps as its target is long, and never past its
+deadline.
 
 How long a sentence can wait, failed forwards aside: with R rows, beams of at most B and targets of at
 most T subwords, at least floor(R / B) sentences are admitted in every T + 1 steps (or all that wait), but one
