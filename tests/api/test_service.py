@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from app.api.middleware import address_of
 from app.api.service import Phase, Service
 from app.observability.metrics import Metrics
 from app.runtime.memory import prefer_short_waits
@@ -56,3 +57,22 @@ def test_a_large_request_starts_no_collection_of_all_objects() -> None:
         assert kept
     finally:
         gc.set_threshold(*thresholds)
+
+
+@pytest.mark.parametrize(
+    ("host", "share"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::9", "2001:db8:1:3::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_a_host_is_one_caller_whichever_of_its_addresses_it_takes(host: str, share: str) -> None:
+    assert address_of({"client": (host, 1234)}) == share
+
+
+def test_a_connection_without_an_address_is_a_caller_too() -> None:
+    assert address_of({"client": None}) == address_of({}) == ""
