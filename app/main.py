@@ -45,7 +45,7 @@ from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
-from app.runtime.memory import settle_memory
+from app.runtime.memory import prefer_short_waits, settle_memory
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
     Model,
@@ -217,6 +217,7 @@ class Application:
         if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
         self._is_checked = True
+        self.engine.end_warm_up()
         decoder.clear()
         settle_memory()
         self.metrics.follow_decoder(decoder.facts)
@@ -261,6 +262,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     """Serve an application; as `serve`."""
     settings = application.settings
     hold_signals()
+    prefer_short_waits()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:

@@ -93,7 +93,12 @@ class Settings(BaseSettings):
         description="processes that share the engine's sentences, each with the whole model; 1: none, a thread of the "
         "server's process; 0: one a thread, at most 4, and 1 on a GPU",
     )
-    num_rows: int = Field(64, ge=1, le=4096, description="hypotheses that run at once in each lane")
+    num_rows: int = Field(
+        64, ge=1, le=4096, description="hypotheses that run at once in each lane, of a caller that is alone"
+    )
+    num_kept_rows: int = Field(
+        16, ge=0, le=1024, description="as many more in each lane, kept for callers that come; 0: none"
+    )
     golden_min_share: float = Field(
         0.8,
         ge=0,

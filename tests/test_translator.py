@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -14,6 +14,7 @@ import pytest
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason, Hypothesis, LengthPenalty
 from app.engine.engine import Engine
 from app.engine.sequence import SequenceResult
+from app.engine.speed import Cost
 from app.errors import (
     DeadlineExceeded,
     EngineFailure,
@@ -63,8 +64,8 @@ class FutureEngine:
     def join(self, *_: object, **__: object) -> None:
         """Nobody is told of tokens, and no deadline is put off here."""
 
-    def resize(self, lengths: Sequence[int], *, longest: int) -> None:
-        self.sizes.append((len(lengths), sum(lengths)))
+    def resize(self, cost: Cost, *, longest: int) -> None:
+        self.sizes.append((cost.num_sentences, cost.num_tokens))
 
     def submit(
         self, source_ids: tuple[int, ...], options: DecodingOptions, *, deadline: float, **_: object
@@ -110,6 +111,25 @@ class Bench:
                 break
             await asyncio.sleep(0.001)
         return task
+
+
+def test_others_are_served_while_many_sentences_are_submitted(tokenizer: Tokenizer) -> None:
+    """A thousand at once would keep the event loop for a tenth of a second."""
+
+    async def run() -> None:
+        bench = Bench(tokenizer, max_sentences=300)
+        seen: set[int] = set()
+        task = asyncio.create_task(bench.translator.translate(request(texts=("Anna draws. " * 300,))))
+        while len(bench.engine.futures) < 300 and not task.done():
+            seen.add(len(bench.engine.futures))
+            await asyncio.sleep(0)
+        assert len(seen) > 3
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert all(future.cancelled() for future in bench.engine.futures)
+
+    asyncio.run(run())
 
 
 def request(**changes: Any) -> TranslationRequest:
@@ -163,7 +183,7 @@ def test_the_place_is_put_right_after_tokenising(tokenizer: Tokenizer) -> None:
         assert [size[0] for size in bench.engine.sizes] == [1, 3]
         assert bench.engine.sizes[1][1] == num_tokens
         for future in bench.engine.futures:
-            future.set_result(result(10, 11))
+            future.set_result(result(tokenizer.id_of("a"), tokenizer.id_of("n")))
         answer = await task
         assert (answer.source_tokens, answer.target_tokens, answer.num_sentences) == (num_tokens, 9, 3)
         assert (answer.timings.queue, answer.timings.encode, answer.timings.decode) == (100, 200, 300)

@@ -38,8 +38,8 @@ SETTLE_S = 1.0
 class FileJob:
     """A file to translate.
 
-    texts: what a worker says is to be translated. source None: detected, of the file as a whole. request_id: of the
-    upload.
+    texts: what a worker says is to be translated. source None: detected, of the file as a whole. request_id, share: of
+    the upload.
     """
 
     content: bytes
@@ -49,6 +49,7 @@ class FileJob:
     target: str
     request_id: str
     glossary: Glossary | None = None
+    share: str = ""
 
 
 class FileDesk:
@@ -188,6 +189,7 @@ class FileDesk:
                 target=job.target,
                 request_id=job.request_id,
                 caller=shelved.owner,
+                share=job.share,
                 deadline=min(ends_at, now + self.plain.limits.max_timeout_s),
                 text_format=TextFormat(texts[0].format),
                 splitting=Splitting.NO_NEWLINES if texts[0].flows else Splitting.SENTENCES,

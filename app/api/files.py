@@ -15,6 +15,7 @@ from app.api.error_table import OrjsonResponse
 from app.api.file_desk import FileDesk, FileJob
 from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.languages import served_language
+from app.api.middleware import caller_address
 from app.api.multipart import Upload, read_upload
 from app.api.plain_translation import NoSuchPair
 from app.api.simple import HEADERS, unavailable
@@ -45,7 +46,11 @@ def add_file_routes(router: APIRouter, desk: FileDesk, keys: ApiKeys) -> None:
         file_format = known_format(upload.name)
         shelved = desk.shelf.add(caller, upload.name, len(upload.content))
         texts = await while_connected(request, desk.read(shelved, upload.content, file_format))
-        job = FileJob(upload.content, file_format, texts, source, target, request.state.request_id)
+        job = FileJob(
+            *(upload.content, file_format, texts, source, target),
+            request_id=request.state.request_id,
+            share=caller or caller_address(request.scope),
+        )
         try:
             await while_connected(request, desk.translate(shelved, job))
         except NoSuchPair as error:

@@ -11,14 +11,17 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
+# For every so many bytes that a body may have, it may have one bracket that opens; all of them are read in some
+# milliseconds.
+BYTES_A_CONTAINER = 8
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
     """The parsed body.
 
     Raises UnsupportedMedia (not JSON in UTF-8, or compressed), PayloadTooLarge as soon as a byte too many has
-    come, MalformedRequest (also for NaN, numbers beyond a double, lone surrogates, a byte order mark, nesting
-    deeper than 1,024), RequestCancelled.
+    come, and for so many brackets that to read them would keep the event loop, MalformedRequest (also for NaN, numbers
+    beyond a double, lone surrogates, a byte order mark, nesting deeper than 1,024), RequestCancelled.
     """
     _check_media(request.scope["headers"])
     body: bytes | bytearray = b""
@@ -35,6 +38,9 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
             body = part
         if len(body) > max_bytes:
             raise too_large(max_bytes)
+    max_containers = max_bytes // BYTES_A_CONTAINER
+    if body.count(b"[") + body.count(b"{") > max_containers:
+        raise PayloadTooLarge(f"the body has more than {max_containers} arrays and objects")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

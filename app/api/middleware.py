@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import ApiKeys
+from app.api.connections import address_of
 from app.api.cross_site import SITE_HEADERS, check_site
 from app.api.dialect import Dialect, DialectError, Dialects
 from app.api.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
@@ -178,7 +179,17 @@ class Gate:
         await self._app(scope, receive, send)
 
 
-def requester_of(request: Request) -> tuple[str, str, float]:
-    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic)."""
+def requester_of(request: Request) -> tuple[str, str, float, str]:
+    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic), whose share it takes.
+
+    The share of the engine is the caller's, by its key; without keys that of the client's address.
+    """
     state = request.scope["state"]
-    return state["request_id"], state["caller"], state["received_at"]
+    caller = state["caller"]
+    return state["request_id"], caller, state["received_at"], caller or caller_address(request.scope)
+
+
+def caller_address(scope: Scope) -> str:
+    """The client's address, or its network where that is IPv6; empty where it is not known."""
+    host, _ = scope.get("client") or ("", 0)
+    return address_of(host)

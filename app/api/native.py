@@ -20,6 +20,9 @@ from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import ScoreRequest, Timings, TranslationRequest, Translator, Usage
 
+# Texts of more have answers that are written down beside the event loop.
+LONG_CHARACTERS = 2_000
+
 
 def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:
     """Add the routes, which answer through `service`, within `limits`."""
@@ -92,8 +95,9 @@ def model_of(translator: Translator) -> dict[str, str]:
 async def made(
     translator: Translator, request: TranslationRequest | ScoreRequest, answer: Callable[[], object]
 ) -> object:
-    """The answer. Tokens of many sentences take a tenth of a second to write down: not on the event loop."""
-    return await translator.off_loop(answer) if request.tells_tokens else answer()
+    """The answer. That of many sentences takes a tenth of a second to write down: not on the event loop."""
+    is_long = request.tells_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
+    return await translator.off_loop(answer) if is_long else answer()
 
 
 @functools.lru_cache(maxsize=1)

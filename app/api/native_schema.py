@@ -57,11 +57,12 @@ class RequestLimits:
 
 
 class Requester(NamedTuple):
-    """Whose request it is, and when it came, in seconds of time.monotonic."""
+    """Whose request it is, when it came, in seconds of time.monotonic, and whose share of the engine it takes."""
 
     request_id: str
     caller: str
     received_at: float
+    share: str = ""
 
 
 class NativeParser:
@@ -107,6 +108,7 @@ class NativeParser:
             **text_fields,
             request_id=requester.request_id,
             caller=requester.caller,
+            share=requester.share,
             deadline=self._deadline(fields, requester),
             options=options,
             extra_target_length=None if has_own_length else EXTRA_TARGET_LENGTH,
@@ -141,6 +143,7 @@ class NativeParser:
             target=target,
             request_id=requester.request_id,
             caller=requester.caller,
+            share=requester.share,
             deadline=self._deadline(fields, requester),
             options=options,
             token_scores=_switch(fields, "token_scores"),

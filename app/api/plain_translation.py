@@ -109,13 +109,14 @@ class PlainTranslator:
     async def _translate(
         self, request: Request, translator: Translator, texts: Sequence[str], wanted: Wanted
     ) -> TranslationResult:
-        request_id, caller, received_at = requester_of(request)
+        request_id, caller, received_at, share = requester_of(request)
         asked = TranslationRequest(
             texts=tuple(texts),
             source=wanted.source,
             target=wanted.target,
             request_id=request_id,
             caller=caller,
+            share=share,
             deadline=received_at + min(self._timeout_s, wanted.timeout_s or self._timeout_s),
             text_format=wanted.text_format,
             splitting=wanted.splitting,

@@ -10,10 +10,13 @@ from typing import Any, TypeVar, cast
 
 from app.errors import NotReady
 from app.observability.metrics import Metrics
+from app.runtime.memory import collect_if_grown
 from app.stores.glossaries import GlossaryStore
 from app.translator import Translator
 
 T = TypeVar("T")
+# Without a request at work, before garbage is looked for.
+IDLE_S = 0.5
 
 
 class Phase(StrEnum):
@@ -37,6 +40,7 @@ class Service:
         self.num_inflight = 0
         metrics.inflight.set_function(lambda: self.num_inflight)
         self._is_taking = True
+        self._collection: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._on_close: set[Callable[[], None]] = set()
 
@@ -119,6 +123,18 @@ class Service:
             self.num_inflight -= 1
             if not self.num_inflight:
                 self._emptied.set()
+                self._collect_when_idle()
+
+    def _collect_when_idle(self) -> None:
+        """Look for garbage while nobody waits: once no request has been at work for a while."""
+        if self._collection is not None:
+            self._collection.cancel()
+        self._collection = asyncio.get_running_loop().call_later(IDLE_S, self._collect)
+
+    def _collect(self) -> None:
+        self._collection = None
+        if not self.num_inflight:
+            collect_if_grown()
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait until no request is at work. Returns False where timeout_s passed first."""

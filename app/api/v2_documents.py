@@ -16,6 +16,7 @@ from app.api.file_shelf import FileStatus, NoSuchFile, ShelvedFile
 from app.api.files import known_format, sent
 from app.api.form_body import read_fields
 from app.api.languages import served_language
+from app.api.middleware import caller_address
 from app.api.multipart import Upload, read_upload
 from app.api.values import refuse_misspelt
 from app.errors import InvalidRequest
@@ -46,8 +47,12 @@ def add_v2_document_routes(router: APIRouter, desk: FileDesk) -> None:
             raise InvalidRequest("output_format must be the format of the file", field="output_format")
         shelved = desk.shelf.add(caller, name, len(given.content))
         texts = await while_connected(request, desk.read(shelved, given.content, file_format))
-        request_id = request.state.request_id
-        job = FileJob(given.content, file_format, texts, source, target, request_id, glossary)
+        job = FileJob(
+            *(given.content, file_format, texts, source, target),
+            request_id=request.state.request_id,
+            glossary=glossary,
+            share=caller or caller_address(request.scope),
+        )
         desk.start(shelved, job)
         return OrjsonResponse({"document_id": shelved.file_id, "document_key": shelved.key})
 

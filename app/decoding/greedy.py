@@ -154,13 +154,22 @@ class GreedyRows:
         return len(self._searches)
 
     def begin(self, row: int, search: GreedySearch) -> None:
-        """A search that has not begun is to run in this row."""
+        """A search is to run in this row: from its beginning, or from where it stood when it paused."""
         self._searches[row] = search
         self._is_held[row] = True
-        self.last_ids[row], self.lengths[row] = search.bos_id, 0
-        next_decision = search.next_decision
+        num_said, next_decision = search.num_said, search.next_decision
+        self.last_ids[row], self.lengths[row] = search.last_ids[0], num_said
         self._next_decisions[row], self._most_steps[row] = next_decision, search.options.max_target_length + 1
-        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1)
+        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_said)
+
+    def pause(self, row: int) -> None:
+        """The row's search is told all that its row has said, and runs no longer until it begins once more."""
+        self.catch_up(row)
+        self.leave(row)
+
+    def runs(self, row: int) -> bool:
+        """Whether a search runs in this row."""
+        return row in self._searches
 
     def leave(self, row: int) -> None:
         """The row's search, if there is one, runs no longer."""

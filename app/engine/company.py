@@ -6,7 +6,7 @@ Plain greedy sentences run in rows of arrays (`GreedyRows`); plain beams are the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.beams import hand_over_new
@@ -31,6 +31,38 @@ class Company:
         )
         self.led: list[Sequence] = []
         self.others: list[Sequence] = []
+        self._paused: dict[Sequence, None] = {}
+
+    def present(
+        self, running: dict[Sequence, None], favoured: Collection[str] | None
+    ) -> Collection[Sequence]:
+        """Who of those that run are in the next forward: those of the favoured callers, or all.
+
+        None: all; so too where none of the favoured runs, and where the runner would take the others' rows with it.
+        """
+        present: Collection[Sequence] = running
+        if favoured is not None and self._limits.skips_unheld:
+            present = [one for one in running if one.caller in favoured] or running
+        if len(present) == len(running):
+            for sequence in self._paused:
+                self._resume(sequence)
+            self._paused.clear()
+            return present
+        for sequence in running:
+            pauses, has_paused = sequence.caller not in (favoured or ()), sequence in self._paused
+            if pauses and not has_paused:
+                self._paused[sequence] = None
+                if isinstance(sequence.search, GreedySearch):
+                    self.greedy.pause(sequence.rows[0])
+            elif has_paused and not pauses:
+                del self._paused[sequence]
+                self._resume(sequence)
+        return present
+
+    def _resume(self, sequence: Sequence) -> None:
+        """Its rows are as they were when it paused."""
+        if isinstance(sequence.search, GreedySearch):
+            self.greedy.begin(sequence.rows[0], sequence.search)
 
     def join(self, admitted: list[Sequence], slots: Slots) -> RowCopies:
         """Newcomers that were encoded; who failed has no rows. Returns what gives a led beam's rows its source."""
@@ -41,6 +73,7 @@ class Company:
 
     def leave(self, sequence: Sequence) -> None:
         """Its search does not go on. Its rows are its own still."""
+        self._paused.pop(sequence, None)
         for row in sequence.rows[:1]:
             self.greedy.leave(row)
 
@@ -69,15 +102,16 @@ class Company:
         return sum(one.num_reserved_rows - 1 for one in self.led if not one.length)
 
     def next_step(
-        self, running: dict[Sequence, None], num_rows: int, max_steps: int, until: Until
+        self, present: Collection[Sequence], num_rows: int, max_steps: int, until: Until
     ) -> StepInput:
         """One step, or several where all sentences can go on without being looked at.
 
+        present: those that are in it; no others' greedy searches run in `greedy`.
         num_rows: rows from the first on that are decoded. max_steps: that the forward may take. until: what ends them.
         """
         self.led, self.others = [], []
-        if len(self.greedy) < len(running):
-            for sequence in running:
+        if len(self.greedy) < len(present):
+            for sequence in present:
                 if sequence.beam is not None:
                     self.led.append(sequence)
                 elif not isinstance(sequence.search, GreedySearch):

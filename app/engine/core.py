@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
 from app.engine.token_news import TokenLog
+from app.engine.turns import Turns, rows_by_caller
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import Floats, Runner, StepOutput
 from app.runtime.until import WHEN_FULL, Until
@@ -70,7 +71,12 @@ class EngineCore:
         self._incoming: Inbox = incoming or self.inbox
         self._on_step = on_step
         self.step_started_at: float | None = None
-        self.scheduler = Scheduler(runner.limits.num_rows, settings.max_encode_tokens)
+        limits = runner.limits
+        self.scheduler = Scheduler(
+            limits.num_rows, settings.max_encode_tokens, num_kept_rows=limits.num_kept_rows
+        )
+        self._turns = Turns()
+        self._present: Collection[Sequence] = ()  # those in the last forward
         self._runner = runner
         self._settings = settings
         self._report = report
@@ -102,7 +108,8 @@ class EngineCore:
         stats = StepStats()
         self._drain_inbox()
         self._expire(self.scheduler.expired(now), stats)
-        admitted, expired = self.scheduler.schedule(now)
+        favoured = self._turns.favoured(self.scheduler.callers)
+        admitted, expired = self.scheduler.schedule(now, favoured)
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
@@ -110,11 +117,15 @@ class EngineCore:
             if copies:
                 self._runner.copy_rows(*copies.arrays())
         self._close_holes(admitted)
-        output = self._decode(stats) if self.scheduler.running else None
+        self._present = self._company.present(self.scheduler.running, favoured)
+        rows = rows_by_caller(self._present, self.scheduler)
+        output = self._decode(stats) if self._present else None
         self._drain_inbox()
         if output is not None:
             self._use(output, stats)
         self._close_step(stats)
+        if rows:
+            self._turns.note(rows, stats, self._clock())
 
     def _drain_inbox(self) -> None:
         self._incoming.bell.mute()
@@ -185,12 +196,17 @@ class EngineCore:
 
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
-        slots, running = self.scheduler.slots, self.scheduler.running
+        slots, running, present = self.scheduler.slots, self.scheduler.running, self._present
         stats.num_rows = slots.num_occupied if self._runner.limits.skips_unheld else slots.end
-        step = self._company.next_step(running, slots.end, *self._ahead(stats.num_rows))
+        num_reserved = slots.num_reserved
+        stats.num_paused = len(running) - len(present)
+        if stats.num_paused:
+            stats.num_rows = sum(len(one.rows) for one in present)
+            num_reserved = sum(one.num_reserved_rows for one in present)
+        step = self._company.next_step(present, slots.end, *self._ahead(stats))
         stats.num_steps = step.num_steps
         stats.num_spared_row_steps = self._company.num_unspread_rows
-        stats.num_idle_rows = slots.num_reserved - stats.num_rows
+        stats.num_idle_rows = num_reserved - stats.num_rows
         started_at = self._clock()
         output = None
         try:
@@ -207,27 +223,32 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _ahead(self, num_rows: int) -> tuple[int, Until]:
+    def _ahead(self, stats: StepStats) -> tuple[int, Until]:
         """How many steps the next forward may take, and what ends them: one where a sentence could be admitted then.
 
-        num_rows: that it decodes. Where they are more than in the last one a step takes at most so much longer.
+        stats: what it decodes. Where these are more rows than in the last one a step takes at most so much longer.
         """
-        limits, scheduler = self._runner.limits, self.scheduler
-        is_full = scheduler.slots.num_reserved >= limits.num_rows
-        if limits.max_steps == 1 or (scheduler.num_waiting and not is_full):
+        limits, scheduler, num_rows = self._runner.limits, self.scheduler, stats.num_rows
+        if limits.max_steps == 1 or scheduler.stopped_at_budget:
             return 1, WHEN_FULL
         most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
         ahead = int(MAX_AHEAD_S / step_s)
         few = max(1, ahead, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
-        if is_full:
+        if stats.num_paused:
+            most = max(1, min(most, int(self._turns.left_s / step_s)))
+        if scheduler.slots.num_reserved >= limits.num_rows:
             return min(most, few), WHEN_FULL
-        return max(1, min(most, int(MAX_CALL_S / step_s))), Until(few - 1, self._incoming.bell, ahead)
+        longest = few if scheduler.num_waiting else int(MAX_CALL_S / step_s)
+        return max(1, min(most, longest)), Until(few - 1, self._incoming.bell, ahead)
 
     def _use(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
         company = self._company
-        stats.num_wasted_rows = stats.num_rows - self.scheduler.slots.num_occupied
+        num_left = self.scheduler.slots.num_occupied
+        if stats.num_paused:
+            num_left = sum(len(one.rows) for one in self._present)
+        stats.num_wasted_rows = stats.num_rows - num_left
         is_single = stats.num_steps == 1 or bool(company.led)  # with beams the last of several
         stats.num_steps = output.num_steps
         find_broken = rows_without_scores if is_single else rows_without_best_scores
@@ -311,13 +332,13 @@ class EngineCore:
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
         """Of the rows whose search reads them, those with a NaN."""
-        rows = [row for s in self.scheduler.running if s.search.wants_distributions for row in s.rows]
+        rows = [row for s in self._present if s.search.wants_distributions for row in s.rows]
         is_broken = np.isnan(distributions[rows]).any(axis=1)
         return frozenset(np.array(rows)[is_broken].tolist())
 
     def _fail_broken(self, broken: frozenset[int], stats: StepStats) -> None:
         """Fail the sentences whose rows have no scores."""
-        failed = [one for one in self.scheduler.running if not broken.isdisjoint(one.rows)]
+        failed = [one for one in self._present if not broken.isdisjoint(one.rows)]
         for sequence in failed:
             self._fail(sequence, EngineFailure("the model's scores are not numbers"), stats)
         if failed and not self.scheduler.running:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.messages import Cancel, Hasten, Join, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
+from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
 from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits
@@ -41,6 +43,7 @@ class _Pending:
 
     future: asyncio.Future[SequenceResult]
     lane: Lane
+    caller: str
     deadline: float  # seconds of time.monotonic
     timer: asyncio.TimerHandle
     on_tokens: OnTokens | None
@@ -71,6 +74,7 @@ class Engine:
         self._on_death = on_death
         self._admission = Admission(settings, num_lanes=len(self._lanes))
         self._num_rows = dict.fromkeys(self._lanes, 0)  # that a lane's sentences reserve or will
+        self._rows_of_callers: Counter[tuple[Lane, str]] = Counter()  # of these, whose
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,17 +118,29 @@ class Engine:
             lane.leave()
 
     def reserve(
-        self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float | None = None
+        self,
+        num_sentences: int,
+        num_tokens: int,
+        *,
+        options: DecodingOptions | None = None,
+        caller: str = "",
+        deadline: float | None = None,
     ) -> Reservation:
         """A place in the queue, to be held with `with` around the whole of a request's work.
 
         num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. Raises NotReady. Entering raises Overloaded when sentences or tokens accepted
-        and not yet answered would pass their bounds, and entering and `resize` where its answer is foreseen to come
-        after `deadline` (seconds of time.monotonic); a request that finds the engine empty always enters.
+        `Reservation.resize` puts right. options: of all sentences. Raises NotReady. Entering raises Overloaded when
+        sentences or tokens accepted and not yet answered would pass the caller's part of their bounds, and entering and
+        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds
+        the engine empty always enters.
         """
         self._check_accepting()
-        return Reservation(self._admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
+        cost = Cost.of(num_sentences, num_tokens, options)
+        return Reservation(self._admission, cost, caller=caller, deadline=deadline)
+
+    def end_warm_up(self) -> None:
+        """What was decoded so far tells how quick the engine is, before its rows were ever full."""
+        self._admission.speed.end_guessing()
 
     def submit(
         self,
@@ -159,10 +175,13 @@ class Engine:
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
         lane = self._next_lane()
         self._num_rows[lane] += sequence.num_reserved_rows
-        self._pending[sequence] = _Pending(future, lane, deadline, timer, on_tokens)
+        self._pending[sequence] = _Pending(future, lane, caller, deadline, timer, on_tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        lane.put(Submit(sequence, listens=_listens(options, on_tokens)))
+        own_rows = self._rows_of_callers[lane, caller]
+        self._rows_of_callers[lane, caller] += sequence.num_reserved_rows
+        has_room = own_rows < limits.num_rows - limits.num_kept_rows
+        lane.put(Submit(sequence, listens=_listens(options, on_tokens), rings=has_room))
         return future
 
     def join(
@@ -248,6 +267,10 @@ class Engine:
         pending.timer.cancel()
         del self._sequences[future]
         self._num_rows[pending.lane] -= sequence.num_reserved_rows
+        place = pending.lane, pending.caller
+        self._rows_of_callers[place] -= sequence.num_reserved_rows
+        if not self._rows_of_callers[place]:
+            del self._rows_of_callers[place]
         if sequence.outcome is None:
             pending.lane.put(Cancel(sequence))
         if not self._pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection, KeysView
 
 from app.engine.sequence import Sequence
 
@@ -45,16 +46,26 @@ class FairQueue:
             self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)
             self._callers.move_to_end(sequence.caller, last=False)
 
-    def peek(self) -> Sequence | None:
-        """Whose turn it is; None when nobody waits."""
-        if not self._callers:
-            return None
-        caller = next(iter(self._callers.values()))
-        return next(iter(next(iter(caller.values()))))
+    @property
+    def callers(self) -> KeysView[str]:
+        """Those that have a sentence here."""
+        return self._callers.keys()
 
-    def pop(self) -> Sequence:
-        """Take whose turn it is; its request and caller go to the end of their lines. There must be one."""
-        caller_key, caller = next(iter(self._callers.items()))
+    def peek(self, but: Collection[str] = ()) -> tuple[str, Sequence] | None:
+        """The caller whose turn it is, and its sentence; None where there is none. but: those that are passed over."""
+        for key, caller in self._callers.items():
+            if key not in but:
+                return key, next(iter(next(iter(caller.values()))))
+        return None
+
+    def pop(self, caller_key: str | None = None) -> Sequence:
+        """Take a caller's next, by default of the one whose turn it is. There must be one.
+
+        Its request and caller go to the end of their lines.
+        """
+        if caller_key is None:
+            caller_key = next(iter(self._callers))
+        caller = self._callers[caller_key]
         request_id, request = next(iter(caller.items()))
         sequence = next(iter(request))
         caller.move_to_end(request_id)

@@ -14,10 +14,15 @@ from app.runtime.until import Bell
 
 @dataclass(frozen=True)
 class Submit:
-    """Translate this sentence. listens: its tokens are wanted as they come; only of greedy searches."""
+    """Translate this sentence.
+
+    listens: its tokens are wanted as they come; only of greedy searches. rings: whether it may be admitted at once, so
+    that a call of several steps ends for it.
+    """
 
     sequence: Sequence
     listens: bool = False
+    rings: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,11 @@ class Report:
     news: list[TokenNews] = field(default_factory=list)
 
 
+def rings(message: Message) -> bool:
+    """Whether a call of several steps ends for it."""
+    return not isinstance(message, Submit) or message.rings
+
+
 class Inbox(Protocol):
     """Where messages come from."""
 
@@ -85,4 +95,5 @@ class LocalInbox(SimpleQueue[Message]):
     def put(self, item: Message, block: bool = True, timeout: float | None = None) -> None:
         """Never waits."""
         super().put(item)
-        self.bell.ring()
+        if rings(item):
+            self.bell.ring()

@@ -21,7 +21,7 @@ from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit
+from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, rings
 from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
@@ -123,7 +123,8 @@ class ProcessLane:
     def put(self, message: Message) -> None:
         """As `Lane.put`."""
         self._say(message)
-        self._page.bells[self._number].ring()
+        if rings(message):
+            self._page.bells[self._number].ring()
 
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):

@@ -15,6 +15,7 @@ class StepStats:
     num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
     num_wasted_rows: rows decoded that a newcomer's beam is to take, or whose sentence was cancelled meanwhile.
     num_waiting: sentences still waiting after the step.
+    num_paused: sentences that held rows and were not stepped, while another caller's were.
     num_admitted: sentences that were encoded, of num_encode_tokens subwords; no padding is computed.
     num_finished, num_failed, num_expired: sentences that ended so in this step.
     num_retried: sentences that start again because a forward failed that they shared.
@@ -29,6 +30,7 @@ class StepStats:
     num_idle_rows: int = 0
     num_wasted_rows: int = 0
     num_waiting: int = 0
+    num_paused: int = 0
     num_admitted: int = 0
     num_encode_tokens: int = 0
     num_finished: int = 0

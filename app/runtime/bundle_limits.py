@@ -6,10 +6,11 @@ from app.bundle import Manifest
 from app.runtime.interface import Limits
 
 
-def limits_of(manifest: Manifest, num_rows: int) -> Limits:
-    """What a runner of a bundle holds with a cache of `num_rows` rows."""
+def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limits:
+    """What a runner of a bundle holds with a cache of `num_rows` rows and `num_kept_rows` kept ones beside them."""
     return Limits(
-        num_rows=num_rows,
+        num_rows=num_rows + num_kept_rows,
+        num_kept_rows=num_kept_rows,
         max_source_length=manifest.max_source_length,
         max_target_length=manifest.max_target_length,
         vocab_size=manifest.dimensions.vocab_size,

@@ -31,6 +31,7 @@ class Limits:
     """What a loaded model can hold.
 
     num_rows: cache rows, so the most hypotheses that run at once.
+    num_kept_rows: of these, those that are kept for callers that come while another holds the rest.
     max_source_length: subwords of a source, its end token counted.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
     has_alignment: whether a step can return the attention that its tokens pay to the source.
@@ -49,6 +50,7 @@ class Limits:
     max_steps: int = 1
     advances_beams: bool = False
     skips_unheld: bool = False
+    num_kept_rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,23 @@ class SentenceDecoder:
         self._cache = SentenceCache(self._settings.cache_bytes)
         self._num_coalesced = 0
 
-    def reserve(self, num_sentences: int, num_tokens: int, *, caller: str = "", deadline: float) -> Place:
+    def reserve(
+        self,
+        num_sentences: int,
+        num_tokens: int,
+        *,
+        options: DecodingOptions | None = None,
+        caller: str = "",
+        deadline: float,
+    ) -> Place:
         """A place in the engine's queue, held with `with` around a request's work; see `Place`. Raises NotReady.
 
-        num_sentences, num_tokens: an estimate, end tokens counted, that `Place.settle` puts right. deadline: seconds of
-        time.monotonic.
+        num_sentences, num_tokens: an estimate, end tokens counted, that `Place.settle` puts right. options: of all
+        sentences. deadline: seconds of time.monotonic.
         """
-        reservation = self.engine.reserve(num_sentences, num_tokens, caller=caller, deadline=deadline)
+        reservation = self.engine.reserve(
+            num_sentences, num_tokens, options=options, caller=caller, deadline=deadline
+        )
         return Place(self, reservation)
 
     @property

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from app.decoding.options import DecodingOptions
 from app.engine.admission import Reservation
+from app.engine.speed import Cost
 from app.errors import Overloaded
 
 # Requests at once that may find out, past a full queue, whether all their sentences are known: what one costs is
@@ -61,18 +62,20 @@ class Place:
             self._scope.__exit__(kind, error, trace)
 
     def settle(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
-        """What the request costs: ids, options and likely decodings of all its sentences, submitted without awaiting.
+        """What the request costs: ids, options and likely decodings of all its sentences, to be submitted at once.
 
         Raises Overloaded where there was no place for it from the start, and where its answer is foreseen to come too
         late now that its length is known.
         """
         self._decide()
         unknown = [
-            (len(ids), rounds) for ids, options, rounds in sentences if not self._known.has(ids, options)
+            (max(len(ids), options.min_target_length) * rounds, Cost.of(1, len(ids), options))
+            for ids, options, rounds in sentences
+            if not self._known.has(ids, options)
         ]
         if self._refusal is None:
-            longest = max((length * rounds for length, rounds in unknown), default=0)
-            self._reservation.resize([length for length, _ in unknown], longest=longest)
+            longest = max((length for length, _ in unknown), default=0)
+            self._reservation.resize(Cost.sum(cost for _, cost in unknown), longest=longest)
         elif unknown:
             raise self._refusal
 

@@ -44,7 +44,8 @@ class TranslationRequest(NamedTuple):
     text_format, splitting, xml: what the texts are written in, and where their sentences end.
     glossary: terms that stand in the translation as it says; or glossary_id: of a stored one, or terms: of one that is
     made for this request. At most one of the three.
-    deadline: seconds of time.monotonic. caller: whose turn it takes in the queue.
+    deadline: seconds of time.monotonic. caller: whose stored glossaries it can name. share: whose share of the engine
+        it takes; empty: the caller's.
     options: the search's; None: the model's defaults. Its target_prefix and suppress_sequences are made of the
         texts below. extra_target_length: a translation has at most so many subwords more than its source, None:
         only options.max_target_length counts.
@@ -60,6 +61,7 @@ class TranslationRequest(NamedTuple):
     request_id: str
     caller: str
     deadline: float
+    share: str = ""
     text_format: TextFormat = TextFormat.PLAIN
     splitting: Splitting = Splitting.SENTENCES
     xml: XmlRules = XmlRules()
@@ -92,6 +94,7 @@ class ScoreRequest:
     request_id: str
     caller: str
     deadline: float
+    share: str = ""
     options: DecodingOptions | None = None
     token_scores: bool = False
     attention: bool = False

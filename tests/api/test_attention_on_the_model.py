@@ -99,7 +99,7 @@ def test_places_hold_whatever_was_done_to_the_text(
 
 
 def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
-    """Segments of their own; those that found no end are halved once more, and neither half looks at the other."""
+    """Segments of their own; those that found no end are halved, again where need be, and no part looks at another."""
     text = " ".join(["the old bridge over the river"] * 90) + "."
     segments = segments_of(bundled, text, beam_size=1)
     num_halved = 0
@@ -113,12 +113,16 @@ def test_parts_of_an_over_long_sentence(bundled: httpx.Client) -> None:
             assert len(ends) == 1
             continue
         num_halved += 1
-        assert len(ends) == 2
-        first = next(index for index, token in enumerate(tokens) if token["text"] is None)
-        border = ends[0] + 1
-        assert all(sum(token["weights"][border:]) == 0 for token in tokens[:first])
-        assert all(sum(token["weights"][:border]) == 0 for token in tokens[first + 1 : -1])
-        assert text[spans[ends[0]]["start"] :].startswith(" ")
+        assert len(ends) >= 2
+        borders = pairwise([0, *(end + 1 for end in ends)])
+        own, (start, stop) = 0, next(borders)
+        for token in tokens:
+            if token["text"] is None:
+                own, (start, stop) = own + 1, next(borders, (stop, stop))
+                continue
+            assert sum(token["weights"][:start]) + sum(token["weights"][stop:]) == 0
+        assert own == len(ends)
+        assert all(text[spans[end]["start"] :].startswith(" ") for end in ends[:-1])
     assert 0 < num_halved < len(segments)
 
 

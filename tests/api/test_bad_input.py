@@ -267,3 +267,11 @@ def test_every_answer_has_its_headers_and_tells_no_server(client: httpx.Client) 
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert "server" not in answer.headers
+
+
+def test_a_body_of_brackets_is_refused_before_it_is_read(client: httpx.Client) -> None:
+    """To read them all would keep the event loop; what they are in does not matter, nor whether it is JSON."""
+    body = b'{"text": [' + b",".join([b"[]"] * 130_000)
+    answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["message"] == "the body has more than 125000 arrays and objects"

@@ -9,8 +9,7 @@ from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import (
     DEADLINE_MARGIN,
-    MAX_FULL_AGE_S,
-    MIN_FULL_STEPS,
+    NEWCOMERS_BOUND,
     USUAL_SENTENCE_TOKENS,
     Admission,
     Reservation,
@@ -18,6 +17,7 @@ from app.engine.admission import (
 from app.engine.limits import EngineLimits
 from app.engine.messages import Report
 from app.engine.sequence import Sequence, SequenceResult
+from app.engine.speed import MAX_FULL_AGE_S, MIN_FULL_STEPS, Cost
 from app.engine.stats import StepStats
 from app.errors import Overloaded
 from tests.engine.fake_runner import EOS, LIMITS
@@ -35,9 +35,16 @@ class Gate:
         self.admission = Admission(limits or EngineLimits(max_pending_tokens=10**9), clock=lambda: self.now)
 
     def place(
-        self, num_sentences: int, num_tokens: int, *, caller: str = "a", deadline: float | None = None
+        self,
+        num_sentences: int,
+        num_tokens: int,
+        *,
+        caller: str = "a",
+        deadline: float | None = None,
+        options: DecodingOptions | None = None,
     ) -> Reservation:
-        return Reservation(self.admission, num_sentences, num_tokens, caller=caller, deadline=deadline)
+        cost = Cost.of(num_sentences, num_tokens, options)
+        return Reservation(self.admission, cost, caller=caller, deadline=deadline)
 
     def hold(self, num_sentences: int, num_tokens: int, *, caller: str = "a") -> Reservation:
         return self.place(num_sentences, num_tokens, caller=caller).__enter__()
@@ -60,7 +67,14 @@ class Gate:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return self.admission.speed.tokens_per_s
+        """Of greedy sentences."""
+        speed = self.admission.speed
+        row_steps_per_s = speed.row_steps_per_s
+        return None if row_steps_per_s is None else row_steps_per_s * 1000 / speed.row_steps(Cost.of(1, 1000))
+
+
+def cost_of(lengths: list[int]) -> Cost:
+    return Cost.of(len(lengths), sum(lengths))
 
 
 def ended(
@@ -96,6 +110,11 @@ def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
     assert gate.tokens_per_s == pytest.approx(3200, rel=0.01)
     beam = DecodingOptions(beam_size=4, max_target_length=12)
     gate.admission.speed.measure(Report([ended(10, num_steps=10, options=beam)] * 20_000, []))
+    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01), "a beam takes four times as many rows"
+    lengthy = DecodingOptions(beam_size=1, min_target_length=110, max_target_length=200)
+    gate.admission.speed.measure(Report([ended(10, num_steps=110, options=lengthy)] * 20_000, []))
+    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01), "what a shortest length adds is counted apart"
+    gate.admission.speed.measure(Report([ended(10, num_steps=40)] * 20_000, []))
     assert gate.tokens_per_s == pytest.approx(800, rel=0.01)
 
 
@@ -174,26 +193,26 @@ def test_a_request_is_looked_at_again_once_it_is_known_what_it_costs() -> None:
     gate.work(num_steps=100, num_rows=64)
     gate.hold(1, 64)
     place = gate.place(1, 10, deadline=0.98).__enter__()
-    place.resize([10], longest=10)
-    place.resize([20, 44], longest=44)  # two of them run side by side
+    place.resize(cost_of([10]), longest=10)
+    place.resize(cost_of([20, 44]), longest=44)  # two of them run side by side
     with pytest.raises(Overloaded) as caught:
-        place.resize([64], longest=64)
+        place.resize(cost_of([64]), longest=64)
     assert caught.value.is_foreseen
     assert gate.admission.num_tokens == 128, "counted until it leaves"
     place.__exit__(None, None, None)
     assert gate.admission.num_tokens == 64
     patient = gate.place(1, 10, deadline=1.5).__enter__()
-    patient.resize([64], longest=64)
+    patient.resize(cost_of([64]), longest=64)
     with pytest.raises(Overloaded):
-        patient.resize([64], longest=128)
-    patient.resize([], longest=0)  # all known: it costs nothing, however late it is
+        patient.resize(cost_of([64]), longest=128)
+    patient.resize(cost_of([]), longest=0)  # all known: it costs nothing, however late it is
 
 
 def test_who_is_alone_is_not_refused_for_what_it_costs() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     with gate.place(1, 10, deadline=0.1) as alone:
-        alone.resize([64] * 100, longest=64)
+        alone.resize(cost_of([64] * 100), longest=64)
     assert gate.admission.num_tokens == 0
 
 
@@ -232,9 +251,80 @@ def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() ->
     assert retry_after_s() == 1.0  # nothing is known yet
     gate.work(num_steps=100, num_rows=64)
     assert retry_after_s() == pytest.approx(51_200 / 6400)
-    held.resize([640], longest=640)
+    held.resize(cost_of([640]), longest=640)
     assert retry_after_s() == 1.0  # 0.1 s: less than is worth a second call
-    held.resize([10**6], longest=10**6)
+    held.resize(cost_of([10**6]), longest=10**6)
     assert retry_after_s() == 60.0
     held.__exit__(None, None, None)
     assert (gate.admission.num_sentences, gate.admission.num_tokens) == (0, 0)
+
+
+def test_callers_share_the_bounds_and_who_is_alone_has_all_of_them() -> None:
+    gate = Gate(EngineLimits(max_pending_sentences=100, max_pending_tokens=1000))
+    for _ in range(10):
+        gate.hold(10, 100, caller="loud")
+    assert not gate.refusal(gate.place(1, 10, caller="loud")).is_foreseen, "all is taken"
+    own = [gate.hold(10, 100, caller="quiet") for _ in range(5)]
+    gate.refusal(gate.place(1, 10, caller="quiet"))  # half of all is its part
+    gate.refusal(gate.place(1, 10, caller="loud"))
+    third = gate.hold(1, 10, caller="third")
+    own.pop().__exit__(None, None, None)
+    gate.refusal(gate.place(1, 10, caller="quiet"))  # a third is
+    third.__exit__(None, None, None)
+    gate.hold(10, 100, caller="quiet")
+
+
+def test_newcomers_are_let_in_up_to_twice_the_bounds() -> None:
+    """However many addresses somebody has, what waits is bounded."""
+    gate = Gate(EngineLimits(max_pending_sentences=100, max_pending_tokens=10**6))
+    for number in range(NEWCOMERS_BOUND * 10):
+        gate.hold(10, 100, caller=str(number))
+    gate.refusal(gate.place(1, 10, caller="newcomer"))
+
+
+def test_a_request_costs_as_many_rows_and_steps_as_it_asks_for() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=64)
+    gate.hold(1, 64)
+    wide = DecodingOptions(beam_size=16, max_target_length=12)
+    lengthy = DecodingOptions(beam_size=16, min_target_length=200, max_target_length=256)
+    seen_s = [
+        gate.admission.expected_wait_s(gate.place(60, 600, options=options))
+        for options in (NARROW, wide, lengthy)
+    ]
+    rows_a_second = 6400
+    taken_s = [seconds - OWN_S - 64 / rows_a_second for seconds in seen_s if seconds is not None]
+    assert taken_s == pytest.approx([600 / 6400, 16 * 600 / 6400, 16 * 60 * 200 / 6400])
+    gate.refusal(gate.place(60, 600, options=lengthy, deadline=20.0))
+
+
+def test_what_the_warm_up_showed_is_the_first_guess() -> None:
+    gate = Gate()
+    gate.work(num_steps=100, num_rows=32, num_waiting=0)
+    gate.hold(1, 64)
+    gate.place(1, 64, deadline=0.001).__enter__()  # it is not over yet
+    gate.admission.speed.end_guessing()
+    assert gate.tokens_per_s == pytest.approx(3200)
+    gate.work(num_steps=100, num_rows=8, num_waiting=0)
+    assert gate.tokens_per_s == pytest.approx(3200), "nothing later is a guess"
+    refusal = gate.refusal(gate.place(1000, 64_000, deadline=10.0))
+    assert refusal.retry_after_s == pytest.approx((64_000 + 64) / 3200 * DEADLINE_MARGIN - 10.0, rel=0.1)
+    gate.work(num_steps=MIN_FULL_STEPS, num_rows=64)
+    assert gate.tokens_per_s == pytest.approx(6400), "what is measured is known better"
+
+
+def test_steps_beside_which_others_pause_say_nothing_of_full_rows() -> None:
+    gate = Gate()
+    gate.work(num_steps=MIN_FULL_STEPS, num_rows=64)
+    apart = StepStats(num_rows=1, num_waiting=9, num_paused=63, step_time_s=STEP_S)
+    gate.admission.speed.measure(Report([], [apart] * 100))
+    assert gate.tokens_per_s == pytest.approx(6400)
+
+
+def test_retry_after_is_when_the_callers_own_queue_has_drained() -> None:
+    gate = Gate(EngineLimits(max_pending_sentences=100))
+    gate.work(num_steps=100, num_rows=64)
+    gate.hold(40, 64_000, caller="loud")
+    gate.hold(50, 12_800, caller="quiet")
+    refusal = gate.refusal(gate.place(1, 10, caller="quiet"))
+    assert refusal.retry_after_s == pytest.approx(2 * 12_800 / 6400)

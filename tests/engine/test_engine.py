@@ -18,6 +18,7 @@ from app.engine.engine import Engine
 from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
+from app.engine.speed import Cost
 from app.engine.stats import StepStats
 from app.errors import (
     DeadlineExceeded,
@@ -270,7 +271,7 @@ def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
             with engine.reserve(1, 25) as alone:  # who finds the engine empty always enters
                 with pytest.raises(Overloaded), engine.reserve(1, 1):
                     pass
-                alone.resize([5, 6], longest=6)
+                alone.resize(Cost.of(2, 11), longest=6)
                 assert engine.health().num_pending_sentences == 2
                 with engine.reserve(3, 9):
                     assert engine.health().num_pending_tokens == 20
@@ -389,7 +390,7 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             runner.gate.set()
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
-            assert engine._admission.speed._tokens == pytest.approx(3 * 2, rel=0.1)
+            assert engine._admission.speed._row_tokens == pytest.approx(3 * 2 * WIDE.beam_size, rel=0.1)
             engine.come_back(again)  # they are answered
 
     asyncio.run(scenario())

@@ -31,7 +31,8 @@ def drained(queue: FairQueue) -> list[Sequence]:
     while queue:
         turn = queue.peek()
         order.append(queue.pop())
-        assert order[-1] is turn
+        assert turn is not None
+        assert turn[1] is order[-1]
     assert queue.peek() is None
     return order
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.engine import Engine, OnTokens
 from app.engine.sequence import SequenceResult
+from app.engine.speed import Cost
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import PLACEHOLDERS, Tokenizer
@@ -39,7 +40,7 @@ class ScriptedEngine:
         self.limits = limits
         self.asked: list[tuple[str, DecodingOptions]] = []
         self.came_back: list[str] = []
-        self.costs: list[tuple[list[int], int]] = []
+        self.costs: list[tuple[Cost, int]] = []
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
         self._say = say
@@ -53,8 +54,8 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def resize(self, lengths: Sequence[int], *, longest: int) -> None:
-        self.costs.append((list(lengths), longest))
+    def resize(self, cost: Cost, *, longest: int) -> None:
+        self.costs.append((cost, longest))
 
     def join(self, *_: object, **__: object) -> None:
         """Every sentence is answered at once."""

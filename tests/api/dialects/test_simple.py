@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.files import SUFFIXES
 from tests.api.dialects.conftest import KEY
 from tests.api.server_process import HEADERS, ServerProcess
 
@@ -115,14 +116,16 @@ def test_health_and_settings(http: httpx.Client, locked_http: httpx.Client) -> N
         "apiKeys": False,
         "keyRequired": False,
         "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": True,
+        "supportedFilesFormat": list(SUFFIXES),
         "language": {
             "source": {"code": "auto", "name": "Auto Detect"},
             "target": {"code": "de", "name": "German"},
         },
     }
-    assert locked_http.get("/frontend/settings").json()["keyRequired"] is True
+    without_files = locked_http.get("/frontend/settings").json()
+    assert without_files["keyRequired"] is True
+    assert (without_files["filesTranslation"], without_files["supportedFilesFormat"]) == (False, [])
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,6 @@ def test_every_answer_has_a_trace(http: httpx.Client) -> None:
     [
         ("GET", "/v2/translate", 405, "method not allowed"),
         ("POST", "/v2/usage", 405, "method not allowed"),
-        ("POST", "/v2/document", 404, "not found"),
-        ("POST", "/v2/document/1/result", 404, "not found"),
         ("POST", "/v2/write/rephrase", 404, "not found"),
         ("GET", "/v3/glossaries", 404, "not found"),
         ("GET", "/v3/style_rules", 404, "not found"),
@@ -211,6 +209,12 @@ def test_every_answer_has_a_trace(http: httpx.Client) -> None:
 def test_what_is_not_here(http: httpx.Client, method: str, path: str, status: int, message: str) -> None:
     answer = http.request(method, path)
     assert (answer.status_code, answer.json()) == (status, {"message": message})
+
+
+@pytest.mark.parametrize("path", ["/v2/document", "/v2/document/1/result"])
+def test_there_are_no_documents_where_files_are_off(locked_http: httpx.Client, path: str) -> None:
+    answer = locked_http.post(path, headers={"authorization": f"DeepL-Auth-Key {KEY}"})
+    assert (answer.status_code, answer.json()) == (404, {"message": "not found"})
 
 
 def test_keys(locked_http: httpx.Client) -> None:

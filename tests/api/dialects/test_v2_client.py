@@ -203,7 +203,8 @@ def test_errors_it_can_read(client: Client, call: Callable[[Client], object], me
         call(client)
 
 
-def test_documents_are_refused(client: Client, tmp_path: Path) -> None:
+def test_documents_are_refused_where_files_are_off(locked: ServerProcess, tmp_path: Path) -> None:
+    client = connected(locked.url, KEY)
     source = tmp_path / "text.txt"
     source.write_text(SENTENCE)
     with pytest.raises(deepl.DeepLException, match="Not found"):

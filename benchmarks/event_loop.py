@@ -1,0 +1,221 @@
+"""How long the event loop lets everybody wait, beside requests that are large or many.
+
+A probe asks for /livez every few milliseconds, over one connection, from a process of its own; beside it are in turn
+the clients of each case, on one server. Its longest answer is what the event loop kept it waiting, and what the machine
+did.
+Writes JSON and prints the table of docs/operations.md. Linux only.
+
+    python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import resource
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.cache import summary
+from benchmarks.fairness import Body, items_of
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import HOST, Process, serve_command
+from benchmarks.serving import read_sentences
+
+RESULT = Path(__file__).with_name("results") / "event_loop.json"
+LIMIT_MS = 100.0
+PROBE = f"GET /livez HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+PROBE_EVERY_S = 0.004
+JSON = "application/json"
+BOUNDARY = "benchmark-boundary"
+SETTINGS = {"files_enabled": "true", "max_file_bytes": "10000000"}
+MAX_CHARACTERS = 49_000
+NUM_TERMS = 400
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many clients that send the same again and again. needs: the status that shows it was sent as it was to be."""
+
+    name: str
+    num_clients: int
+    path: str
+    content_type: str
+    content: Callable[[], bytes]
+    needs: int = 200
+
+
+def known(**more: object) -> bytes:
+    """As many characters as a request may have, the same ones each time."""
+    said, length = [], 0
+    for sentence in read_sentences() * 3:
+        if length + len(sentence) > MAX_CHARACTERS:
+            break
+        said.append(sentence)
+        length += len(sentence) + 1
+    body: Body = {
+        "text": items_of(said),
+        "source": "en",
+        "target": "de",
+        "beam_size": 1,
+        "timeout_ms": 60_000,
+    }
+    return json.dumps({**body, **more}).encode()
+
+
+def with_terms() -> bytes:
+    """The same with many terms, of which some stand in the texts."""
+    words = dict.fromkeys(
+        word for sentence in read_sentences() for word in sentence.split() if word.isalpha()
+    )
+    terms = {word: f"{word.capitalize()}x" for word in list(words)[:NUM_TERMS]}
+    return known(glossary={"terms": terms})
+
+
+def arrays() -> bytes:
+    """A body as large as it may be, of as many arrays as fit."""
+    return b'{"text": [' + b",".join([b"[]"] * 320_000) + b"]}"
+
+
+def json_file() -> bytes:
+    """An upload of four megabytes of JSON, of short texts that are in the target language already."""
+    texts = [f"{sentence} {number}" for number in range(120) for sentence in read_sentences()]
+    content = json.dumps(dict(enumerate(texts)))[:4_000_000].rpartition(", ")[0] + "}"
+    fields = {"source": "de", "target": "de"}
+    parts = [
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields.items()
+    ]
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="texts.json"\r\n\r\n'
+    return "".join([*parts, head, content, f"\r\n--{BOUNDARY}--\r\n"]).encode()
+
+
+TRANSLATE = "/v1/translate"
+CASES = (
+    Case("1 client, 49,000 characters that are known", 1, TRANSLATE, JSON, known),
+    Case("4 clients, 49,000 characters that are known", 4, TRANSLATE, JSON, known),
+    Case("16 clients, 49,000 characters that are known", 16, TRANSLATE, JSON, known),
+    Case("16 clients, the same with a glossary of 400 terms", 16, TRANSLATE, JSON, with_terms),
+    Case("4 clients, 1 MB of empty arrays", 4, TRANSLATE, JSON, arrays, needs=413),
+    Case(
+        "1 client, a JSON file of 4 MB",
+        1,
+        "/translate_file",
+        f"multipart/form-data; boundary={BOUNDARY}",
+        json_file,
+    ),
+)
+
+
+async def probe(port: int, told: Connection) -> None:
+    """Milliseconds of each probe's answer, sent back once this is told to end."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    found = []
+    while not told.poll():
+        began_at = time.perf_counter()
+        writer.write(PROBE)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]))
+        found.append((time.perf_counter() - began_at) * 1e3)
+        await asyncio.sleep(PROBE_EVERY_S)
+    writer.close()
+    told.send(found)
+
+
+def run_probe(port: int, told: Connection) -> None:
+    """In a process of its own, which preparing and reading the load does not hold up."""
+    asyncio.run(probe(port, told))
+
+
+async def load(port: int, case: Case, seconds: float) -> Counter[int]:
+    """The statuses of a case's answers."""
+    content, statuses = case.content(), Counter[int]()
+    head = f"POST {case.path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {case.content_type}\r\n"
+    request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    until = time.perf_counter() + seconds
+
+    async def client() -> None:
+        while time.perf_counter() < until:
+            reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20)
+            writer.write(request)
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(answer.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]))
+            writer.close()
+            statuses[int(answer.split(b" ")[1])] += 1
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(case.num_clients):
+            group.create_task(client())
+    return statuses
+
+
+def measure(port: int, case: Case, seconds: float) -> dict[str, object]:
+    """A case: first once alone, so that its sentences are known, then beside the probe."""
+    asyncio.run(load(port, case, 0.001))
+    ours, theirs = multiprocessing.Pipe()
+    asking = multiprocessing.get_context("spawn").Process(target=run_probe, args=(port, theirs))
+    asking.start()
+    time.sleep(0.5)
+    own_before, began_at = _own_cpu_s(), time.perf_counter()
+    statuses = asyncio.run(load(port, case, seconds))
+    share = (_own_cpu_s() - own_before) / (time.perf_counter() - began_at)
+    ours.send("end")
+    found: list[float] = ours.recv()
+    asking.join()
+    return {
+        "case": case.name,
+        "probes": summary(found),
+        "statuses": {str(status): number for status, number in sorted(statuses.items())},
+        "is_as_meant": case.needs in statuses,
+        "testers_share_of_a_core": round(share, 3),
+    }
+
+
+def _own_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def table(found: Sequence[dict[str, object]]) -> str:
+    """As docs/operations.md has it."""
+    rows = ["| case | limit | seen |", "|---|---|---|"]
+    for one in found:
+        probes = one["probes"]
+        assert isinstance(probes, dict)
+        seen = f"median {probes['p50_ms']:.0f}, p99 {probes['p99_ms']:.0f}, longest {probes['max_ms']:.0f} ms"
+        rows.append(f"| {one['case']} | {LIMIT_MS:.0f} ms | {seen} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Measure, print the table, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each case (default: 4)")
+    given = parser.parse_args()
+    found = []
+    with Process(serve_command(sys.executable, None, SETTINGS)) as server:
+        for case in CASES:
+            found.append(measure(server.port, case, given.seconds))
+            print(json.dumps(found[-1]), flush=True)
+    print(table(found))
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.event_loop", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "figures": found,
+    }
+    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

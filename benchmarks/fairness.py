@@ -1,0 +1,285 @@
+"""Whether one caller shuts another out: a caller's lines, alone and beside another's load, in turns.
+
+Five lines a second of one caller, each on a connection that is there already; beside them what another caller sends.
+Each case has a server of its own, and each of its turns is first the lines alone, then the lines beside the load. Lines
+count from when they were due. The clients share the server's cores: their part of the processors' time is told. Writes
+JSON and prints the table of docs/operations.md. Linux only.
+
+    python -m benchmarks.fairness --output benchmarks/results/fairness.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import json
+import random
+import resource
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.cache import summary
+from benchmarks.machine import commit, describe_machine, versions
+from benchmarks.server_process import PLAIN, Process, serve_command
+from benchmarks.serving import read_sentences
+
+RESULT = Path(__file__).with_name("results") / "fairness.json"
+HOST = "127.0.0.1"
+OTHER_ADDRESS = "127.0.0.2"
+LINES_A_SECOND = 5.0
+LOUD, QUIET = "loud", "quiet"
+LIMIT = 3.0  # times the 99th percentile alone
+PAUSE_S = 1.0  # after the load has left: what it had begun is given up
+MAX_CHARACTERS, MAX_ITEM_CHARACTERS = 49_000, 4_900
+
+Body = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the other caller sends: so many clients, each body after body, as soon as the last one is answered.
+
+    has_keys: whether the callers are told apart by keys, else by their addresses.
+    """
+
+    name: str
+    num_clients: int
+    bodies: Callable[[Iterator[str]], Body]
+    has_keys: bool = True
+
+
+@dataclass
+class Turn:
+    """What was seen of the lines: statuses, and milliseconds of those with 200. num_loud: statuses of the other's."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    served_ms: list[float] = field(default_factory=list)
+    loud: Counter[int] = field(default_factory=Counter)
+
+
+def _body(text: str | list[str], **options: object) -> Body:
+    return {"text": text, "source": "en", "target": "de", "timeout_ms": 20_000, **options}
+
+
+def _lines(number: int, **options: object) -> Callable[[Iterator[str]], Body]:
+    return lambda sentences: _body(list(itertools.islice(sentences, number)), **options)
+
+
+def _short(number: int) -> Callable[[Iterator[str]], Body]:
+    """As many sentences, of a few words each, in one request."""
+
+    def body(sentences: Iterator[str]) -> Body:
+        said = [" ".join(next(sentences).split()[:4]).rstrip(".,;:?!") + "." for _ in range(number)]
+        return _body(items_of(said))
+
+    return body
+
+
+def _full(sentences: Iterator[str]) -> Body:
+    """As many characters as a request may have."""
+    said, length = [], 0
+    while length < MAX_CHARACTERS:
+        said.append(next(sentences))
+        length += len(said[-1]) + 1
+    return _body(items_of(said))
+
+
+def items_of(said: Sequence[str]) -> list[str]:
+    """Sentences put together to texts that are no longer than a text may be."""
+    texts = [""]
+    for sentence in said:
+        if len(texts[-1]) + len(sentence) > MAX_ITEM_CHARACTERS:
+            texts.append("")
+        texts[-1] += f"{sentence} "
+    return texts
+
+
+CASES = (
+    Case("16 clients, 128 lines each, beam 16", 16, _lines(128, beam_size=16)),
+    Case("16 clients, 128 lines each, beam 4", 16, _lines(128, beam_size=4)),
+    Case("60 lines, beam 16, min_target_length 200", 1, _lines(60, beam_size=16, min_target_length=200)),
+    Case("4 clients, 1,000 sentences each", 4, _short(1000)),
+    Case("64 clients, one line each", 64, _lines(1)),
+    Case("64 clients, one line each, beam 16", 64, _lines(1, beam_size=16)),
+    Case("4 clients, 49,000 characters each, by address", 4, _full, has_keys=False),
+)
+
+
+def numbered(sentences: Sequence[str]) -> Iterator[str]:
+    """The sentences again and again, in another order each time."""
+    draw = random.Random(3)
+    while True:
+        yield from draw.sample(sentences, len(sentences))
+
+
+class Client:
+    """One caller's connection. address: that it comes from."""
+
+    def __init__(self, port: int, caller: str, *, has_keys: bool) -> None:
+        self._port = port
+        self._key = caller if has_keys else ""
+        self._address = OTHER_ADDRESS if caller == QUIET and not has_keys else HOST
+
+    async def open(self) -> None:
+        """Connect."""
+        self._reader, self._writer = await asyncio.open_connection(
+            HOST, self._port, local_addr=(self._address, 0)
+        )
+
+    def close(self) -> None:
+        """Leave."""
+        self._writer.close()
+
+    async def ask(self, body: Body) -> tuple[int, float]:
+        """Status, and the seconds of Retry-After, 0 without."""
+        content = json.dumps(body).encode()
+        key = f"Authorization: Bearer {self._key}\r\n" if self._key else ""
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: {HOST}\r\n{key}Content-Type: application/json\r\n"
+        self._writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        await self._reader.readexactly(int(answer.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0]))
+        retry = answer.partition(b"retry-after:")[2].partition(b"\r\n")[0]
+        return int(answer.split(b" ")[1]), float(retry or 0)
+
+
+async def lines(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
+    """The quiet caller's: each sent when it is due, whatever has become of the others."""
+    idle: list[Client] = []
+    draw = random.Random(11)
+
+    async def one(sentence: str, due_at: float) -> None:
+        client = idle.pop() if idle else None
+        if client is None:
+            client = Client(port, QUIET, has_keys=case.has_keys)
+            await client.open()
+        status, _ = await client.ask(_body(sentence))
+        turn.statuses[status] += 1
+        if status == 200:
+            turn.served_ms.append((time.perf_counter() - due_at) * 1e3)
+        idle.append(client)
+
+    for _ in range(4):
+        client = Client(port, QUIET, has_keys=case.has_keys)
+        await client.open()
+        idle.append(client)
+    due_at = time.perf_counter()
+    until = due_at + seconds
+    async with asyncio.TaskGroup() as group:
+        for sentence in itertools.cycle(sentences):
+            due_at += draw.uniform(0.5, 1.5) / LINES_A_SECOND
+            if due_at > until:
+                break
+            await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
+            group.create_task(one(sentence, due_at))
+    for client in idle:
+        client.close()
+
+
+async def beside(port: int, case: Case, sentences: Sequence[str], turn: Turn, *, seconds: float) -> None:
+    """The lines beside the other's load, which is there a second before the first of them."""
+    upcoming = numbered(sentences)
+
+    async def load() -> None:
+        client = Client(port, LOUD, has_keys=case.has_keys)
+        await client.open()
+        try:
+            while True:
+                status, retry_after_s = await client.ask(case.bodies(upcoming))
+                turn.loud[status] += 1
+                await asyncio.sleep(min(retry_after_s, 1.0))
+        finally:
+            client.close()
+
+    loads = [asyncio.ensure_future(load()) for _ in range(case.num_clients)]
+    await asyncio.sleep(1.0)
+    await lines(port, case, sentences, turn, seconds=seconds)
+    for task in loads:
+        task.cancel()
+    await asyncio.gather(*loads, return_exceptions=True)
+
+
+def measure(case: Case, *, seconds: float, num_turns: int, sentences: Sequence[str]) -> dict[str, object]:
+    """One case on a server of its own."""
+    settings = dict(PLAIN)
+    if case.has_keys:
+        settings["api_keys"] = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
+    alone, together = Turn(), Turn()
+    with Process(serve_command(sys.executable, None, settings)) as server:
+        asyncio.run(lines(server.port, case, sentences, Turn(), seconds=1.0))  # first times
+        own_before, began_at = _own_cpu_s(), time.perf_counter()
+        for _ in range(num_turns):
+            asyncio.run(lines(server.port, case, sentences, alone, seconds=seconds))
+            asyncio.run(beside(server.port, case, sentences, together, seconds=seconds))
+            time.sleep(PAUSE_S)
+        own_s, wall_s = _own_cpu_s() - own_before, time.perf_counter() - began_at
+    idle, seen = summary(alone.served_ms), summary(together.served_ms) if together.served_ms else None
+    return {
+        "case": case.name,
+        "alone": idle,
+        "beside": seen,
+        "times_p99": round(seen["p99_ms"] / idle["p99_ms"], 2) if seen else None,
+        "times_p50": round(seen["p50_ms"] / idle["p50_ms"], 2) if seen else None,
+        "statuses": {str(status): number for status, number in sorted(together.statuses.items())},
+        "statuses_of_the_load": {str(status): number for status, number in sorted(together.loud.items())},
+        "testers_share_of_a_core": round(own_s / wall_s, 3),
+    }
+
+
+def _own_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def table(found: Sequence[dict[str, object]]) -> str:
+    """As docs/operations.md has it."""
+    rows = ["| case | limit | seen |", "|---|---|---|"]
+    for one in found:
+        idle, seen, statuses = one["alone"], one["beside"], one["statuses"]
+        assert isinstance(idle, dict)
+        assert isinstance(statuses, dict)
+        told = "none answered"
+        if isinstance(seen, dict):
+            told = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
+            told += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
+        refused = sum(number for status, number in statuses.items() if status != "200")
+        rows.append(
+            f"| {one['case']} | none refused, p99 at most {LIMIT:g} times that alone | "
+            f"{refused} of {sum(statuses.values())} refused; {told} |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Measure, print the table, and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULT, help="JSON")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each part of a turn (default: 6)")
+    parser.add_argument("--turns", type=int, default=2, help="(default: 2)")
+    parser.add_argument("--case", type=int, action="append", help="number from 1 on; default: all")
+    given = parser.parse_args()
+    chosen = [CASES[number - 1] for number in given.case] if given.case else CASES
+    found = []
+    for case in chosen:
+        one = measure(case, seconds=given.seconds, num_turns=given.turns, sentences=read_sentences())
+        found.append(one)
+        print(json.dumps(one), flush=True)
+    print(table(found))
+    result = {
+        "command": shlex.join(["python", "-m", "benchmarks.fairness", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(),
+        "versions": versions(sys.executable),
+        "figures": found,
+    }
+    given.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The real server in two lanes: what one caller sends does not shut another out, by key and by address."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ServerProcess
+from tests.api.test_lanes_of_the_model import COMMAND, SETTINGS
+
+LOUD, QUIET = "loud-caller", "quiet-caller"
+LINES = [
+    f"Anna {does} the {thing} every {day}."
+    for does in ("draws", "finds")
+    for thing in ("river", "house")
+    for day in ("Monday", "Friday")
+]
+FINISHED = 'transduce_engine_sentences_total{outcome="finished"}'
+SMALL: dict[str, object] = {
+    "max_pending_sentences": 64,
+    "max_request_sentences": 32,
+    "max_items": 32,
+    "sentence_cache_bytes": 0,
+    "coalesce": "false",
+}
+
+
+class Caller:
+    """Asks with a key, or from an address. statuses: of the requests that were answered in the background."""
+
+    def __init__(self, server: ServerProcess, *, key: str = "", address: str = "127.0.0.1") -> None:
+        self._client = httpx.Client(
+            base_url=server.url,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            transport=httpx.HTTPTransport(
+                verify=NO_CERTIFICATES, local_address=address, limits=httpx.Limits(max_connections=64)
+            ),
+            timeout=PATIENCE_S,
+        )
+        self.statuses: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def ask(self, text: str | list[str], **options: Any) -> httpx.Response:
+        body = {"text": text, "source": "en", "target": "de", "timeout_ms": 60_000, **options}
+        return self._client.post("/v1/translate", json=body)
+
+    def finished(self) -> float:
+        """Sentences that the engine has finished."""
+        lines = self._client.get("/metrics").text.splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(FINISHED)), 0.0)
+
+    def pending(self) -> float:
+        lines = self._client.get("/metrics").text.splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("transduce_queue_depth "))
+
+    @contextlib.contextmanager
+    def flooding(self, num_clients: int, text: list[str], **options: Any) -> Iterator[None]:
+        """Ask in the background, each client again and again, until the end of the scope."""
+        is_over = threading.Event()
+
+        def ask() -> None:
+            while not is_over.is_set():
+                with contextlib.suppress(httpx.HTTPError):
+                    self.statuses.append(self.ask(text, **options).status_code)
+                is_over.wait(0.05)
+
+        threads = [threading.Thread(target=ask, daemon=True) for _ in range(num_clients)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            self._client.close()  # who leaves frees the rows
+            for thread in threads:
+                thread.join(PATIENCE_S)
+
+
+def wait_until_full(caller: Caller, num_sentences: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while caller.pending() < num_sentences:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    keys = ",".join(hashlib.sha256(name.encode()).hexdigest() for name in (LOUD, QUIET))
+    with ServerProcess(COMMAND, {**SETTINGS, **SMALL, "api_keys": keys}) as process:
+        yield process.ready()
+
+
+def test_a_full_queue_of_one_key_refuses_no_line_of_another(server: ServerProcess) -> None:
+    loud = Caller(server, key=LOUD)
+    texts = [f"{line} {number}" for number in range(4) for line in LINES]
+    with Caller(server, key=QUIET) as quiet, loud.flooding(4, texts, beam_size=16):
+        wait_until_full(quiet, 64)
+        assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
+    assert 429 in loud.statuses, "it is its own queue that was full"
+
+
+def test_rows_held_by_one_request_are_not_waited_for(server: ServerProcess) -> None:
+    """All rows are held for 200 steps: lines of another key are answered before the first of those sentences."""
+    loud = Caller(server, key=LOUD)
+    with Caller(server, key=QUIET) as quiet:
+        alone = [quiet.ask(line).json()["translations"] for line in LINES]
+    with (
+        Caller(server, key=QUIET) as quiet,
+        loud.flooding(1, LINES * 4, beam_size=16, min_target_length=200),
+    ):
+        wait_until_full(quiet, 32)
+        time.sleep(0.5)  # rows are taken
+        before = quiet.finished()
+        beside = [quiet.ask(line).json()["translations"] for line in LINES]
+        num_of_loud = quiet.finished() - before - len(LINES)
+    assert beside == alone
+    assert num_of_loud <= len(LINES)
+
+
+def test_without_keys_addresses_are_told_apart() -> None:
+    with ServerProcess(COMMAND, {**SETTINGS, **SMALL}) as server:
+        server.ready()
+        loud = Caller(server)
+        texts = [f"{line} {number}" for number in range(4) for line in LINES]
+        with Caller(server, address="127.0.0.2") as quiet, loud.flooding(4, texts, beam_size=16):
+            wait_until_full(quiet, 64)
+            assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)

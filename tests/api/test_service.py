@@ -1,0 +1,78 @@
+"""What is done for all requests together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from app.api.middleware import caller_address
+from app.api.service import Phase, Service
+from app.observability.metrics import Metrics
+from app.runtime.memory import prefer_short_waits
+from app.stores.glossaries import GlossaryStore
+from tests.api.server_process import PATIENCE_S
+
+
+class Knot:
+    """Garbage that only a collection of all objects finds: it refers to itself and has grown old."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_garbage_is_looked_for_once_nobody_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.service.IDLE_S", 0.01)
+
+    async def run() -> None:
+        service = Service(Metrics(), GlossaryStore(None))
+        service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # nothing is asked of it
+        knot, is_gone = Knot(), asyncio.Event()
+        told = weakref.ref(knot, lambda _: is_gone.set())
+        gc.collect()
+        with service.work():
+            del knot
+            gc.collect(1)  # what is young is old now: enough for a look at all
+            await asyncio.sleep(0.05)
+            assert told() is not None, "somebody is at work"
+        await asyncio.wait_for(is_gone.wait(), PATIENCE_S)
+
+    gc.disable()
+    try:
+        asyncio.run(run())
+    finally:
+        gc.enable()
+
+
+def test_a_large_request_starts_no_collection_of_all_objects() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        prefer_short_waits()
+        gc.collect()
+        before = gc.get_stats()[2]["collections"]
+        kept = [[number] for number in range(500_000)]
+        assert gc.get_stats()[2]["collections"] == before
+        assert kept
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+@pytest.mark.parametrize(
+    ("host", "share"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::"),
+        ("2001:db8:1:3::9", "2001:db8:1:3::"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_a_host_is_one_caller_whichever_of_its_addresses_it_takes(host: str, share: str) -> None:
+    assert caller_address({"client": (host, 1234)}) == share
+
+
+def test_a_connection_without_an_address_is_a_caller_too() -> None:
+    assert caller_address({"client": None}) == caller_address({}) == ""
