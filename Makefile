@@ -3,7 +3,7 @@
 HOST := 127.0.0.1
 PORT := 8000
 # Processes that tests run in beside make's; 0: one after another in one process, in which --pdb works.
-WORKERS := 0
+WORKERS := 2
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ serve: .venv/ready-$(RUNTIME) ## start the server from nothing [HOST=127.0.0.1] 
 	@$(call compile_sources,.venv)
 	@exec .venv/bin/transduce serve --host $(HOST) --port $(PORT)
 
-test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2: two at once]
+test: .venv-dev/ready ## run all tests, from nothing [PYTEST_ARGS=...] [WORKERS=2: processes; 0: none but make's]
 	@$(call compile_sources,.venv-dev)
 	@.venv-dev/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 

@@ -1,4 +1,4 @@
-"""Several workers, as `make test WORKERS=2` starts them, on tests that write down when they ran."""
+"""Several workers, as `make test` starts them, on tests that write down when they ran."""
 
 from __future__ import annotations
 

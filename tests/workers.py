@@ -1,4 +1,4 @@
-"""Tests in several workers (`make test WORKERS=2`): what measures time has the machine to itself."""
+"""Tests in several workers (`make test`; `WORKERS=0` for one process): what measures time has the machine to itself."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def test_children_are_weighed_and_ended_with_their_server() -> None:
         child = psutil.Process(int(tree.get("/")))
         own = psutil.Process(tree.pid)
         alone_mb, child_mb = (each.memory_full_info().pss / 1e6 for each in (own, child))
-        assert tree.memory().pss_mb == pytest.approx(alone_mb + child_mb, rel=0.1)
-        assert child_mb > 0.1 * tree.memory().pss_mb
+        # Shares change while other processes with the same pages come and go, by less than half of the child's.
+        assert tree.memory().pss_mb == pytest.approx(alone_mb + child_mb, abs=child_mb / 2)
     assert not own.is_running()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 

@@ -112,9 +112,9 @@ def test_serve_listens_on_loopback_unless_told(tmp_path: Path) -> None:
 
 
 def test_tests_run_in_as_many_workers_as_told() -> None:
-    assert "-m pytest -n 0 " in make("test", MAKEFLAGS="")
-    assert "-m pytest -n 2 --dist loadfile --no-loadscope-reorder -x" in make(
-        "test", "WORKERS=2", "PYTEST_ARGS=-x"
+    assert "-m pytest -n 2 " in make("test", MAKEFLAGS="")
+    assert "-m pytest -n 0 --dist loadfile --no-loadscope-reorder -x" in make(
+        "test", "WORKERS=0", "PYTEST_ARGS=-x"
     )
 
 
