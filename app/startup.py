@@ -267,7 +267,7 @@ def in_daemon_thread(
 ) -> asyncio.Future[T]:
     """Run work that cannot be interrupted in a thread that does not hold up the process's end.
 
-    unwanted: called on that thread or the event loop's with a result that nobody waits for any more.
+    unwanted: called on that thread or the event loop's with a result that is no longer awaited.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -286,7 +286,7 @@ def in_daemon_thread(
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - handed over, whatever it is
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has closed: the result is no longer awaited
                 loop.call_soon_threadsafe(fail, error)
             return
         try:

@@ -126,7 +126,7 @@ class Service:
                 self._collect_when_idle()
 
     def _collect_when_idle(self) -> None:
-        """Look for garbage while nobody waits: once no request has been at work for a while."""
+        """Collect garbage when the server is idle: once no request has been at work for IDLE_S."""
         if self._collection is not None:
             self._collection.cancel()
         self._collection = asyncio.get_running_loop().call_later(IDLE_S, self._collect)

@@ -20,7 +20,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
 # From 0 to 1, as difflib counts it: `taget` is 0.91 like `target`, `beams` 0.71 like `beam_size`.
 _LIKENESS_OF_A_HINT = 0.7
 _LIKENESS_OF_A_REFUSAL = 0.75
-# So many fields that nobody knows are compared with those that there are: each takes some ten microseconds.
+# Most unknown fields that are compared with the known ones: each takes some ten microseconds.
 _MAX_COMPARED = 16
 
 
@@ -38,7 +38,7 @@ def checked_object(value: object, name: str, known: Sequence[str]) -> Body:
 def refuse_misspelt(fields: Body, known: Sequence[str], name: str = "") -> None:
     """Raises InvalidRequest for a field that is nearly one of `known`, where that one is not given.
 
-    For the bodies of other APIs, whose clients may send fields that nobody here knows: these are passed over.
+    For the bodies of other APIs, whose clients may send fields that are unknown here: these are passed over.
     """
     missing = [field for field in known if field not in fields]
     unknown = (key for key in fields if key not in known)

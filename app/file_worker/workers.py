@@ -36,7 +36,7 @@ from app.files import FileFormat
 from app.observability.logging import log_event
 
 logger = logging.getLogger(__name__)
-# A worker that nobody needs for so long is ended: a new one takes about a tenth of a second, this one 25 MB.
+# Seconds after which an idle worker is ended: it takes 25 MB, and a new one takes about a tenth of a second.
 IDLE_S = 10.0
 # In which a process that was killed is gone.
 END_TIMEOUT_S = 2.0

@@ -1,4 +1,4 @@
-"""Writes log lines to a descriptor from a thread of its own, so that a reader who does not read holds nobody up.
+"""Writes log lines to a descriptor from a thread of its own, so that a reader that does not read delays nothing.
 
 Lines wait in a bounded queue. What does not fit, or cannot be written, is dropped and counted, and the count is told
 in a line of its own once lines are taken again.

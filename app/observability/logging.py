@@ -81,7 +81,7 @@ class _Lines(logging.StreamHandler[TextIO]):
     """As its parent, which takes a lock once more to flush."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; what goes wrong with it fails nobody."""
+        """Write a line; an error of the log fails no request."""
         try:
             self.stream.write(self.format(record) + self.terminator)
             self.stream.flush()
@@ -97,7 +97,7 @@ class _QueuedLines(logging.Handler):
         self.writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a line; what goes wrong with it fails nobody."""
+        """Put a line; an error of the log fails no request."""
         try:
             self.writer.put(self.format(record))
         except Exception:  # noqa: BLE001 - as in the parent

@@ -134,7 +134,9 @@ class _Dropped(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield CounterMetricFamily(
-            "transduce_log_lines_dropped", "Log lines that nobody took", value=self._count()
+            "transduce_log_lines_dropped",
+            "Log lines dropped because they were not read in time",
+            value=self._count(),
         )
 
 

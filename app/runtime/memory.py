@@ -9,7 +9,7 @@ import sys
 
 # New objects after which the young ones are looked through, and how often until the older ones are, and all. A request
 # of fifty thousand characters makes a million objects, nearly all of which end without a collection: to look through
-# all that are alive took a tenth of a second and more, in which nobody is served.
+# all that are alive took a tenth of a second and more, in which no request is served.
 COLLECT_AFTER = (5_000, 20, 1_000)
 # Seconds for which a thread that works on texts may keep Python from the event loop's.
 SWITCH_INTERVAL_S = 0.001
@@ -22,7 +22,7 @@ def prefer_short_waits() -> None:
 
 
 def collect_if_grown() -> None:
-    """Look through all objects, where enough have grown old since that was done. For when nobody waits."""
+    """Look through all objects, where enough have grown old since that was done. Called when the server is idle."""
     if gc.get_count()[2] > 0:
         gc.collect()
 

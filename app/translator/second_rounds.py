@@ -191,7 +191,7 @@ def _without_silence(options: DecodingOptions, ids: Sequence[int]) -> DecodingOp
 
 
 def _number_faults(job: Job, attempt: Attempt) -> tuple[int, int]:
-    """Numbers that are lost or that nobody wrote; and stand-ins that are to be put in (twice) or swapped."""
+    """Numbers that are lost or added; and stand-ins that are to be put in (twice) or swapped."""
     segment, best = attempt.segment, attempt.best
     changed = job.passage.changed_numbers(segment, mend(segment, best).text)
     places = [place for stand_in, _ in segment.numbers if (place := best.text.find(stand_in)) >= 0]

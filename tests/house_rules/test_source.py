@@ -15,7 +15,7 @@ DUMPING_GROUNDS = {"utils", "util", "helpers", "helper", "common", "misc"}
 TOP_LEVEL = {
     ".ci", ".dockerignore", ".gitattributes", ".github", ".gitignore", "Dockerfile", "LICENSE", "Makefile", "README.md",
     "app", "benchmarks", "bundles", "deploy", "docker-compose.yml", "docs", "export", "model", "pyproject.toml",
-    "requirements", "tests", "transduce",
+    "requirements", "tests", "training", "transduce",
 }  # fmt: skip
 # Written with character classes, so that this file does not hold what it forbids.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")

@@ -55,7 +55,7 @@ def test_while_another_process_has_it_locked(server: ServerProcess, folder: Path
             refused = make(client)
             assert refused.status_code == 503
             assert int(refused.headers["retry-after"]) >= 1
-            assert client.get("/v2/glossaries").status_code == 200, "who reads waits for nobody who writes"
+            assert client.get("/v2/glossaries").status_code == 200, "a reader does not wait for a writer"
         assert make(client).status_code == 201
 
 
