@@ -55,7 +55,6 @@ from app.startup import (
     load_model,
     model_key,
     warm_up,
-    warn_of_python,
 )
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
@@ -251,7 +250,6 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        warn_of_python()
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
         return _refuse(error.problems)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +24,7 @@ from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
 from app.lane.ahead import default_num_lanes, start_origin
 from app.lane.plan import Plan
-from app.observability.logging import Field, log_event
+from app.observability.logging import log_event
 from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
 from app.runtime.interface import Limits
@@ -37,10 +36,6 @@ from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
 
 T = TypeVar("T")
-# The first patch of each version of CPython whose html.parser takes no longer than in proportion to what it reads. It
-# reads texts that are marked as HTML.
-HTML_PARSER_CVE = "CVE-2025-6069"
-MENDED_PYTHONS = {(3, 11): 14, (3, 12): 12, (3, 13): 6}
 logger = logging.getLogger("app.startup")
 # For the golden sentences and the warm-up, on the slowest machine that makes sense.
 CHECK_TIMEOUT_S = 120.0
@@ -67,19 +62,6 @@ class Model:
     def limits(self) -> Limits:
         """What it can hold, each lane by itself."""
         return self.lanes[0].limits
-
-
-def warn_of_python(running: tuple[int, int, int] = sys.version_info[:3]) -> None:
-    """Log a warning where the interpreter is older than the patch that mends what the server uses of it."""
-    major, minor, patch = running
-    least = MENDED_PYTHONS.get((major, minor), 0)
-    if patch < least:
-        fields: dict[str, Field] = {
-            "running": f"{major}.{minor}.{patch}",
-            "at_least": f"{major}.{minor}.{least}",
-            "mends": HTML_PARSER_CVE,
-        }
-        log_event(logger, logging.WARNING, "old_python", fields=fields)
 
 
 def load_model(settings: Settings, origin: Origin | None = None) -> Model:

@@ -1,6 +1,6 @@
 """Translated files on disk until they are fetched or their time is up: so many, so many bytes, each for its owner.
 
-They lie in a temporary folder that nobody else may read and that goes with the server; the next server removes what a
+They lie in a temporary folder that no other user may read and that goes with the server; the next server removes what a
 killed one has left. Every method is called on the event loop; only the bytes are moved in a thread.
 """
 

@@ -137,7 +137,7 @@ class _Answer:
 
 
 class Gate:
-    """Refuses, before a byte of the body is read, what is too large, who has no key, and pages of other sites."""
+    """Refuses, before a byte of the body is read, a body too large, a missing key, and pages of other sites."""
 
     def __init__(
         self,
