@@ -10,7 +10,7 @@ from app.api.languages import served_language
 from app.api.native_schema import RequestLimits
 from app.api.values import check_total, choice, refuse_misspelt, texts
 from app.errors import InvalidRequest
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
 FORMATS = {"xml": TextFormat.XML, "html": TextFormat.HTML}

@@ -83,8 +83,8 @@ class QueueFacts(Protocol):
     def drain_time_s(self) -> float | None: ...  # noqa: D102
 
 
-class DecoderFacts(Protocol):
-    """What is told of sentences that were known or shared; `app.translator.decoder.DecoderFacts`."""
+class SubmitterStats(Protocol):
+    """What is told of sentences that were known or shared; `app.translator.caching_submitter.SubmitterStats`."""
 
     @property
     def num_entries(self) -> int: ...  # noqa: D102
@@ -100,10 +100,10 @@ class DecoderFacts(Protocol):
     def num_coalesced(self) -> int: ...  # noqa: D102
 
 
-class DecoderCollector(Collector):
+class SubmitterCollector(Collector):
     """The decoder's own counts, read whenever the metrics are."""
 
-    def __init__(self, facts: Callable[[], DecoderFacts]) -> None:
+    def __init__(self, facts: Callable[[], SubmitterStats]) -> None:
         self._facts = facts
 
     def collect(self) -> Iterable[Metric]:
@@ -334,9 +334,9 @@ class Metrics:
         )
         wait.set_function(lambda: _known(health().drain_time_s))
 
-    def follow_decoder(self, facts: Callable[[], DecoderFacts]) -> None:
+    def follow_submitter(self, facts: Callable[[], SubmitterStats]) -> None:
         """Read the cache's and the shared sentences' counts whenever the metrics are read. Call once."""
-        self.registry.register(DecoderCollector(facts))
+        self.registry.register(SubmitterCollector(facts))
 
     def follow_log(self, num_dropped: Callable[[], int]) -> None:
         """Read how many log lines were dropped whenever the metrics are read. Call once."""
