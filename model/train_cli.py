@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from model.options import TrainingOptions
     from model.transformer import Transformer
 
+CHOICES = {
+    "optimizer": ("adam", "muon"),
+    "precision": ("bf16", "fp32"),
+    "patience_on": ("loss", "bleu"),
+}
 MODEL_FIELDS = (
     "d_model",
     "num_heads",
@@ -126,7 +131,7 @@ def _option_arguments(group: Any) -> None:
 
     for field in dataclasses.fields(TrainingOptions):
         flag = "--" + field.name.replace("_", "-")
-        choices = {"precision": ("bf16", "fp32"), "patience_on": ("loss", "bleu")}.get(field.name)
+        choices = CHOICES.get(field.name)
         text = f"{HELP[field.name]} (default: {field.default})"
         group.add_argument(flag, type=type(field.default), default=field.default, choices=choices, help=text)
 
