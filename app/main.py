@@ -45,7 +45,7 @@ from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
-from app.runtime.memory import prefer_short_waits, settle_memory
+from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
     Model,
@@ -218,7 +218,7 @@ class Application:
         self._is_checked = True
         self.engine.end_warm_up()
         decoder.clear()
-        settle_memory()
+        freeze_and_trim()
         self.metrics.follow_decoder(decoder.facts)
         self.metrics.follow_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
@@ -260,7 +260,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
     """Serve an application; as `serve`."""
     settings = application.settings
     hold_signals()
-    prefer_short_waits()
+    limit_pauses()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:

@@ -18,12 +18,12 @@ from app.decoding.options import Alternative, DecodingOptions, Hypothesis
 MIN_COVERAGE = 1e-10
 
 
-class Notes:
-    """One sentence's notes. source_length: columns of the attention that are its own, the end token's too."""
+class TokenDetails:
+    """One sentence's details. source_length: columns of the attention that are its own, the end token's too."""
 
     def __init__(self, options: DecodingOptions, source_length: int) -> None:
         self._num_alternatives = options.num_alternatives
-        self._tells_alignment = options.alignment
+        self._wants_alignment = options.alignment
         self._source_length = source_length
         self._alternatives: dict[tuple[int, ...], tuple[Alternative, ...]] = {}
         self._attention: dict[tuple[int, ...], NDArray[np.float32]] = {}
@@ -64,13 +64,13 @@ class Notes:
         )
         return float(np.log(np.clip(paid, MIN_COVERAGE, 1.0)).sum())
 
-    def told(self, hypothesis: Hypothesis) -> Hypothesis:
+    def attach_to(self, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with what was asked for, for each of its tokens."""
         prefixes = [hypothesis.ids[:length] for length in range(len(hypothesis.token_log_probabilities))]
         if self._num_alternatives:
             alternatives = tuple(self._alternatives[prefix] for prefix in prefixes)
             hypothesis = replace(hypothesis, alternatives=alternatives)
-        if self._tells_alignment:
+        if self._wants_alignment:
             alignment = tuple(tuple(self._attention[prefix].tolist()) for prefix in prefixes)
             hypothesis = replace(hypothesis, alignment=alignment)
         return hypothesis

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from app.runtime import native
-from app.runtime.beams import Beam, Outcome
+from app.runtime.beams import BeamOutcome, SharedBeam
 from app.runtime.interface import StepInput, StepOutput
 from app.runtime.native_runner import NativeRunner
-from app.runtime.until import Bell, Until
+from app.runtime.stop_condition import StopCondition, WakeFlag
 from model.config import BOS_ID, EOS_ID
 from tests.runtime.native.test_whole import (
     MAX_LENGTH,
@@ -38,14 +38,14 @@ def encoded(folder: Path, *, num_threads: int) -> NativeRunner:
     return runner
 
 
-def longest(num_rows: int, until: Until) -> StepInput:
-    return replace(first_step(num_rows, NUM_STEPS), until=until)
+def longest(num_rows: int, stop: StopCondition) -> StepInput:
+    return replace(first_step(num_rows, NUM_STEPS), stop=stop)
 
 
-def ringing() -> Bell:
-    bell = Bell()
-    bell.ring()
-    return bell
+def raised_flag() -> WakeFlag:
+    wake_flag = WakeFlag()
+    wake_flag.set()
+    return wake_flag
 
 
 def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) -> None:
@@ -58,32 +58,30 @@ def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) ->
 
 @pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_a_bell_that_rings_ends_it_but_not_before_so_many(
-    num_threads: int, num_rows: int, tmp_path: Path
-) -> None:
+def test_a_set_wake_flag_ends_a_call_after_min_steps(num_threads: int, num_rows: int, tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=num_threads)
-    for num_unheard, taken in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
-        output = runner.decode(longest(num_rows, Until(bell=ringing(), num_unheard=num_unheard)))
+    for min_steps, taken in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
+        output = runner.decode(longest(num_rows, StopCondition(wake_flag=raised_flag(), min_steps=min_steps)))
         assert output.num_steps == taken == len(output.ids)
         assert_begins_as(output, runner, num_rows)
-    assert runner.decode(longest(num_rows, Until(bell=Bell()))).num_steps == NUM_STEPS
+    assert runner.decode(longest(num_rows, StopCondition(wake_flag=WakeFlag()))).num_steps == NUM_STEPS
 
 
 @pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
 def test_it_may_ring_at_any_moment(num_rows: int, tmp_path: Path) -> None:
     """By another thread, while two take their rows through the steps."""
     runner = encoded(tmp_path, num_threads=2)
-    bell = Bell()
-    step = replace(first_step(num_rows, MAX_LENGTH - 1), until=Until(bell=bell))
+    wake_flag = WakeFlag()
+    step = replace(first_step(num_rows, MAX_LENGTH - 1), stop=StopCondition(wake_flag=wake_flag))
     began_at = time.perf_counter()
     output = runner.decode(step)
     took_s = time.perf_counter() - began_at
     said, scores = output.ids.copy(), output.log_probabilities.copy()
     taken: set[int] = set()
     for number in range(5000):
-        bell.mute()
+        wake_flag.clear()
         runner._top_ids.fill(-1)  # what the call before left
-        timer = threading.Timer(took_s * (number % 50) / 50, bell.ring)
+        timer = threading.Timer(took_s * (number % 50) / 50, wake_flag.set)
         timer.start()
         output = runner.decode(step)
         np.testing.assert_array_equal(output.ids, said[: output.num_steps])
@@ -120,15 +118,15 @@ class Enders:
         self._runner.encode([sources()[row] for row in rows], range(num_rows))
 
 
-@pytest.mark.parametrize("num_after_end", [0, 1, 3])
+@pytest.mark.parametrize("steps_after_end", [0, 1, 3])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_so_many_steps_follow_the_first_end(num_threads: int, num_after_end: int, tmp_path: Path) -> None:
+def test_so_many_steps_follow_the_first_end(num_threads: int, steps_after_end: int, tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=num_threads)
     enders = Enders(runner)
     for last_step in enders.last_steps:
         enders.encode(FEW_ROWS, last_step)
-        output = runner.decode(longest(FEW_ROWS, Until(num_after_end)))
-        assert output.num_steps == min(NUM_STEPS, last_step + 1 + num_after_end)
+        output = runner.decode(longest(FEW_ROWS, StopCondition(steps_after_end)))
+        assert output.num_steps == min(NUM_STEPS, last_step + 1 + steps_after_end)
         assert_begins_as(output, runner, FEW_ROWS)
 
 
@@ -143,7 +141,7 @@ def test_rows_that_threads_take_by_themselves_go_equally_far(num_threads: int, t
     said, scores = one_after_another(runner, num_rows)
     for _ in range(300):
         runner._top_ids.fill(-1)  # what the call before left
-        output = runner.decode(longest(num_rows, Until(0)))
+        output = runner.decode(longest(num_rows, StopCondition(0)))
         assert last_step < output.num_steps <= NUM_STEPS
         np.testing.assert_array_equal(output.ids, said[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
@@ -155,9 +153,9 @@ def test_rows_that_one_thread_takes_in_turn_go_no_further_than_behind_an_end(tmp
     Enders(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)
     try:
-        until = Until(2, Bell())
-        assert runner.decode(longest(FEW_ROWS, until)).num_steps == NUM_STEPS
-        output = runner.decode(longest(MANY_ROWS, until))
+        stop = StopCondition(2, WakeFlag())
+        assert runner.decode(longest(FEW_ROWS, stop)).num_steps == NUM_STEPS
+        output = runner.decode(longest(MANY_ROWS, stop))
         assert output.num_steps == 3
         assert_begins_as(output, runner, MANY_ROWS)
     finally:
@@ -166,13 +164,13 @@ def test_rows_that_one_thread_takes_in_turn_go_no_further_than_behind_an_end(tmp
 
 def test_what_one_call_was_given_the_next_one_is_not(tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=1)
-    assert runner.decode(longest(FEW_ROWS, Until(bell=ringing()))).num_steps == 1
+    assert runner.decode(longest(FEW_ROWS, StopCondition(wake_flag=raised_flag()))).num_steps == 1
     assert runner.decode(first_step(FEW_ROWS, NUM_STEPS)).num_steps == NUM_STEPS
 
 
-def beams_of(num_beams: int, num_to_complete: list[int]) -> list[Beam]:
+def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
     return [
-        Beam(
+        SharedBeam(
             start_and_end=(BOS_ID, EOS_ID),
             rows=[4 * number + row for row in range(4)],
             history=([], [], []),
@@ -183,7 +181,7 @@ def beams_of(num_beams: int, num_to_complete: list[int]) -> list[Beam]:
     ]
 
 
-def led(runner: NativeRunner, beams: list[Beam], until: Until) -> StepOutput:
+def led(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> StepOutput:
     num_rows = sum(beam.beam_size for beam in beams)
     slots = np.arange(num_rows, dtype=np.int32) // 4 * 4
     targets = np.arange(num_rows, dtype=np.int32)
@@ -191,25 +189,25 @@ def led(runner: NativeRunner, beams: list[Beam], until: Until) -> StepOutput:
     is_copy = targets != slots
     zeros = np.zeros(num_rows, np.int32)
     runner.copy_rows(slots[is_copy], targets[is_copy], zeros[is_copy])
-    return runner.decode(StepInput(np.full(num_rows, -1, np.int32), zeros, 5, 16, beams=beams, until=until))
+    return runner.decode(StepInput(np.full(num_rows, -1, np.int32), zeros, 5, 16, beams=beams, stop=stop))
 
 
-def test_beams_end_for_a_bell_too(tmp_path: Path) -> None:
+def test_a_set_wake_flag_ends_a_call_of_beams(tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=2)
-    for num_unheard, taken in [(0, 1), (4, 4)]:
+    for min_steps, taken in [(0, 1), (4, 4)]:
         beams = beams_of(3, [9] * 3)
-        output = led(runner, beams, Until(bell=ringing(), num_unheard=num_unheard))
+        output = led(runner, beams, StopCondition(wake_flag=raised_flag(), min_steps=min_steps))
         assert output.num_steps == taken
         assert [beam.length for beam in beams] == [taken] * 3
 
 
 def test_so_many_steps_follow_the_first_beam_that_is_done(tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=2)
-    taken = {count: led(runner, beams_of(1, [count]), Until()).num_steps for count in range(1, 9)}
+    taken = {count: led(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)}
     for count in (min(taken), max(taken)):
-        for num_after_end in (0, 2):
+        for steps_after_end in (0, 2):
             beams = beams_of(2, [count, 99])
-            output = led(runner, beams, Until(num_after_end))
-            assert output.outcomes == [Outcome.IS_DONE, Outcome.GOES_ON]
-            assert output.num_steps == beams[1].length == taken[count] + num_after_end
+            output = led(runner, beams, StopCondition(steps_after_end))
+            assert output.outcomes == [BeamOutcome.DONE, BeamOutcome.CONTINUES]
+            assert output.num_steps == beams[1].length == taken[count] + steps_after_end
     assert len(set(taken.values())) > 1

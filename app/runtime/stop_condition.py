@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 # More steps than any call takes.
-NO_END = 1 << 30
+NO_LIMIT = 1 << 30
 
 
-class Bell:
+class WakeFlag:
     """A number in memory that whoever has something to say sets, from any thread or process.
 
     What it is rung for must be there before; who answers mutes it first and looks for that then.
@@ -22,31 +22,31 @@ class Bell:
         self._number = np.frombuffer(bytearray(4) if memory is None else memory, np.int32, 1, offset)
         self.address: int = self._number.ctypes.data
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Somebody waits."""
         self._number[0] = 1
 
-    def mute(self) -> None:
+    def clear(self) -> None:
         """Who waits is about to be heard."""
         self._number[0] = 0
 
     @property
-    def is_ringing(self) -> bool:
+    def is_set(self) -> bool:
         """Whether somebody waits."""
         return bool(self._number[0])
 
 
-class Until(NamedTuple):
+class StopCondition(NamedTuple):
     """What ends several steps early. At least one is taken.
 
-    num_after_end: steps that may follow the one in which the first row says its end token, or the first beam is done.
-    bell: no further one follows once it rings; None: none is listened to. num_unheard: but not before so many.
+    steps_after_end: steps that may follow the one in which the first row says its end token, or the first beam is done.
+    wake_flag: no further one follows once it wakes; None: none is listened to. min_steps: but not before so many.
     """
 
-    num_after_end: int = NO_END
-    bell: Bell | None = None
-    num_unheard: int = 0
+    steps_after_end: int = NO_LIMIT
+    wake_flag: WakeFlag | None = None
+    min_steps: int = 0
 
 
 # All steps are taken that may be.
-WHEN_FULL = Until()
+NO_EARLY_STOP = StopCondition()
