@@ -117,7 +117,7 @@ def test_every_metric_of_ours_is_documented_and_well_named() -> None:
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]
     assert len(ours) > 15
-    documented = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    documented = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
     for family in ours:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in documented, name
