@@ -250,16 +250,20 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         excluded=excluded,
     )
     directions = directions_of(args)
+    data_pairs, dev_pairs = (
+        pairs_of(args.data),
+        pairs_of(args.dev),
+    )  # a missing file is an error before any is read
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
     corpus = encode_corpus(
-        chain(pairs_of(args.data), word_pairs(entries)),
+        chain(data_pairs, word_pairs(entries)),
         tokenizer,
         keep=keep,
         seed=args.seed,
         directions=with_lexicon(directions, entries),
     )
     dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
-    dev = encode_corpus(pairs_of(args.dev), tokenizer, keep=dev_keep, directions=directions)
+    dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
         print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)

@@ -25,7 +25,9 @@ def test_muon_makes_updates_of_matrices_orthogonal() -> None:
     name = "encoder.0.feed_forward.w_1.weight"
     update = before[name] - dict(model.named_parameters())[name]
     values = torch.linalg.svdvals(update)
-    assert values[0] < 3 * values.median()  # five Newton-Schulz steps bring nearly all singular values near one
+    assert (
+        values[0] < 3 * values.median()
+    )  # five Newton-Schulz steps bring nearly all singular values near one
     state = optimizers.state()
     assert f"{name}/momentum_buffer" in state
     assert f"{name}/exp_avg" not in state
