@@ -48,12 +48,12 @@ from app.observability.metrics import Metrics
 from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
-    Model,
+    LoadedModel,
     check_golden,
     in_daemon_thread,
-    leave_model,
     load_model,
     model_key,
+    release_model,
     warm_up,
 )
 from app.stores.usage import UsageCounter
@@ -77,11 +77,11 @@ class Application:
     start, RuntimeError when the engine has died. on_ready: called on the event loop when requests are taken.
     """
 
-    def __init__(self, settings: Settings, *, load: Callable[[Settings], Model] = load_model) -> None:
+    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModel] = load_model) -> None:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.metrics.follow_log(num_dropped_lines)
+        self.metrics.track_log(num_dropped_lines)
         self.service = Service(self.metrics, glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
@@ -89,8 +89,8 @@ class Application:
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self._desk: FileDesk | None = None
-        self._is_checked = False  # the engine, by what the bundle says
-        self._has_died = False  # the engine
+        self._passed_check = False  # the engine, by what the bundle says
+        self._engine_died = False  # the engine
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:
@@ -163,7 +163,7 @@ class Application:
             await self._open()
         except NotReady:  # the server is shutting down, or the engine has died
             self.service.become_failed()
-            if self._has_died:
+            if self._engine_died:
                 self.on_failure(RuntimeError(DEAD_ENGINE))
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
@@ -177,15 +177,15 @@ class Application:
 
     def _on_death(self) -> None:
         """The engine has died. While it is being checked the check says why: the bundle may be the reason."""
-        self._has_died = True
-        if self._is_checked:
+        self._engine_died = True
+        if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
 
     async def _open(self) -> None:
         started = time.monotonic()
         if self._desk is not None:
             await self._desk.open()
-        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
+        model = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_model)
         self.engine = Engine(
             model.lanes,
             settings=engine_limits(self.settings),
@@ -215,12 +215,12 @@ class Application:
         await warm_up(model, translator)
         if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
-        self._is_checked = True
+        self._passed_check = True
         self.engine.end_warm_up()
         decoder.clear()
         freeze_and_trim()
-        self.metrics.follow_decoder(decoder.facts)
-        self.metrics.follow_queue(self.engine.health)
+        self.metrics.track_cache(decoder.facts)
+        self.metrics.track_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
         self.metrics.model_load_seconds.set(time.monotonic() - started)
         self.service.become_ready(translator, precision=model.precision)
@@ -252,7 +252,7 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
         reserve_open_files(settings.max_connections)
         application = Application(settings, load=partial(load_model, origin=origin))
     except SettingsError as error:
-        return _refuse(error.problems)
+        return _print_problems(error.problems)
     return run(application, at_end=lambda: None if origin is None else origin.leave())
 
 
@@ -287,7 +287,7 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         _log_listening("listening", listener)
         server.run(sockets=[listener])
     for failure in failures:
-        _refuse(_problems_of(failure))
+        _print_problems(_problems_of(failure))
     at_end()
     close_log()
     leave_threads_behind(server.exit_code)
@@ -310,7 +310,7 @@ def _problems_of(failure: Exception) -> list[str]:
     return [f"unexpected {type(failure).__name__}; the log says where"]
 
 
-def _refuse(problems: Iterable[str]) -> int:
+def _print_problems(problems: Iterable[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"transduce serve: {problem}\n")
     return EXIT_CONFIGURATION

@@ -13,7 +13,7 @@ from app.api.locked_folder import remove_left_folders
 from app.api.native import count
 from app.api.plain_translation import NoSuchPair, PlainTranslator
 from app.errors import DeadlineExceeded, Overloaded, PayloadTooLarge, ServiceError
-from app.file_worker.messages import Text
+from app.file_worker.messages import TextUnit
 from app.file_worker.workers import FileWorkers
 from app.files import FileFormat, UnitFormat
 from app.observability.logging import log_event
@@ -44,7 +44,7 @@ class FileJob:
 
     content: bytes
     format: FileFormat
-    texts: Sequence[Text]
+    texts: Sequence[TextUnit]
     source: str | None
     target: str
     request_id: str
@@ -65,7 +65,7 @@ class FileDesk:
         self._workers = FileWorkers(limits.worker, num_workers=limits.num_workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, shelved: ShelvedFile, content: bytes, file_format: FileFormat) -> list[Text]:
+    async def read(self, shelved: ShelvedFile, content: bytes, file_format: FileFormat) -> list[TextUnit]:
         """What is to be translated. Where that fails the file is forgotten. Raises as `FileWorkers.read` does."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
@@ -149,7 +149,7 @@ class FileDesk:
             content = await self._workers.write(job.content, job.format, translations, timeout_s=left_s)
             await self.shelf.keep(shelved, content)
 
-    async def _language(self, texts: Sequence[Text], target: str) -> str:
+    async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
         """The language of most of the file; the target where it stays as it is. Raises NoSuchPair."""
         sample = ""
         for text in texts:
@@ -158,13 +158,13 @@ class FileDesk:
                 break
         return await self.plain.source_of(sample, target)
 
-    def _batches(self, texts: Sequence[Text]) -> Iterator[list[int]]:
+    def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
         """Numbers of texts of one kind, within the limits of one request, or one that is above them."""
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
         for number, text in enumerate(texts):
-            kind = (text.format, text.flows)
+            kind = (text.format, text.is_wrapped)
             group = waiting.setdefault(kind, [])
             size = sizes.get(kind, 0) + len(text.text)
             if group and (len(group) == limits.max_items or size > limits.max_request_characters):
@@ -175,7 +175,7 @@ class FileDesk:
         yield from (group for group in waiting.values() if group)
 
     async def _batch(
-        self, shelved: ShelvedFile, job: FileJob, source: str, texts: Sequence[Text]
+        self, shelved: ShelvedFile, job: FileJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
         """The translations of texts of one kind; in halves where they are too much at once."""
         ends_at = shelved.started_at + self.limits.timeout_s
@@ -192,7 +192,7 @@ class FileDesk:
                 share=job.share,
                 deadline=min(ends_at, now + self.plain.limits.max_timeout_s),
                 text_format=TextFormat(texts[0].format),
-                splitting=Splitting.NO_NEWLINES if texts[0].flows else Splitting.SENTENCES,
+                splitting=Splitting.NO_NEWLINES if texts[0].is_wrapped else Splitting.SENTENCES,
                 xml=UNIT_RULES if texts[0].format is UnitFormat.XML else XmlRules(),
                 glossary=job.glossary,
             )

@@ -42,13 +42,13 @@ Piece = str | Mark[T]
 
 
 @dataclass(frozen=True)
-class Tagged(Generic[T]):
+class TaggedText(Generic[T]):
     """The pieces of one unit, with every mark that has no partner made a point."""
 
     pieces: tuple[Piece[T], ...]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece[T]]) -> Tagged[T]:
+    def of(cls, pieces: Sequence[Piece[T]]) -> TaggedText[T]:
         """Opening marks without their closing ones, and the other way round, become points."""
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
@@ -63,11 +63,11 @@ class Tagged(Generic[T]):
         """Its text without the marks."""
         return "".join(piece for piece in self.pieces if isinstance(piece, str))
 
-    def unit(self, *, flows: bool) -> Unit:
+    def unit(self, *, is_wrapped: bool) -> Unit:
         """Plain text where it has no marks, else XML."""
         if not any(isinstance(piece, Mark) for piece in self.pieces):
-            return Unit(self.plain, UnitFormat.TEXT, flows)
-        return Unit("".join(map(self._written, range(len(self.pieces)))), UnitFormat.XML, flows)
+            return Unit(self.plain, UnitFormat.TEXT, is_wrapped)
+        return Unit("".join(map(self._written, range(len(self.pieces)))), UnitFormat.XML, is_wrapped)
 
     def _written(self, place: int) -> str:
         piece = self.pieces[place]

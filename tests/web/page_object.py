@@ -10,7 +10,7 @@ TIMEOUT_MS = 120_000  # only what hangs takes so long, on however busy a machine
 expect.set_options(timeout=TIMEOUT_MS)
 
 
-class Desk:
+class TranslatePage:
     """One open page. asked: the address of every request that it made; posted: paths and bodies of its POSTs."""
 
     def __init__(self, page: Page, url: str) -> None:

@@ -14,7 +14,7 @@ TOO_LARGE_OR_SLOW = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.G
 
 
 @dataclass(frozen=True)
-class Asked:
+class TranslateParams:
     """Languages and options of every request, as `Client.translate` takes them."""
 
     source: str
@@ -22,23 +22,25 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def translate_all(client: Client, texts: Sequence[str], asked: Asked) -> list[Translation]:
+def translate_batch(client: Client, texts: Sequence[str], params: TranslateParams) -> list[Translation]:
     """One translation a text, in order.
 
     Raises:
-        CommandError: the server cannot be reached, refuses, or answers what nobody asked for.
+        CommandError: the server cannot be reached, refuses, or answers what nobody params for.
     """
     try:
-        result = client.translate(texts, source=asked.source, target=asked.target, **asked.options)
+        result = client.translate(texts, source=params.source, target=params.target, **params.options)
     except TransduceError as error:
         if error.status in TOO_LARGE_OR_SLOW and len(texts) > 1:
             half = len(texts) // 2
-            return translate_all(client, texts[:half], asked) + translate_all(client, texts[half:], asked)
-        raise CommandError(explained(error)) from error
+            return translate_batch(client, texts[:half], params) + translate_batch(
+                client, texts[half:], params
+            )
+        raise CommandError(error_line(error)) from error
     return list(result.translations)
 
 
-def explained(error: TransduceError) -> str:
+def error_line(error: TransduceError) -> str:
     """The error's line, with what may be done about it."""
     if isinstance(error, ConnectionFailed) and error.message.startswith("no server"):
         return f"{error}; `make serve` starts one"

@@ -7,25 +7,25 @@ import dataclasses
 import uvloop
 
 from transduce.loadtest.arrivals import ClosedLoop
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, Texts
 from transduce.loadtest.runner import observe
 
 LIMIT_S = 300.0
 
 
-class NoAnswersError(ValueError):
+class BaselineError(ValueError):
     """The answers at rest did not come, or could never come again."""
 
 
-def answers_at_rest(plan: Plan, num_requests: int) -> Expectation:
+def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
     """Ask the first requests that the plan's own time begins with, one after another, by one client.
 
     Raises:
-        NoAnswersError: the workload makes every text distinct, or a request failed.
+        BaselineError: the workload makes every text distinct, or a request failed.
     """
     if plan.workload.is_distinct:
-        raise NoAnswersError("texts that are all distinct cannot be compared with answers at rest")
+        raise BaselineError("texts that are all distinct cannot be compared with answers at rest")
     numbers = first_numbers(plan, num_requests)
     alone = dataclasses.replace(
         plan,
@@ -41,13 +41,13 @@ def answers_at_rest(plan: Plan, num_requests: int) -> Expectation:
     )
     found: dict[int, Texts] = {}
     for sample in uvloop.run(observe(alone)).samples:
-        if sample.told is None:
-            raise NoAnswersError(f"at rest a request ended as {sample.outcome}")
-        found[numbers[sample.number]] = sample.told.texts
+        if sample.response is None:
+            raise BaselineError(f"at rest a request ended as {sample.outcome}")
+        found[numbers[sample.number]] = sample.response.texts
     return Expectation("answers at rest", found)
 
 
-def first_numbers(plan: Plan, num_requests: int) -> list[int]:
+def first_numbers(plan: RunPlan, num_requests: int) -> list[int]:
     """Which entries of the workload are sent first once the warm-up is over, each once."""
     warm_up = plan.warm_up_arrivals()
     begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 
-class Tally:
+class HistogramSeries:
     """One series of a histogram. Only one thread observes; another may read, and is a value late at most."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -23,7 +23,7 @@ class Tally:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value in its bucket."""
+        """LockFreeCounter a value in its bucket."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -34,7 +34,7 @@ class Tally:
         family.add_metric(labels, buckets, self._sum)
 
 
-class Count(Collector):
+class LockFreeCounter(Collector):
     """A counter without labels. Only one thread counts; another may read, and is a value late at most."""
 
     def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
@@ -44,7 +44,7 @@ class Count(Collector):
         registry.register(self)
 
     def inc(self, amount: int) -> None:
-        """Count so many more."""
+        """LockFreeCounter so many more."""
         self._value += amount
 
     def collect(self) -> Iterable[Metric]:
@@ -52,7 +52,7 @@ class Count(Collector):
         yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
-class Tallies(Collector):
+class LockFreeHistogram(Collector):
     """A histogram by the values of its labels; without labels it has one series."""
 
     def __init__(
@@ -68,19 +68,19 @@ class Tallies(Collector):
         self._documentation = documentation
         self._label_names = labels
         self._buckets = buckets
-        self._series: dict[tuple[str, ...], Tally] = {}
+        self._series: dict[tuple[str, ...], HistogramSeries] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> Tally:
+    def labels(self, *values: str) -> HistogramSeries:
         """The series of these values, in the labels' order; there from the first time on."""
         found = self._series.get(values)
         if found is None:
-            found = self._series[values] = Tally(self._buckets)
+            found = self._series[values] = HistogramSeries(self._buckets)
         return found
 
     def collect(self) -> Iterable[Metric]:
         """All series."""
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._label_names)
-        for values, tally in list(self._series.items()):
-            tally.add_to(family, values)
+        for values, series in list(self._series.items()):
+            series.add_to(family, values)
         yield family

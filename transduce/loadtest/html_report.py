@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from transduce.loadtest.document import Document
-from transduce.loadtest.drawings import (
+from transduce.loadtest.report_charts import (
     count_timeline,
     histogram_chart,
     latency_timeline,
@@ -18,15 +18,17 @@ from transduce.loadtest.drawings import (
 )
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import card, facts, mark, page_number, percent, section, table
-from transduce.loadtest.words import load_in_words, workload_in_words
+from transduce.loadtest.text_report import describe_load, describe_workload
 
 Result = dict[str, Any]
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 SENT = "from when sent"
-HOLLOW = "A mark for each run, hollow where it missed the objective or is not valid; the lines go through the medians."
+MARKS_NOTE = (
+    "One mark per run, hollow if the run missed the objective or is not valid. The lines connect the medians."
+)
 
 
-def run_page(document: Document) -> str:
+def html_report(document: Document) -> str:
     """The whole page."""
     runs = shown_runs(document)
     slos = document["plan"]["slos"]
@@ -37,7 +39,7 @@ def run_page(document: Document) -> str:
         note = "Runs at the highest rate that held." if document["sweep"] else ""
         body.append(_charts(runs, slos, note))
         body.append(_details(runs))
-    body.append(_circumstances(document))
+    body.append(_setup(document))
     return PAGE.format(title=escape(document["label"]), style=STYLE, body="".join(body))
 
 
@@ -176,9 +178,9 @@ def _sweep(sweep: dict[str, Any]) -> str:
         "in time",
         *(name.replace("_", ".") + " ms" for name in PERCENTILES),
     )
-    return section("Latency over rate", f"<div class=sweep>{chart}</div>" if chart else "", HOLLOW) + section(
-        "Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows)
-    )
+    return section(
+        "Latency over rate", f"<div class=sweep>{chart}</div>" if chart else "", MARKS_NOTE
+    ) + section("Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows))
 
 
 def _not_answered(one: Result) -> str:
@@ -273,7 +275,7 @@ def _outcomes(runs: Sequence[Result]) -> str:
     return table(("run", "sent", "ok", *names), rows)
 
 
-def _circumstances(document: Document) -> str:
+def _setup(document: Document) -> str:
     machine = document["machine"]
     if machine["server_cores"]:
         cores = f"server on core {machine['server_cores']}, tester on core {machine['tester_cores']}"
@@ -286,19 +288,19 @@ def _circumstances(document: Document) -> str:
         ("cores", escape(cores)),
         ("software", escape(f"transduce {machine['transduce']}, Python {machine['python']}")),
         ("load", escape(_load(document))),
-        ("workload", escape(workload_in_words(plan["workload"]))),
+        ("workload", escape(describe_workload(plan["workload"]))),
         ("warm-up, time limit, seed", f"{plan['warm_up_s']:g} s, {plan['timeout_s']:g} s, {plan['seed']}"),
     ]
     server = next((one["server"] for one in document["runs"] if one["server"]), None)
     if server:
         told = ", ".join(f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items())
         rows.append(("server, first run", escape(told)))
-    return section("Circumstances", facts(rows))
+    return section("Setup", facts(rows))
 
 
 def _load(document: Document) -> str:
     load = document["plan"]["load"]
     if not document["sweep"]:
-        return load_in_words(load)
+        return describe_load(load)
     (phase,) = load["phases"]
     return f"on schedule ({load['kind']}), {phase['duration_s']:g} s at each rate"

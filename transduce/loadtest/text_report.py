@@ -10,7 +10,7 @@ WIDTH = 22
 SHOWN = ("p50", "p90", "p99", "p99_9")
 
 
-def run_in_words(document: Document) -> str:
+def text_report(document: Document) -> str:
     """What matters most, in lines."""
     reason = f": {document['failure']}" if document["failure"] else ""
     lines = [f"{document['label']}: {document['verdict'].upper()}{reason}"]
@@ -66,7 +66,7 @@ def _run_lines(document: Document) -> list[str]:
     lines.append(_line("per second", ", ".join(amounts)))
     if outcomes["ok"]:
         lines.append(
-            _line("from the cache", cached_in_words([one["cached_share"] for one in document["runs"]]))
+            _line("from the cache", describe_cached([one["cached_share"] for one in document["runs"]]))
         )
     lines.append(_line("seed", ", ".join(str(one["seed"]) for one in document["runs"])))
     if first["quality"]:
@@ -74,7 +74,7 @@ def _run_lines(document: Document) -> list[str]:
     return lines
 
 
-def cached_in_words(shares: list[float | None]) -> str:
+def describe_cached(shares: list[float | None]) -> str:
     """The share of sentences that a server answered from its cache, of each run."""
     if all(share is None for share in shares):
         return "the server does not say"
@@ -107,7 +107,7 @@ def _line(title: str, told: str) -> str:
     return f"  {title:{WIDTH}}{told}"
 
 
-def load_in_words(load: dict[str, Any]) -> str:
+def describe_load(load: dict[str, Any]) -> str:
     """A plan's load on one line."""
     if load["mode"] == "closed":
         return f"{load['num_clients']} clients that wait for their answers, {load['duration_s']:g} s"
@@ -118,7 +118,7 @@ def load_in_words(load: dict[str, Any]) -> str:
     return f"on schedule ({load['kind']}{shape}): {phases}"
 
 
-def workload_in_words(workload: dict[str, Any]) -> str:
+def describe_workload(workload: dict[str, Any]) -> str:
     """A plan's workload on one line."""
     distinct = "every text distinct" if workload["is_distinct"] else "again and again"
     given_up = f", {workload['disconnect_share']:.0%} given up" if workload["disconnect_share"] else ""

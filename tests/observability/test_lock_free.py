@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
 
 from app.engine.stats import StepStats
+from app.observability.lock_free import LockFreeHistogram
 from app.observability.metrics import MAX_UNCOUNTED_STEPS, Metrics
-from app.observability.tally import Tallies
 
 BOUNDS = (0.5, 1.0, 2.0)
 VALUES = (0.1, 0.5, 0.75, 1.0, 3.0, 2.0)
@@ -16,7 +16,7 @@ def test_a_histogram_reads_as_the_librarys() -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     theirs, ours = CollectorRegistry(), CollectorRegistry()
     library = Histogram("waited_seconds", "How long", ("who", "where"), buckets=BOUNDS, registry=theirs)
-    own = Tallies("waited_seconds", "How long", ("who", "where"), buckets=BOUNDS, registry=ours)
+    own = LockFreeHistogram("waited_seconds", "How long", ("who", "where"), buckets=BOUNDS, registry=ours)
     for number, value in enumerate(VALUES):
         labels = (f"caller {number % 2}", 'a "place"')
         library.labels(*labels).observe(value)
@@ -30,7 +30,7 @@ def test_a_histogram_reads_as_the_librarys() -> None:
 def test_one_without_labels_is_told_before_anything_is_observed() -> None:
     theirs, ours = CollectorRegistry(), CollectorRegistry()
     Histogram("rows", "Rows", buckets=BOUNDS, registry=theirs)
-    Tallies("rows", "Rows", buckets=BOUNDS, registry=ours).labels()
+    LockFreeHistogram("rows", "Rows", buckets=BOUNDS, registry=ours).labels()
     assert generate_latest(ours) == generate_latest(theirs)
 
 

@@ -5,7 +5,7 @@ import { Draft } from "./spans.js";
 
 const PAUSE_MS = 250;
 
-export class Flow {
+export class LatestRequest {
   /**
    * on: {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
    * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}, in milliseconds since it was asked.

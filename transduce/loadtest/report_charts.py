@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from transduce.loadtest.charts import Axis, Chart, Guide, Series, draw, legend, number_text
-from transduce.loadtest.figures import BARS_PER_DECADE, curve
+from transduce.loadtest.percentiles import BARS_PER_DECADE, curve
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.tables import percent
 
