@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from app.api.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
+from app.api.http.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
 from app.errors import (
     CrossSite,
     InvalidRequest,
