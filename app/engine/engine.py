@@ -181,7 +181,7 @@ class Engine:
         own_rows = self._rows_of_callers[lane, caller]
         self._rows_of_callers[lane, caller] += sequence.num_reserved_rows
         has_room = own_rows < limits.num_rows - limits.num_kept_rows
-        lane.put(Submit(sequence, listens=_listens(options, on_tokens), rings=has_room))
+        lane.put(Submit(sequence, listens=_listens(options, on_tokens), wakes=has_room))
         return future
 
     def join(

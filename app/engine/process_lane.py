@@ -21,7 +21,7 @@ from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, rings
+from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, wakes
 from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
@@ -123,8 +123,8 @@ class ProcessLane:
     def put(self, message: Message) -> None:
         """As `Lane.put`."""
         self._say(message)
-        if rings(message):
-            self._page.bells[self._number].ring()
+        if wakes(message):
+            self._page.wake_flags[self._number].set()
 
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
@@ -203,7 +203,7 @@ class ProcessLane:
 
     def _on_writable(self) -> None:
         del self._unsent[: self._send(self._unsent)]
-        self._page.bells[self._number].ring()
+        self._page.wake_flags[self._number].set()
         if not self._unsent and self._loop is not None:
             self._loop.remove_writer(self._connection.fileno())
 

@@ -86,21 +86,21 @@ void Beam::find_best(const StepCandidates& candidates, BestContinuations& best) 
     }
 }
 
-Outcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& copies) {
-    if (length() >= max_length() || !has_scores(candidates)) return Outcome::deferred;
+BeamOutcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& copies) {
+    if (length() >= max_length() || !has_scores(candidates)) return BeamOutcome::undecided;
     BestContinuations best;
     find_best(candidates, best);
     int64_t selected[MAX_SIZE], num_selected = 0;
     for (int64_t rank = 0; rank < best.count && num_selected < b_; ++rank) {
         if (best.ranked[rank].id != end_id()) selected[num_selected++] = rank;
     }
-    if (num_selected < b_ || best.ranked[selected[b_ - 1]].sum == IMPOSSIBLE) return Outcome::deferred;
+    if (num_selected < b_ || best.ranked[selected[b_ - 1]].sum == IMPOSSIBLE) return BeamOutcome::undecided;
     record_attention(candidates);
     for (int64_t rank = 0; rank < b_; ++rank) {
         const auto& continuation = best.ranked[rank];
         if (continuation.id == end_id()) record_complete(continuation.parent, continuation.sum);
     }
-    if (num_complete() >= max_complete()) return Outcome::done;
+    if (num_complete() >= max_complete()) return BeamOutcome::done;
     int64_t begin = length() * b_;
     for (int64_t i = 0; i < b_; ++i) {
         const auto& continuation = best.ranked[selected[i]];
@@ -110,7 +110,7 @@ Outcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& co
     }
     reassign_rows(parents_ + begin, copies);
     ++header_[3];
-    return Outcome::advanced;
+    return BeamOutcome::continues;
 }
 
 void Beam::record_complete(int64_t parent, double sum) {
@@ -161,20 +161,20 @@ int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
 }
 
 bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes, std::vector<RowCopy>& copies) {
-    bool any_deferred = false, any_advanced = false;
+    bool any_undecided = false, any_continues = false;
     for (size_t i = 0; i < beams.size(); ++i) {
-        if (outcomes[i] == int64_t(Outcome::done)) continue;
-        Outcome outcome = beams[i].advance(candidates, copies);
+        if (outcomes[i] == int64_t(BeamOutcome::done)) continue;
+        BeamOutcome outcome = beams[i].advance(candidates, copies);
         outcomes[i] = int64_t(outcome);
-        any_deferred = any_deferred || outcome == Outcome::deferred;
-        any_advanced = any_advanced || outcome == Outcome::advanced;
+        any_undecided = any_undecided || outcome == BeamOutcome::undecided;
+        any_continues = any_continues || outcome == BeamOutcome::continues;
     }
-    return any_advanced && !any_deferred;
+    return any_continues && !any_undecided;
 }
 
 void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions) {
     for (size_t i = 0; i < beams.size(); ++i) {
-        beams[i].write_inputs(outcomes[i] == int64_t(Outcome::done), ids, positions);
+        beams[i].write_inputs(outcomes[i] == int64_t(BeamOutcome::done), ids, positions);
     }
 }
 

@@ -13,7 +13,7 @@ namespace transduce {
 constexpr int32_t FREE_ROW_ID = -1;
 
 // What has become of a beam in a step. open: nothing, its candidates are somebody else's to judge.
-enum class Outcome : int64_t { advanced = 0, done = 1, deferred = 2 };
+enum class BeamOutcome : int64_t { continues = 0, done = 1, undecided = 2 };
 
 // A step's candidates: (rows, k), each row descending; and the attention that each row paid to its source (rows,
 // capacity), read where a beam wants it.
@@ -47,7 +47,7 @@ public:
     // What the next step reads of each of its rows; where it is done, nothing.
     void write_inputs(bool is_done, int32_t* ids, int32_t* positions) const;
     // One step. copies: those that its rows' columns need are added, in columns.
-    Outcome advance(const StepCandidates& candidates, std::vector<RowCopy>& copies);
+    BeamOutcome advance(const StepCandidates& candidates, std::vector<RowCopy>& copies);
 
     static constexpr int64_t NUM_HEADER = 8, MAX_SIZE = 16;
 

@@ -202,7 +202,7 @@ private:
                         tensors.cross.capacity()};
         std::vector<RowCopy> copies;
         int64_t step = 0, *outcomes = args.outcomes + 1;
-        std::fill(outcomes, outcomes + beams.size(), int64_t(Outcome::advanced));
+        std::fill(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::continues));
         StepBudget budget(args.max_steps, args);
         for (bool advanced = true; advanced && budget.begin_step(step); ++step) {
             write_inputs(beams, outcomes, ids.data(), positions.data());
@@ -211,7 +211,7 @@ private:
             copies.clear();
             advanced = advance_beams(beams, candidates, outcomes, copies);
             tensors.self.copy(copies);
-            if (std::count(outcomes, outcomes + beams.size(), int64_t(Outcome::done))) budget.record_end(step);
+            if (std::count(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::done))) budget.record_end(step);
         }
         args.outcomes[0] = step;
     }

@@ -21,7 +21,7 @@ struct DecodeArgs {
     // before the first step. nullptr: no flag.
     const int32_t* wake_flag = nullptr;
     int64_t min_steps = 0;
-    // Receives the number of steps taken, then for each beam its Outcome in its last step. nullptr: no arguments set.
+    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. nullptr: no arguments set.
     int64_t* outcomes = nullptr;
 
     // Returns this thread's arguments and resets them to the defaults.
