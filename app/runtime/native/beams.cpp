@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "kernel.h"
 
@@ -13,7 +14,7 @@ constexpr double IMPOSSIBLE = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// The best 2 b continuations so far, best first; of equal sums the one that was offered first.
+// The best 2 b continuations so far, in descending order of sums; of equal sums the one offered first comes first.
 struct Beam::BestContinuations {
     struct Continuation {
         double sum;
@@ -32,19 +33,21 @@ struct Beam::BestContinuations {
 
 void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const {
     if (this->num_columns() < 0 || this->num_columns() > num_columns) {
-        throw InvalidArgument("a beam wants the attention to %lld columns", static_cast<long long>(this->num_columns()));
+        throw InvalidArgument("a beam keeps attention to %lld columns", static_cast<long long>(this->num_columns()));
     }
     if (b_ < 2 || b_ > MAX_SIZE) throw InvalidArgument("a beam has %lld hypotheses", static_cast<long long>(b_));
     if (length() < 0 || length() > max_length() || max_length() >= num_positions) {
         throw InvalidArgument("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
-                      static_cast<long long>(max_length()));
+                              static_cast<long long>(max_length()));
     }
     for (int64_t i = 0; i < b_; ++i) {
-        if (rows_[i] < 0 || rows_[i] >= num_rows) throw InvalidArgument("a beam has row %lld", static_cast<long long>(rows_[i]));
+        if (rows_[i] < 0 || rows_[i] >= num_rows)
+            throw InvalidArgument("a beam has row %lld", static_cast<long long>(rows_[i]));
     }
     const int64_t* tokens = last_tokens();
     for (int64_t i = 0; i < num_live(); ++i) {
-        if (tokens[i] < 0 || tokens[i] >= vocab_size) throw InvalidArgument("a beam said %lld", static_cast<long long>(tokens[i]));
+        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+            throw InvalidArgument("a beam has token %lld", static_cast<long long>(tokens[i]));
     }
 }
 
@@ -80,7 +83,7 @@ void Beam::find_best(const StepCandidates& candidates, BestContinuations& best) 
         const int64_t* ids = candidates.ids + rows_[i] * candidates.k;
         for (int64_t j = 0; j < k; ++j) {
             double sum = total + double(scores[j]);
-            if (!best.accepts(sum)) break;  // those behind it are no better
+            if (!best.accepts(sum)) break;  // a row's candidates are in descending order
             best.offer({sum, i, ids[j]});
         }
     }
@@ -127,7 +130,8 @@ void Beam::record_attention(const StepCandidates& candidates) {
     }
 }
 
-// As app/engine/slots.py: a parent's first child stays in its row, the others take those of the dead.
+// As app/engine/slots.py: a parent's first child keeps its row, the other children take the rows of parents without a
+// child.
 void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     int64_t before[MAX_SIZE];
     bool is_alive[MAX_SIZE] = {}, has_row[MAX_SIZE] = {};
@@ -150,7 +154,7 @@ void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     }
 }
 
-// The first columns that the rows of two hypotheses hold alike, the step's own column counted as theirs alone.
+// Returns how many first columns the rows of two hypotheses have in common, without the current step's column.
 int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
     for (int64_t step = length(); step > 0; --step) {
         one = parents_[(step - 1) * b_ + one];
@@ -160,7 +164,8 @@ int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
     return 0;
 }
 
-bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes, std::vector<RowCopy>& copies) {
+bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes,
+                   std::vector<RowCopy>& copies) {
     bool any_undecided = false, any_continues = false;
     for (size_t i = 0; i < beams.size(); ++i) {
         if (outcomes[i] == int64_t(BeamOutcome::done)) continue;
@@ -180,16 +185,22 @@ void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32
 
 }  // namespace transduce
 
-// One step of one beam without a decoder. copies: room for (16, 4), in columns. Returns the outcome and how many copies.
+// One step of one beam without a decoder, for tests. copies: room for (16, 4), in columns. Returns the BeamOutcome, -1
+// if memory runs out; stores the number of copies in *num_copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,
                                                                                  const int64_t* ids, int64_t k,
-                                                                                 const float* attention, int64_t capacity,
-                                                                                 int64_t* copies, int64_t* num_copies) {
-    std::vector<transduce::RowCopy> found;
-    auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
-    *num_copies = int64_t(found.size());
-    for (const auto& copy : found) {
-        for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;
+                                                                                 const float* attention,
+                                                                                 int64_t capacity, int64_t* copies,
+                                                                                 int64_t* num_copies) {
+    try {
+        std::vector<transduce::RowCopy> found;
+        auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
+        *num_copies = int64_t(found.size());
+        for (const auto& copy : found) {
+            for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;
+        }
+        return int64_t(outcome);
+    } catch (const std::bad_alloc&) {
+        return -1;
     }
-    return int64_t(outcome);
 }
