@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.native.cpu import is_supported as is_supported
 from app.runtime.stop_condition import StopCondition
 
-# As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
-NEEDED_FLAGS = frozenset(
-    {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
-)
-CPU_INFO = Path("/proc/cpuinfo")
-# What copies.cpp returns for moves that it refuses.
-NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
+# What transduce_copy_rows returns instead of 0.
+NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
 # Rows that a step of the widest beam copies at most, and one.
 MAX_COPIES = 16
 # In the order of native/block_times.h.
@@ -42,19 +38,6 @@ def library_path() -> Path | None:
     """Where the library is; None where it was not built."""
     path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
     return path if path.is_file() else None
-
-
-def is_supported(cpu_info: Path = CPU_INFO) -> bool:
-    """Whether this machine's CPU has every instruction that the library is made of.
-
-    cpu_info: what Linux says of the CPU; a system without it is not supported.
-    """
-    try:
-        lines = cpu_info.read_text().splitlines()
-    except OSError:
-        return False
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return NEEDED_FLAGS.issubset(flags)
 
 
 def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
@@ -105,7 +88,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows as if all at once, in every plane; the team's threads share the planes.
 
     values: (planes, rows, ...), one block. moves: (4, n) source row, target row, first byte and end of what is
-    copied; each target once. Raises IndexError for a row that there is not, ValueError for bytes that a row has not.
+    copied; each target once. Raises IndexError for a row that there is not, ValueError for bytes that a row has not,
+    MemoryError, after which the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
@@ -117,6 +101,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise IndexError(f"a row is outside of 0..{num_rows - 1}")
     if fault == NO_SUCH_BYTES:
         raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
+    if fault == NO_MEMORY:
+        raise MemoryError("no memory for a copy of rows")
 
 
 class DecodeArgs:
@@ -126,7 +112,7 @@ class DecodeArgs:
     """
 
     def __init__(self, max_beams: int) -> None:
-        self._set = _library().transduce_give
+        self._set = _library().transduce_set_decode_args
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
@@ -183,8 +169,8 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_give.argtypes = (pointer, size, size, size, pointer, size, pointer)
-    library.transduce_give.restype = None
+    library.transduce_set_decode_args.argtypes = (pointer, size, size, size, pointer, size, pointer)
+    library.transduce_set_decode_args.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),
