@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from app.api.middleware import caller_address
+from app.api.http.middleware import caller_address
 from app.api.service import Phase, Service
 from app.observability.metrics import Metrics
 from app.runtime.memory import limit_pauses

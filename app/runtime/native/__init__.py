@@ -120,7 +120,7 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
 
 
 class DecodeArgs:
-    """Arguments of a decoder call that are not graph inputs (docs/native-kernels.md). Used by one thread only."""
+    """Arguments of a decoder call that are not graph inputs (native/step_budget.h). Used by one thread only."""
 
     def __init__(self, max_beams: int) -> None:
         """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
