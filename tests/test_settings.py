@@ -123,7 +123,9 @@ def test_the_clients_variables_may_stand_beside_ours(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
     monkeypatch.setenv("TRANSDUCE_API_KEY", "key")
     assert load_settings({"api_keys": HASH}).api_keys == {HASH}
-    (line,) = problems()  # whoever set only the client's thinks that the server is closed
+    (line,) = (
+        problems()
+    )  # a user who sets only the client's variable may believe that the server requires a key
     assert "open to everyone" in line
 
 
