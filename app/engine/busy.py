@@ -1,4 +1,4 @@
-"""A page of memory that the processes of an engine share: since when each lane's step is under way, and its bell."""
+"""Memory shared by the processes of an engine: when each lane's current step began, and its wake flag."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 
-from app.runtime.until import Bell
+from app.runtime.stop_condition import WakeFlag
 
 NUMBER_BYTES = 8
 
@@ -14,7 +14,7 @@ NUMBER_BYTES = 8
 class BusyPage:
     """One number a lane: seconds of time.monotonic, NaN while it is idle. Each lane writes its own, all read all.
 
-    descriptor: of the memory, to be handed on to the lanes' processes. bells: of each lane, which the others ring.
+    descriptor: of the memory, to be handed on to the lanes' processes. wake_flags: of each lane, which the others ring.
     """
 
     def __init__(self, descriptor: int, num_lanes: int) -> None:
@@ -22,7 +22,9 @@ class BusyPage:
         self.num_lanes = num_lanes
         self._memory = mmap.mmap(descriptor, 2 * num_lanes * NUMBER_BYTES)
         self._times = memoryview(self._memory).cast("d")[:num_lanes]
-        self.bells = [Bell(self._memory, (num_lanes + number) * NUMBER_BYTES) for number in range(num_lanes)]
+        self.wake_flags = [
+            WakeFlag(self._memory, (num_lanes + number) * NUMBER_BYTES) for number in range(num_lanes)
+        ]
 
     @classmethod
     def of(cls, num_lanes: int) -> BusyPage:
@@ -47,11 +49,11 @@ class BusyPage:
         """Lanes at work."""
         return sum(started_at == started_at for started_at in self._times)
 
-    def ring_others(self, number: int) -> None:
+    def wake_others(self, number: int) -> None:
         """A lane has something to say to all others."""
-        for other, bell in enumerate(self.bells):
+        for other, wake_flag in enumerate(self.wake_flags):
             if other != number:
-                bell.ring()
+                wake_flag.set()
 
     def close_descriptor(self) -> None:
         """Nobody else is to be given it; who has the memory keeps it."""

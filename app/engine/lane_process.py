@@ -17,12 +17,12 @@ from app.decoding.search import new_search
 from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.core import EngineCore
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
 from app.observability.logging import flush_log
 from app.runtime.interface import Limits, Runner
-from app.runtime.until import Bell
+from app.runtime.stop_condition import WakeFlag
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class LaneProcess:
             return self._tell(wire.NotLoaded.of(error))
         self._tell(wire.Loaded(runner.limits))
         sentences = Sentences(runner.limits)
-        inbox = SocketInbox(self._connection, sentences, self._page.bells[self._number])
+        inbox = SocketInbox(self._connection, sentences, self._page.wake_flags[self._number])
         started = inbox.get_started()
         if started is None:
             return None
@@ -56,7 +56,7 @@ class LaneProcess:
             was_idle = self._page.get(self._number) is None
             self._page.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._page.ring_others(self._number)  # whose threads are as many as lanes are idle
+                self._page.wake_others(self._number)  # whose threads are as many as lanes are idle
             if started_at is not None and (num_busy := self._page.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
@@ -104,8 +104,8 @@ class Sentences:
             return None
         if isinstance(told, wire.Joined):
             return Join(sequence, told.caller, told.request_id, told.deadline, listens=told.listens)
-        if isinstance(told, wire.Hastened):
-            return Hasten(sequence)
+        if isinstance(told, wire.Prioritized):
+            return Prioritize(sequence)
         self._forget(sequence)
         return Cancel(sequence)
 
@@ -139,8 +139,8 @@ class Sentences:
 class SocketInbox:
     """The engine's messages as its loop reads them. Where the engine has gone, the next one is Stop."""
 
-    def __init__(self, connection: socket.socket, sentences: Sentences, bell: Bell) -> None:
-        self.bell = bell
+    def __init__(self, connection: socket.socket, sentences: Sentences, wake_flag: WakeFlag) -> None:
+        self.wake_flag = wake_flag
         self._connection = connection
         self._sentences = sentences
         self._frames = wire.Frames()

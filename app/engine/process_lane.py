@@ -21,7 +21,7 @@ from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, rings
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, wakes
 from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
@@ -123,20 +123,20 @@ class ProcessLane:
     def put(self, message: Message) -> None:
         """As `Lane.put`."""
         self._say(message)
-        if rings(message):
-            self._page.bells[self._number].ring()
+        if wakes(message):
+            self._page.wake_flags[self._number].set()
 
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._tell(self._submitted(message))
-        elif not isinstance(message, Join | Hasten | Cancel):
+        elif not isinstance(message, Join | Prioritize | Cancel):
             self._tell(wire.Stopped())
         elif (key := self._keys.get(message.sequence)) is not None:
             if isinstance(message, Join):
                 told = message.caller, message.request_id, message.deadline, message.listens
                 self._tell(wire.Joined(key, *told))
-            elif isinstance(message, Hasten):
-                self._tell(wire.Hastened(key))
+            elif isinstance(message, Prioritize):
+                self._tell(wire.Prioritized(key))
             else:
                 self._forget(key)
                 self._tell(wire.Cancelled(key))
@@ -203,7 +203,7 @@ class ProcessLane:
 
     def _on_writable(self) -> None:
         del self._unsent[: self._send(self._unsent)]
-        self._page.bells[self._number].ring()
+        self._page.wake_flags[self._number].set()
         if not self._unsent and self._loop is not None:
             self._loop.remove_writer(self._connection.fileno())
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, guarded_search
 from app.errors import ServiceError
-from app.runtime.beams import Beam
+from app.runtime.beams import SharedBeam
 from app.runtime.interface import Int32s
 
 
@@ -53,7 +53,7 @@ class Sequence:
     ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
-    comes_back: whether it is the second decoding of what was decoded before; the event loop's own.
+    is_retry: whether it is the second decoding of what was decoded before; the event loop's own.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -68,14 +68,14 @@ class Sequence:
     more_places: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
-    beam: Beam | None = None
+    beam: SharedBeam | None = None
     length: int = 0
     ancestry: list[tuple[int, ...]] = field(default_factory=list)
     num_steps: int = 0
     admitted_at: float | None = None
     encode_time_s: float = 0.0
     has_looped: bool = False
-    comes_back: bool = False
+    is_retry: bool = False
     outcome: SequenceResult | ServiceError | None = None
 
     @property

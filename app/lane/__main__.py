@@ -35,7 +35,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     from app.lane.plan import Plan
     from app.observability.logging import configure_logging, start_log
     from app.runtime import native
-    from app.runtime.memory import settle_memory
+    from app.runtime.memory import freeze_and_trim
 
     os.nice(NICENESS)  # of this thread and those that it starts
     plan = msgspec.json.decode(given, type=Plan)
@@ -45,7 +45,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     except Exception:
         start_log()  # there will be no lane to write what was logged
         raise
-    settle_memory()
+    freeze_and_trim()
 
     def runner_of(number: int) -> Runner:
         if number > 0:
@@ -54,7 +54,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
             start_log()
         if shared is None:  # ONNX Runtime's own threads, or a GPU: neither is there in a copy
             runner = plan.load()
-            settle_memory()
+            freeze_and_trim()
         else:
             runner = shared
             native.set_num_threads(plan.num_threads)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.api import simple
+from app.api.simple import routes as simple
 from app.main import create_app
 from app.settings import load_settings
 from tests.api.server_process import ROOT, ServerProcess

@@ -34,7 +34,7 @@ def test_it_is_where_there_will_be_lanes(
     for name, value in environment.items():
         monkeypatch.setenv(f"TRANSDUCE_{name}", value)
     monkeypatch.setattr(ahead, "num_usable_cores", lambda: num_cores)
-    monkeypatch.setattr(ahead, "knows_gpus", lambda: False)
+    monkeypatch.setattr(ahead, "has_cuda_provider", lambda: False)
     origin = ahead.start_ahead()
     try:
         assert (origin is not None) == is_started

@@ -1,0 +1,123 @@
+"""What stands in a text for something else and must come through a translation character by character.
+
+Found are: `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`
+with whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs,
+e-mail addresses.
+Every search is linear in the text: no expression can back up over what it has taken.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.text.segmentation import Span
+
+_CONVERSION = "diouxXeEfFgGaAcspn@"
+_PRINTF = re.compile(
+    r"%(?:"
+    r"\([\w.\- ]{1,64}+\)[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[" + _CONVERSION + "]"
+    r"|\d{1,2}+\$[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + "]"
+    r"|[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + r"](?![^\W\d_])"
+    r"|(?<!\d%)[sd]|%"
+    r")"
+)
+_TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
+# Not the spaces, quotes and brackets that no URL holds, nor the punctuation of scripts that write without spaces.
+_URL = re.compile(
+    r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
+    r"[^\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+    r"\ue000-\uf8ff\U000f0000-\U0010ffff]++",
+    re.IGNORECASE,
+)
+_EMAIL = re.compile(
+    r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
+)
+# What every placeholder has one of: most texts are looked through once.
+_HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
+_OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
+_NAME = re.compile(r"[^\s{}]*+")
+_ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
+_BRACES = re.compile(r"[{}]")
+_SIGILS = frozenset("$%#@")
+
+
+def protected_spans(text: str) -> list[Span]:
+    """Every placeholder, in order and apart; those that overlap or hold one another are one."""
+    if not _HINT.search(text):
+        return []
+    found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+    found += _brace_spans(text)
+    found += (_without_the_end_of_a_sentence(text, *match.span()) for match in _URL.finditer(text))
+    found += (Span(*match.span()) for match in _EMAIL.finditer(text))
+    return [_with_angles(text, span) for span in merged(found)]
+
+
+def _with_angles(text: str, span: Span) -> Span:
+    """With the angle brackets that a URL or an address may stand in."""
+    if span.start > 0 and text[span.start - 1] == "<" and text[span.end : span.end + 1] == ">":
+        return Span(span.start - 1, span.end + 1)
+    return span
+
+
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans in order, those that share a character joined."""
+    current: Span | None = None
+    for span in sorted(spans):
+        if current is None or span.start >= current.end:
+            if current is not None:
+                yield current
+            current = span
+        else:
+            current = Span(current.start, max(current.end, span.end))
+    if current is not None:
+        yield current
+
+
+def overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span shares a character with one of others, which are in order and apart."""
+    last = bisect_left(others, span.end, key=lambda other: other.start) - 1
+    return last >= 0 and span.start < others[last].end
+
+
+def _brace_spans(text: str) -> Iterator[Span]:
+    """Outermost braces with a placeholder's content; whatever stands before them and belongs to them included."""
+    opened: list[int] = []
+    for brace in _BRACES.finditer(text):
+        if brace.group() == "{":
+            opened.append(brace.start())
+        elif opened:
+            start = opened.pop()
+            if _is_placeholder(text, start, brace.end()):
+                has_sigil = start > 0 and text[start - 1] in _SIGILS
+                yield Span(start - has_sigil, brace.end())
+
+
+def _is_placeholder(text: str, start: int, end: int) -> bool:
+    """Whether text[start:end], a pair of braces, is not prose in braces.
+
+    A name without spaces, an ICU argument with its type, or anything in double braces, `{%`, `${` and their like.
+    """
+    if text[start + 1] in "{%#" or text[end - 2] == "}" or (start > 0 and text[start - 1] in _SIGILS):
+        return True
+    name = _NAME.match(text, start + 1)
+    if name is not None and name.end() == end - 1:
+        return True
+    return _ARGUMENT.match(text, start + 1, end) is not None
+
+
+def _without_the_end_of_a_sentence(text: str, start: int, end: int) -> Span:
+    """A URL without the punctuation that ends its sentence, and without a bracket that was opened before it."""
+    counts = {mark: text.count(mark, start, end) for mark in "()[]{}"}
+    while end > start:
+        last = text[end - 1]
+        opening = _OPENINGS_OF_URLS.get(last)
+        if opening is not None:
+            if counts[opening] >= counts[last]:
+                break
+            counts[last] -= 1
+        elif last not in ".,;:!?'*_~":
+            break
+        end -= 1
+    return Span(start, max(end, start + 1))

@@ -1,0 +1,97 @@
+"""A text with letters or digits never gets an empty translation; what repeats itself, or finds no end, is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.decoding.options import DecodingOptions, FinishReason, Sampling
+from app.text.parsed_text import TextFormat
+from app.text.tokenizer import PLACEHOLDERS, Tokenizer
+from app.translator import Translation
+from tests.model.sentences import write_tokenizer
+from tests.translator.scripted import NO_END, Script
+
+GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("said") / "tokenizer.spm"))
+
+
+def reasons(translation: Translation) -> list[FinishReason]:
+    return [segment.hypotheses[0].finish_reason for segment in translation.segments]
+
+
+# A lone space, a placeholder that the source does not have, and a mark.
+@pytest.mark.parametrize("nothing", ["", " ", "\ue003", "."])
+def test_where_nothing_is_said_it_is_decoded_again_without_that(tokenizer: Tokenizer, nothing: str) -> None:
+    answers = iter([nothing])
+    script = Script(tokenizer, lambda _: next(answers, "Anna"))
+    translation = script("Garten")
+    assert translation.text == "Anna"
+    assert reasons(translation) == [FinishReason.STOP]
+    assert script.sources == ["Garten", "Garten"]
+    silent = set(tokenizer.encode_target(nothing, PLACEHOLDERS)[:-1])
+    assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= silent
+
+
+def test_where_nothing_is_left_the_source_stands_and_says_so(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: "" if "Garten" in source else source)
+    translation = script("Garten. Anna draws.")
+    assert translation.text == "Garten. Anna draws."
+    assert reasons(translation) == [FinishReason.SOURCE, FinishReason.STOP]
+    assert len(script.engine.submitted) == 3
+
+
+def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda _: "", has_alignment=True)
+    for text in (
+        "<button>Garten</button>",
+        "<table><tr><th>Kater</th><th>2 cats</th></tr></table>",
+        "<p>a <b>b</b></p>",
+    ):
+        assert script(text, text_format=TextFormat.HTML).text == text
+
+
+def test_hypotheses_and_tokens_of_what_stands(tokenizer: Tokenizer) -> None:
+    options = DecodingOptions(beam_size=4, num_hypotheses=2, max_target_length=60)
+    script = Script(tokenizer, lambda _: ".\nAnna")
+    translation = script("Garten", options=options, token_scores=True)
+    assert all(any(map(str.isalnum, text)) for text in translation.hypotheses)
+    assert reasons(translation) == [FinishReason.SOURCE]
+
+
+@pytest.mark.parametrize("text", ["...", "\U0001f600", "{name}", "?!"])
+def test_what_has_no_letter_may_become_anything(tokenizer: Tokenizer, text: str) -> None:
+    script = Script(tokenizer, lambda _: "")
+    assert len(script.engine.submitted) == 0
+    script(text)
+    assert len(script.engine.submitted) <= 1
+
+
+def test_the_parts_of_a_sentence_without_end_share_its_length(tokenizer: Tokenizer) -> None:
+    """A hot sample finds no end in any part: all together may be as long as the whole, not sixteen times."""
+    script = Script(tokenizer, lambda source: f"{source}{NO_END}")
+    source = (
+        "Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town"
+    )
+    options = DecodingOptions(beam_size=1, max_target_length=70, sampling=Sampling(temperature=5.0))
+    translation = script(source, options=options)
+    assert reasons(translation) == [FinishReason.LENGTH]
+    num_tokens = len(tokenizer.encode(source).ids)
+    assert script.engine.submitted[0][1].max_target_length == min(70, num_tokens + 50)
+    last = script.engine.submitted[-16:]
+    assert (
+        sum(submitted.max_target_length for _, submitted in last) <= max(num_tokens + 50, 2 * num_tokens) + 64
+    )
+
+
+def test_a_repetition_that_is_not_said_is_told(tokenizer: Tokenizer) -> None:
+    text = "very " * 60 + "old"
+    short = Script(tokenizer, lambda _: "very old")
+    assert set(reasons(short(text))) == {FinishReason.REPETITION}
+    same = Script(tokenizer, lambda source: source)
+    assert set(reasons(same(text))) == {FinishReason.STOP}
+    plain = Script(tokenizer, lambda _: "Anna draws.")
+    assert reasons(plain("Anna draws the cat near the old house.")) == [FinishReason.STOP]
