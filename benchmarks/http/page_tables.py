@@ -240,9 +240,9 @@ def runs_table(parts: Parts) -> str:
 
 
 def _share_from_store(part: dict[str, Any]) -> float:
-    return max(
-        [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
-    )
+    """The largest share of Transduce's sentences that did not come from the model."""
+    shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
+    return float(max(shares))
 
 
 def settings_table(parts: Parts) -> str:
