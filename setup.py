@@ -29,7 +29,9 @@ class BuildNativeKernels(build_ext):
             super().build_extensions()
         except (CompileError, LinkError):
             print("The native kernels could not be built: the compiler's error is above.", file=sys.stderr)
-            print("NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr)
+            print(
+                "NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr
+            )
             raise
 
     def _is_required(self) -> bool:
