@@ -41,7 +41,6 @@ from app.api.server import Server, hold_signals, listen
 from app.api.service import Service
 from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
-from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
@@ -50,8 +49,8 @@ from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
     Model,
     check_golden,
+    close_model,
     in_daemon_thread,
-    leave_model,
     load_model,
     model_key,
     warm_up,
@@ -60,6 +59,7 @@ from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.decoder import DecoderSettings, SentenceDecoder
 from app.wiring import engine_limits, file_limits, glossaries, page_facts, request_limits, serve_options
+from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from app.api.file_desk import FileDesk
@@ -185,9 +185,9 @@ class Application:
         started = time.monotonic()
         if self._desk is not None:
             await self._desk.open()
-        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
+        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=close_model)
         self.engine = Engine(
-            model.lanes,
+            model.workers,
             settings=engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=self._on_death,
@@ -239,8 +239,8 @@ def create_app(settings: Settings) -> FastAPI:
     return Application(settings).app
 
 
-def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. origin: of the engine's processes, where it was started.
+def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: of the workers, where it was started.
 
     0 after a drain, 78 for settings or a bundle that cannot be used (every problem on a line of its own on
     stderr), 70 where the engine died, 128 + the signal where a second one cut the drain short. Raises
@@ -250,10 +250,10 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=partial(load_model, origin=origin))
+        application = Application(settings, load=partial(load_model, fork_server=fork_server))
     except SettingsError as error:
         return _refuse(error.problems)
-    return run(application, at_end=lambda: None if origin is None else origin.leave())
+    return run(application, at_end=lambda: None if fork_server is None else fork_server.close())
 
 
 def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:

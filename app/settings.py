@@ -84,20 +84,20 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=256,
-        description="threads of the engine, shared by its lanes at work; 0: one a usable core",
+        description="threads of the engine, shared by its workers that are busy; 0: one a usable core",
     )
     num_lanes: int = Field(
         0,
         ge=0,
         le=64,
-        description="processes that share the engine's sentences, each with the whole model; 1: none, a thread of the "
-        "server's process; 0: one a thread, at most 4, and 1 on a GPU",
+        description="workers: processes that share the engine's sentences, each with the whole model; 1: none, a "
+        "thread of the server's process; 0: one a thread, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
-        64, ge=1, le=4096, description="hypotheses that run at once in each lane, of a caller that is alone"
+        64, ge=1, le=4096, description="hypotheses that run at once in each worker, of a caller that is alone"
     )
     num_kept_rows: int = Field(
-        16, ge=0, le=1024, description="as many more in each lane, kept for callers that come; 0: none"
+        16, ge=0, le=1024, description="as many more in each worker, kept for callers that come; 0: none"
     )
     golden_min_share: float = Field(
         0.8,

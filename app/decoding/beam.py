@@ -121,7 +121,7 @@ class BeamSearch:
         """What it has come through."""
         return History(self._said, self._came_from, self._sums)
 
-    def catch_up(self, history: History, ended: Sequence[tuple[float, int, int]], *, is_done: bool) -> None:
+    def sync_from(self, history: History, ended: Sequence[tuple[float, int, int]], *, is_done: bool) -> None:
         """Go on behind plain steps that somebody else took, by the same rules.
 
         history: of all steps, beam_size hypotheses each. ended: those that have said the end token since, in order: sum

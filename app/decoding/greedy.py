@@ -164,7 +164,7 @@ class GreedyRows:
 
     def pause(self, row: int) -> None:
         """The row's search is told all that its row has said, and runs no longer until it begins once more."""
-        self.catch_up(row)
+        self.sync_search(row)
         self.leave(row)
 
     def runs(self, row: int) -> bool:
@@ -223,7 +223,7 @@ class GreedyRows:
             search = self._searches.get(row)
             if search is None:  # unheld_id may be the end token's
                 continue
-            num_taken = self.catch_up(row)
+            num_taken = self.sync_search(row)
             if search.is_done:
                 done.append(Done(row, num_taken, num_taken + num_new - int(lengths[row])))
             else:
@@ -232,7 +232,7 @@ class GreedyRows:
             self._num_plain_steps = int((self._next_decisions - self.lengths).min()) - 1
         return done
 
-    def catch_up(self, row: int) -> int:
+    def sync_search(self, row: int) -> int:
         """Tell a search that is not done what its row has said. Returns the steps it has taken: to where it is done."""
         search = self._searches[row]
         num_told = search.num_said

@@ -93,7 +93,7 @@ class GuidedSearch:
         """The beam's."""
         return self._beam.history()
 
-    def catch_up(
+    def sync_from(
         self,
         history: History,
         ended: Sequence[tuple[float, int, int]],
@@ -103,7 +103,7 @@ class GuidedSearch:
     ) -> None:
         """As the beam's. attention: of the steps from one to another, (steps, beam_size, source's length)."""
         beam, beam_size = self._beam, self.options.beam_size
-        beam.catch_up(history, ended, is_done=is_done)
+        beam.sync_from(history, ended, is_done=is_done)
         length = len(history.said) // beam_size
         notes = beam.notes
         assert notes is not None

@@ -34,15 +34,15 @@ class Admission:
     """Counts what was accepted and not yet answered, by caller."""
 
     def __init__(
-        self, settings: EngineLimits, *, num_lanes: int = 1, clock: Callable[[], float] = time.monotonic
+        self, settings: EngineLimits, *, num_workers: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """clock: of the requests' deadlines, in seconds. num_lanes: of the engine."""
+        """clock: of the requests' deadlines, in seconds. num_workers: of the engine."""
         self._settings = settings
         self._clock = clock
         self._held: dict[str, dict[Reservation, None]] = {}
         self._totals: dict[str, Cost] = {}
         self._total = Cost()
-        self.speed = Speed(clock, num_lanes=num_lanes)
+        self.speed = Speed(clock, num_workers=num_workers)
 
     @property
     def num_sentences(self) -> int:
@@ -54,7 +54,7 @@ class Admission:
         """Their source subwords, end tokens counted."""
         return self._total.num_tokens
 
-    def enter(self, reservation: Reservation) -> None:
+    def admit(self, reservation: Reservation) -> None:
         """Count it in.
 
         Raises Overloaded where its caller's part of the bounds would be passed, or its wait is foreseen to pass its
@@ -66,7 +66,7 @@ class Admission:
         self._held.setdefault(reservation.caller, {})[reservation] = None
         self.add(reservation.caller, reservation.cost)
 
-    def leave(self, reservation: Reservation) -> None:
+    def release(self, reservation: Reservation) -> None:
         """Count it out."""
         caller = reservation.caller
         del self._held[caller][reservation]
@@ -159,13 +159,13 @@ class Reservation:
 
     def __enter__(self) -> Reservation:
         """Raises Overloaded."""
-        self._admission.enter(self)
+        self._admission.admit(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._admission.leave(self)
+        self._admission.release(self)
 
     def resize(self, cost: Cost, *, longest: int) -> None:
         """Put an estimate right, once the text is split and tokenised.

@@ -19,13 +19,13 @@ from app.runtime.beams import Beam, Outcome
 GOES_ON = int(Outcome.GOES_ON)  # looked at once a sentence and step
 
 
-def can_be_led(sequence: Sequence) -> bool:
+def can_offload(sequence: Sequence) -> bool:
     """Whether the next step of its search is one that a runner may take."""
     search = sequence.search
     return not isinstance(search, GreedySearch) and sequence.length < search.last_plain_length
 
 
-def hand_over(sequence: Sequence) -> None:
+def offload(sequence: Sequence) -> None:
     """Let the runner advance its beam, which can be led: all its rows hold what they should."""
     search = sequence.search
     assert not isinstance(search, GreedySearch)
@@ -39,26 +39,26 @@ def hand_over(sequence: Sequence) -> None:
     )
 
 
-def hand_over_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
+def offload_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
     """Let the runner advance those beams of newcomers that can be led. Returns what gives their rows the source."""
     copies = RowCopies()
     for sequence in sequences:
-        if sequence.rows and can_be_led(sequence):
+        if sequence.rows and can_offload(sequence):
             slots.occupy_all(sequence, copies)
-            hand_over(sequence)
+            offload(sequence)
     return copies
 
 
-def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
+def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
     """Let its search stand where its beam does, and its rows be in order."""
     beam, search = sequence.beam, sequence.search
     assert beam is not None
     history, ended = History(*beam.history()), beam.ended()
     if isinstance(search, GuidedSearch):
-        search.catch_up(history, ended, is_done=is_done, attention=beam.attention)
+        search.sync_from(history, ended, is_done=is_done, attention=beam.attention)
     else:
         assert isinstance(search, BeamSearch)
-        search.catch_up(history, ended, is_done=is_done)
+        search.sync_from(history, ended, is_done=is_done)
     parents, size = history.parents, beam.beam_size
     sequence.rows, sequence.beam = beam.rows, None
     sequence.ancestry = [tuple(parents[start : start + size]) for start in range(0, len(parents), size)]
@@ -66,7 +66,7 @@ def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
         slots.keep_first(sequence)
 
 
-def follow_beams(
+def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
 ) -> list[tuple[Sequence, int]]:
     """What follows from a forward for those whose beams it was given. Returns who are done, each with its steps in it.
@@ -86,7 +86,7 @@ def follow_beams(
         own_steps = sequence.beam.length - sequence.length + is_done
         sequence.num_steps += own_steps
         sequence.length += own_steps
-        take_back(sequence, slots, is_done=is_done)
+        reclaim(sequence, slots, is_done=is_done)
         if is_done:
             done.append((sequence, own_steps))
     return done

@@ -17,16 +17,16 @@ import numpy as np
 
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
 from app.decoding.search import Asked, advance
-from app.engine.beams import can_be_led, follow_beams, hand_over
-from app.engine.company import Company
+from app.engine.beams import apply_outcomes, can_offload, offload
+from app.engine.caller_fairness import CallerFairness, rows_by_caller
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Inbox, Join, LocalInbox, Message, Report, Submit
+from app.engine.messages import Cancel, Inbox, Join, LocalInbox, Message, Prioritize, Report, Submit
+from app.engine.running_batch import RunningBatch
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
 from app.engine.stats import StepStats
-from app.engine.token_news import TokenLog
-from app.engine.turns import Turns, rows_by_caller
+from app.engine.token_deltas import TokenStreams
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import Floats, Runner, StepOutput
 from app.runtime.until import WHEN_FULL, Until
@@ -75,7 +75,7 @@ class EngineCore:
         self.scheduler = Scheduler(
             limits.num_rows, settings.max_encode_tokens, num_kept_rows=limits.num_kept_rows
         )
-        self._turns = Turns()
+        self._fairness = CallerFairness()
         self._present: Collection[Sequence] = ()  # those in the last forward
         self._runner = runner
         self._settings = settings
@@ -88,8 +88,8 @@ class EngineCore:
         self._num_failures = 0  # forwards in a row that were of use to nobody
         self._ended: list[Sequence] = []
         self._steps: list[StepStats] = []
-        self._company = Company(runner.limits)
-        self._tokens = TokenLog(self._company.greedy)
+        self._batch = RunningBatch(runner.limits)
+        self._tokens = TokenStreams(self._batch.greedy)
 
     def run(self) -> None:
         """Step until a Stop arrives. Raises EngineFailure after too many useless forwards in a row."""
@@ -108,24 +108,24 @@ class EngineCore:
         stats = StepStats()
         self._drain_inbox()
         self._expire(self.scheduler.expired(now), stats)
-        favoured = self._turns.favoured(self.scheduler.callers)
-        admitted, expired = self.scheduler.schedule(now, favoured)
+        chosen = self._fairness.choose(self.scheduler.callers)
+        admitted, expired = self.scheduler.schedule(now, chosen)
         self._expire(expired, stats)
         if admitted:
             self._encode(admitted, stats)
-            copies = self._company.join(admitted, self.scheduler.slots)
+            copies = self._batch.add(admitted, self.scheduler.slots)
             if copies:
                 self._runner.copy_rows(*copies.arrays())
-        self._close_holes(admitted)
-        self._present = self._company.present(self.scheduler.running, favoured)
+        self._compact(admitted)
+        self._present = self._batch.select(self.scheduler.running, chosen)
         rows = rows_by_caller(self._present, self.scheduler)
         output = self._decode(stats) if self._present else None
         self._drain_inbox()
         if output is not None:
-            self._use(output, stats)
+            self._apply(output, stats)
         self._close_step(stats)
         if rows:
-            self._turns.note(rows, stats, self._clock())
+            self._fairness.record(rows, stats, self._clock())
 
     def _drain_inbox(self) -> None:
         self._incoming.bell.mute()
@@ -137,14 +137,14 @@ class EngineCore:
             self.scheduler.add(message.sequence)
         elif isinstance(message, Join):
             self.scheduler.join(message.sequence, message.caller, message.request_id, message.deadline)
-        elif isinstance(message, Hasten):
-            self.scheduler.hasten(message.sequence)
+        elif isinstance(message, Prioritize):
+            self.scheduler.prioritize(message.sequence)
         elif isinstance(message, Cancel):
             self._release(message.sequence)
         else:
             self._is_stopped = True
-        if isinstance(message, Submit | Join) and message.listens:
-            self._tokens.listen(message.sequence)
+        if isinstance(message, Submit | Join) and message.streams:
+            self._tokens.add(message.sequence)
 
     def _expire(self, sequences: list[Sequence], stats: StepStats) -> None:
         for sequence in sequences:
@@ -181,7 +181,7 @@ class EngineCore:
                 self._fail(sequence, own_error, stats)
                 self._count_useless_forward()
 
-    def _close_holes(self, admitted: list[Sequence]) -> None:
+    def _compact(self, admitted: list[Sequence]) -> None:
         """Close the holes between rows; after a failure all, lest what is left of its cause be decoded again.
 
         Those that newcomers' beams spread into after the next step are left: to decode them once costs less than to
@@ -189,7 +189,7 @@ class EngineCore:
         """
         num_soon_taken = sum(one.num_reserved_rows - 1 for one in admitted if one.rows)
         num_left = 0 if self._has_failed else num_soon_taken
-        moves = self._company.close_holes(self.scheduler.slots, self.scheduler.running, num_left)
+        moves = self._batch.compact(self.scheduler.slots, self.scheduler.running, num_left)
         self._has_failed = False
         if moves:
             self._runner.copy_rows(*moves.arrays())
@@ -203,9 +203,9 @@ class EngineCore:
         if stats.num_paused:
             stats.num_rows = sum(len(one.rows) for one in present)
             num_reserved = sum(one.num_reserved_rows for one in present)
-        step = self._company.next_step(present, slots.end, *self._ahead(stats))
+        step = self._batch.next_input(present, slots.end, *self._step_budget(stats))
         stats.num_steps = step.num_steps
-        stats.num_spared_row_steps = self._company.num_unspread_rows
+        stats.num_spared_row_steps = self._batch.num_unspread_rows
         stats.num_idle_rows = num_reserved - stats.num_rows
         started_at = self._clock()
         output = None
@@ -215,15 +215,15 @@ class EngineCore:
             self._has_failed = True
             if len(running) > 1:
                 for sequence in running:
-                    self._company.leave(sequence)
-                stats.num_retried += len(self.scheduler.halve_running())
+                    self._batch.remove(sequence)
+                stats.num_retried += len(self.scheduler.split_running())
             else:
                 self._fail(next(iter(running)), error, stats)
                 self._count_useless_forward()
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _ahead(self, stats: StepStats) -> tuple[int, Until]:
+    def _step_budget(self, stats: StepStats) -> tuple[int, Until]:
         """How many steps the next forward may take, and what ends them: one where a sentence could be admitted then.
 
         stats: what it decodes. Where these are more rows than in the last one a step takes at most so much longer.
@@ -231,25 +231,25 @@ class EngineCore:
         limits, scheduler, num_rows = self._runner.limits, self.scheduler, stats.num_rows
         if limits.max_steps == 1 or scheduler.stopped_at_budget:
             return 1, WHEN_FULL
-        most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.has_listeners else limits.max_steps
+        most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.is_streaming else limits.max_steps
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
         ahead = int(MAX_AHEAD_S / step_s)
         few = max(1, ahead, min(FEW_STEPS, int(MAX_FEW_S / step_s)))
         if stats.num_paused:
-            most = max(1, min(most, int(self._turns.left_s / step_s)))
+            most = max(1, min(most, int(self._fairness.alone_s / step_s)))
         if scheduler.slots.num_reserved >= limits.num_rows:
             return min(most, few), WHEN_FULL
         longest = few if scheduler.num_waiting else int(MAX_CALL_S / step_s)
         return max(1, min(most, longest)), Until(few - 1, self._incoming.bell, ahead)
 
-    def _use(self, output: StepOutput, stats: StepStats) -> None:
+    def _apply(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
-        company = self._company
+        batch = self._batch
         num_left = self.scheduler.slots.num_occupied
         if stats.num_paused:
             num_left = sum(len(one.rows) for one in self._present)
         stats.num_wasted_rows = stats.num_rows - num_left
-        is_single = stats.num_steps == 1 or bool(company.led)  # with beams the last of several
+        is_single = stats.num_steps == 1 or bool(batch.on_runner)  # with beams the last of several
         stats.num_steps = output.num_steps
         find_broken = rows_without_scores if is_single else rows_without_best_scores
         broken = find_broken(output.log_probabilities)
@@ -259,24 +259,24 @@ class EngineCore:
             self._fail_broken(broken, stats)
         if self.scheduler.running:
             self._num_failures = 0
-        if company.led:
-            self._follow_beams(output, stats)
-        if len(company.greedy):
-            self._follow_greedy(output, is_single, stats)
-        if asked := company.asked:
-            self._ask(asked, output, stats)
+        if batch.on_runner:
+            self._apply_beam_outcomes(output, stats)
+        if len(batch.greedy):
+            self._advance_greedy(output, is_single, stats)
+        if waiting := batch.to_advance:
+            self._advance_searches(waiting, output, stats)
         self._last_step_s, self._last_num_rows = stats.decode_time_s / stats.num_steps, stats.num_rows
 
-    def _follow_beams(self, output: StepOutput, stats: StepStats) -> None:
+    def _apply_beam_outcomes(self, output: StepOutput, stats: StepStats) -> None:
         """End whose beams are done. Those that run and have none then have the forward's last step before them."""
-        done = follow_beams(self._company.led, output.num_steps, output.outcomes, self.scheduler.slots)
+        done = apply_outcomes(self._batch.on_runner, output.num_steps, output.outcomes, self.scheduler.slots)
         for sequence, own_steps in done:
             stats.num_spared_row_steps += sequence.num_reserved_rows * (output.num_steps - own_steps)
             self._finish(sequence, stats)
 
-    def _follow_greedy(self, output: StepOutput, is_single: bool, stats: StepStats) -> None:
+    def _advance_greedy(self, output: StepOutput, is_single: bool, stats: StepStats) -> None:
         """Take the plain greedy searches on, and end who is done."""
-        scores, ids, greedy = output.log_probabilities, output.ids, self._company.greedy
+        scores, ids, greedy = output.log_probabilities, output.ids, self._batch.greedy
         done = greedy.follow(scores[:, :1].T, ids[:, :1].T) if is_single else greedy.follow(scores, ids)
         if not is_single and len(done) == len(greedy):
             stats.num_steps = max(one.num_last_steps for one in done)
@@ -284,35 +284,35 @@ class EngineCore:
             stats.num_spared_row_steps += stats.num_steps - one.num_last_steps
             sequence = self.scheduler.slots.owner(one.row)
             sequence.num_steps += one.num_steps
-            self._finish_or_begin_again(sequence, stats)
+            self._finish_or_retry(sequence, stats)
 
-    def _ask(self, asked: list[Sequence], output: StepOutput, stats: StepStats) -> None:
+    def _advance_searches(self, sequences: list[Sequence], output: StepOutput, stats: StepStats) -> None:
         """Take the searches one step on that are nobody else's."""
         advance(
-            [cast(Asked, sequence.search) for sequence in asked],
-            [sequence.rows for sequence in asked],
+            [cast(Asked, sequence.search) for sequence in sequences],
+            [sequence.rows for sequence in sequences],
             log_probabilities=output.log_probabilities,
             ids=output.ids,
             distributions=output.distributions,
             alignment=output.alignment,
         )
         branching: list[Sequence] = []
-        for sequence in asked:
+        for sequence in sequences:
             sequence.num_steps += 1
             sequence.length += 1
             if sequence.search.is_done:
-                self._finish_or_begin_again(sequence, stats)
+                self._finish_or_retry(sequence, stats)
             search = sequence.search
             if not search.is_done and (len(search.parents) > 1 or len(sequence.rows) > 1):
                 branching.append(sequence)
         if branching:
             self._move_rows(branching)
 
-    def _finish_or_begin_again(self, sequence: Sequence, stats: StepStats) -> None:
+    def _finish_or_retry(self, sequence: Sequence, stats: StepStats) -> None:
         """What follows from a search that is done."""
         if sequence.search.has_looped:
-            self._company.leave(sequence)
-            sequence.begin_again_guarded()
+            self._batch.remove(sequence)
+            sequence.restart_guarded()
             stats.num_looped += 1
         else:
             self._finish(sequence, stats)
@@ -327,8 +327,8 @@ class EngineCore:
         if spreads:
             self._runner.copy_rows(*spreads.arrays())
         if self._runner.limits.advances_beams:
-            for sequence in filter(can_be_led, branching):
-                hand_over(sequence)
+            for sequence in filter(can_offload, branching):
+                offload(sequence)
 
     def _rows_without_distributions(self, distributions: Floats) -> frozenset[int]:
         """Of the rows whose search reads them, those with a NaN."""
@@ -370,7 +370,7 @@ class EngineCore:
         self._ended.append(sequence)
 
     def _release(self, sequence: Sequence) -> None:
-        self._company.leave(sequence)
+        self._batch.remove(sequence)
         self.scheduler.end(sequence)
 
     def _count_useless_forward(self) -> None:
@@ -384,8 +384,8 @@ class EngineCore:
         stats.num_waiting = self.scheduler.num_waiting
         stats.step_time_s = self._clock() - self.step_started_at
         self._steps.append(stats)
-        news = self._tokens.news()
-        if self._ended or news or len(self._steps) >= MAX_UNREPORTED_STEPS or not self.scheduler.has_work:
-            report = Report(self._ended, self._steps, news)
+        deltas = self._tokens.take_deltas()
+        if self._ended or deltas or len(self._steps) >= MAX_UNREPORTED_STEPS or not self.scheduler.has_work:
+            report = Report(self._ended, self._steps, deltas)
             self._ended, self._steps = [], []
             self._report(report)

@@ -1,7 +1,7 @@
 """The engine as the event loop sees it: submit a sentence, await its future.
 
-The event loop owns the futures, each lane owns its model and its sentences. Two crossings only: `Lane.put()` in, the
-listener's callbacks, on the event loop, out.
+The event loop owns the futures; each worker owns its model and its sequences. They meet in two places only:
+`Worker.put()` on the way in and the listener's callbacks, on the event loop, on the way out.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
-from app.engine.messages import Cancel, Hasten, Join, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
+from app.engine.worker import Worker, WorkerListener
 from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits
 
-# A step that is under way when the engine closes gets this long to end before its lane is left behind.
+# A step that is under way when the engine closes gets this long to end before its worker is left behind.
 LAST_STEP_TIMEOUT_S = 1.0
-# Rows up to which one lane with all threads is quicker than two that share them.
+# Rows up to which one worker with all threads is quicker than two that share them.
 FEW_ROWS = 32
-# Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenNews`.
+# Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenDelta`.
 OnTokens = Callable[[int, tuple[int, ...]], None]
 
 
@@ -42,7 +42,7 @@ class _Pending:
     """What the event loop holds of a sentence that is not answered yet."""
 
     future: asyncio.Future[SequenceResult]
-    lane: Lane
+    worker: Worker
     caller: str
     deadline: float  # seconds of time.monotonic
     timer: asyncio.TimerHandle
@@ -52,33 +52,33 @@ class _Pending:
 class Engine:
     """One model's engine. Every method is called from the event loop's thread, after start().
 
-    lanes: at least one, all with the same model.
+    workers: at least one, all with the same model.
     on_steps: is given the facts of each step, several at a time, on the event loop.
-    on_death: is called once, on the event loop, when a lane has died of an error: then the engine takes no more work.
+    on_death: is called once, on the event loop, when a worker has died of an error: then the engine takes no more work.
     """
 
     def __init__(
         self,
-        lanes: Ids[Lane],
+        workers: Ids[Worker],
         *,
         settings: EngineLimits,
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises SettingsError where the settings contradict one another or the lanes' limits."""
-        self._lanes = list(lanes)
-        self._limits = self._lanes[0].limits
+        """Raises SettingsError where the settings contradict one another or the workers' limits."""
+        self._workers = list(workers)
+        self._limits = self._workers[0].limits
         check_limits(settings, self._limits)
         self._settings = settings
         self._on_steps = on_steps
         self._on_death = on_death
-        self._admission = Admission(settings, num_lanes=len(self._lanes))
-        self._num_rows = dict.fromkeys(self._lanes, 0)  # that a lane's sentences reserve or will
-        self._rows_of_callers: Counter[tuple[Lane, str]] = Counter()  # of these, whose
+        self._admission = Admission(settings, num_workers=len(self._workers))
+        self._num_rows = dict.fromkeys(self._workers, 0)  # that a worker's sentences reserve or will
+        self._rows_of_callers: Counter[tuple[Worker, str]] = Counter()  # of these, whose
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._num_running = 0  # lanes
+        self._num_running = 0  # workers
         self._exited = asyncio.Event()
         self._emptied = asyncio.Event()
         self._is_accepting = False
@@ -90,12 +90,12 @@ class Engine:
         return self._limits
 
     def start(self) -> None:
-        """Start the lanes. Called once, inside the running event loop."""
+        """Start the workers. Called once, inside the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._is_accepting = True
-        self._num_running = len(self._lanes)
-        for number, lane in enumerate(self._lanes):
-            lane.start(self._settings, Listener(partial(self._on_report, number), self._on_exit))
+        self._num_running = len(self._workers)
+        for number, worker in enumerate(self._workers):
+            worker.start(self._settings, WorkerListener(partial(self._on_report, number), self._on_exit))
 
     async def close(self, drain_timeout_s: float) -> None:
         """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
@@ -110,12 +110,12 @@ class Engine:
                 await asyncio.wait_for(self._emptied.wait(), drain_timeout_s)
         self._fail_all("the server is shutting down")
         if self._num_running:
-            for lane in self._lanes:
-                lane.put(Stop())
+            for worker in self._workers:
+                worker.put(Stop())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
-        for lane in self._lanes:
-            lane.leave()
+        for worker in self._workers:
+            worker.close()
 
     def reserve(
         self,
@@ -173,15 +173,15 @@ class Engine:
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        lane = self._next_lane()
-        self._num_rows[lane] += sequence.num_reserved_rows
-        self._pending[sequence] = _Pending(future, lane, caller, deadline, timer, on_tokens)
+        worker = self._next_worker()
+        self._num_rows[worker] += sequence.num_reserved_rows
+        self._pending[sequence] = _Pending(future, worker, caller, deadline, timer, on_tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        own_rows = self._rows_of_callers[lane, caller]
-        self._rows_of_callers[lane, caller] += sequence.num_reserved_rows
+        own_rows = self._rows_of_callers[worker, caller]
+        self._rows_of_callers[worker, caller] += sequence.num_reserved_rows
         has_room = own_rows < limits.num_rows - limits.num_kept_rows
-        lane.put(Submit(sequence, listens=_listens(options, on_tokens), rings=has_room))
+        worker.put(Submit(sequence, streams=_streams(options, on_tokens), rings=has_room))
         return future
 
     def join(
@@ -209,29 +209,29 @@ class Engine:
             pending.timer = self._loop.call_later(deadline - time.monotonic(), self._expire, sequence)
         if on_tokens is not None:
             pending.on_tokens = on_tokens
-        listens = _listens(sequence.options, on_tokens)
-        pending.lane.put(Join(sequence, caller, request_id, deadline, listens=listens))
+        streams = _streams(sequence.options, on_tokens)
+        pending.worker.put(Join(sequence, caller, request_id, deadline, streams=streams))
 
-    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+    def resubmit(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
 
-        It has waited its turn, and is next, in each lane that has any of them, with the first that is not answered yet.
+        It has waited its turn, and is next, in each worker that has any, with the first that is not answered yet.
         """
-        first_by_lane: dict[Lane, Sequence] = {}
+        first_by_worker: dict[Worker, Sequence] = {}
         for future in futures:
             if (sequence := self._sequences.get(future)) is not None:
-                sequence.comes_back = True
-                first_by_lane.setdefault(self._pending[sequence].lane, sequence)
-        for lane, sequence in first_by_lane.items():
-            lane.put(Hasten(sequence))
+                sequence.is_resubmitted = True
+                first_by_worker.setdefault(self._pending[sequence].worker, sequence)
+        for worker, sequence in first_by_worker.items():
+            worker.put(Prioritize(sequence))
 
     def health(self) -> Health:
-        """The truth about the lanes, from outside of them: nothing waits for a step that hangs."""
-        began_at = [lane.step_started_at for lane in self._lanes]
+        """The truth about the workers, from outside of them: nothing waits for a step that hangs."""
+        began_at = [worker.step_started_at for worker in self._workers]
         now = time.monotonic()
         step_age_s = max(0.0 if at is None else max(0.0, now - at) for at in began_at)
         return Health(
-            is_alive=all(lane.is_alive for lane in self._lanes),
+            is_alive=all(worker.is_alive for worker in self._workers),
             is_stalled=step_age_s > self._settings.stall_limit_s,
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,
@@ -241,13 +241,13 @@ class Engine:
 
     # ---- the event loop's side of the crossing
 
-    def _next_lane(self) -> Lane:
+    def _next_worker(self) -> Worker:
         """The first one with few rows, since together they read the weights once, else the one with the fewest."""
         rows = self._num_rows
-        for lane in self._lanes:
-            if rows[lane] < FEW_ROWS:
-                return lane
-        return min(self._lanes, key=rows.__getitem__)
+        for worker in self._workers:
+            if rows[worker] < FEW_ROWS:
+                return worker
+        return min(self._workers, key=rows.__getitem__)
 
     def _check_accepting(self) -> None:
         if not self._is_accepting:
@@ -260,28 +260,28 @@ class Engine:
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Tell the lane where a future ended for another reason than its report."""
+        """Tell the worker where a future ended for another reason than its report."""
         if not future.cancelled():
             future.exception()  # marks it as seen: a caller that left does not read it
         pending = self._pending.pop(sequence)
         pending.timer.cancel()
         del self._sequences[future]
-        self._num_rows[pending.lane] -= sequence.num_reserved_rows
-        place = pending.lane, pending.caller
+        self._num_rows[pending.worker] -= sequence.num_reserved_rows
+        place = pending.worker, pending.caller
         self._rows_of_callers[place] -= sequence.num_reserved_rows
         if not self._rows_of_callers[place]:
             del self._rows_of_callers[place]
         if sequence.outcome is None:
-            pending.lane.put(Cancel(sequence))
+            pending.worker.put(Cancel(sequence))
         if not self._pending:
             self._emptied.set()
 
     def _on_report(self, number: int, report: Report) -> None:
-        """Hand out what a lane reports."""
-        for news in report.news:
-            pending = self._pending.get(news.sequence)
+        """Hand out what a worker reports."""
+        for deltas in report.deltas:
+            pending = self._pending.get(deltas.sequence)
             if pending is not None and pending.on_tokens is not None and not pending.future.done():
-                pending.on_tokens(news.position, news.ids)
+                pending.on_tokens(deltas.position, deltas.ids)
         for sequence in report.ended:
             pending = self._pending.get(sequence)
             if pending is None or pending.future.done():
@@ -292,7 +292,7 @@ class Engine:
                 pending.future.set_exception(sequence.outcome)
         self._admission.speed.measure(report)
         for step in report.steps:
-            step.lane = number
+            step.worker = number
         self._on_steps(report.steps)
 
     def _fail_all(self, reason: str) -> None:
@@ -312,6 +312,6 @@ class Engine:
             self._on_death()
 
 
-def _listens(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
+def _streams(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
     """Whether the engine thread is to tell tokens: a beam's best hypothesis is known only at its end."""
     return on_tokens is not None and options.beam_size == 1

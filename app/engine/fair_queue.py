@@ -31,18 +31,18 @@ class FairQueue:
 
     def push(self, sequence: Sequence) -> None:
         """To the end of its request; a new request goes to the end of its caller's, a new caller to the end."""
-        self._stand(sequence, sequence.caller, sequence.request_id)
+        self._insert(sequence, sequence.caller, sequence.request_id)
         self._num_sequences += 1
 
-    def push_again(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def add_request(self, sequence: Sequence, caller: str, request_id: str) -> None:
         """Another request waits for it too, at the end of its own line. Without effect where it does not wait here."""
-        if self._stands(sequence, sequence.caller, sequence.request_id):
-            sequence.more_places.append((caller, request_id))
-            self._stand(sequence, caller, request_id)
+        if self._contains(sequence, sequence.caller, sequence.request_id):
+            sequence.other_queues.append((caller, request_id))
+            self._insert(sequence, caller, request_id)
 
-    def hasten(self, sequence: Sequence) -> None:
+    def prioritize(self, sequence: Sequence) -> None:
         """Its request is next, and its caller, for one sentence. Without effect where it does not wait here."""
-        if self._stands(sequence, sequence.caller, sequence.request_id):
+        if self._contains(sequence, sequence.caller, sequence.request_id):
             self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)
             self._callers.move_to_end(sequence.caller, last=False)
 
@@ -75,22 +75,22 @@ class FairQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Take one out of turn: it has no wish to be served any more. Does nothing where it does not wait here."""
-        if not self._stands(sequence, sequence.caller, sequence.request_id):
+        if not self._contains(sequence, sequence.caller, sequence.request_id):
             return
         self._num_sequences -= 1
-        for caller, request_id in {(sequence.caller, sequence.request_id), *sequence.more_places}:
-            self._leave(sequence, caller, request_id)
-        sequence.more_places.clear()
+        for caller, request_id in {(sequence.caller, sequence.request_id), *sequence.other_queues}:
+            self._discard(sequence, caller, request_id)
+        sequence.other_queues.clear()
 
-    def _stands(self, sequence: Sequence, caller: str, request_id: str) -> bool:
+    def _contains(self, sequence: Sequence, caller: str, request_id: str) -> bool:
         requests = self._callers.get(caller)
         return requests is not None and sequence in requests.get(request_id, ())
 
-    def _stand(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def _insert(self, sequence: Sequence, caller: str, request_id: str) -> None:
         requests = self._callers.setdefault(caller, OrderedDict())
         requests.setdefault(request_id, OrderedDict())[sequence] = None
 
-    def _leave(self, sequence: Sequence, caller: str, request_id: str) -> None:
+    def _discard(self, sequence: Sequence, caller: str, request_id: str) -> None:
         requests = self._callers[caller]
         del requests[request_id][sequence]
         if not requests[request_id]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
-from app.engine.token_news import TokenNews
+from app.engine.token_deltas import TokenDelta
 from app.runtime.until import Bell
 
 
@@ -16,24 +16,24 @@ from app.runtime.until import Bell
 class Submit:
     """Translate this sentence.
 
-    listens: its tokens are wanted as they come; only of greedy searches. rings: whether it may be admitted at once, so
+    streams: its tokens are wanted as they come; only of greedy searches. rings: whether it may be admitted at once, so
     that a call of several steps ends for it.
     """
 
     sequence: Sequence
-    listens: bool = False
+    streams: bool = False
     rings: bool = True
 
 
 @dataclass(frozen=True)
 class Join:
-    """Another request waits for this sentence too. listens: as of Submit, and from its first token."""
+    """Another request waits for this sentence too. streams: as of Submit, and from its first token."""
 
     sequence: Sequence
     caller: str
     request_id: str
     deadline: float
-    listens: bool = False
+    streams: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Hasten:
+class Prioritize:
     """A sentence's request comes back with it, and is next."""
 
     sequence: Sequence
@@ -55,7 +55,7 @@ class Stop:
     """Leave the loop, whatever is still running."""
 
 
-Message = Submit | Join | Hasten | Cancel | Stop
+Message = Submit | Join | Prioritize | Cancel | Stop
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Report:
 
     ended: list[Sequence]
     steps: list[StepStats]
-    news: list[TokenNews] = field(default_factory=list)
+    deltas: list[TokenDelta] = field(default_factory=list)
 
 
 def rings(message: Message) -> bool:

@@ -18,7 +18,7 @@ twice. `FairQueue` bounds how many are admitted before it: with
 W of them, it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
 After a failed forward nobody knows which row broke it, and all rows' caches are lost. Everyone on
-board starts again from its source: first one half alone, then the other, and a half that fails is
+sequences starts again from its source: first one half alone, then the other, and a half that fails is
 halved again, until the one that fails alone is failed. The others lose time, never their answer.
 While a half runs nobody else is admitted.
 """
@@ -75,7 +75,7 @@ class Scheduler:
     def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
         """Another request waits for a sentence: it is served in whose turn comes first, and has the later deadline."""
         sequence.deadline = max(sequence.deadline, deadline)
-        self._queue.push_again(sequence, caller, request_id)
+        self._queue.add_request(sequence, caller, request_id)
         if sequence.status is Status.RUNNING:
             held = self.num_held_rows
             if held.get(caller, 0) < held[sequence.caller]:  # it is counted to the one that holds less
@@ -83,9 +83,9 @@ class Scheduler:
                 sequence.caller = caller
                 self._count(sequence, 1)
 
-    def hasten(self, sequence: Sequence) -> None:
+    def prioritize(self, sequence: Sequence) -> None:
         """Its request has waited its turn before and is next, for one sentence."""
-        self._queue.hasten(sequence)
+        self._queue.prioritize(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Answered, failed, cancelled or expired: its rows are free at once, and it waits no more."""
@@ -115,11 +115,11 @@ class Scheduler:
         return held | waiting if waiting else held
 
     def schedule(
-        self, now: float, favoured: Collection[str] | None = None
+        self, now: float, chosen: Collection[str] | None = None
     ) -> tuple[list[Sequence], list[Sequence]]:
         """Admit who fits, in turn. Returns the admitted, each with its first row, and those found expired.
 
-        favoured: the callers whose sentences are admitted; None: all.
+        chosen: the callers whose sentences are admitted; None: all.
         """
         if self._is_retrying:
             self._is_retrying = bool(self.running or self._retries)
@@ -128,14 +128,14 @@ class Scheduler:
             return self._next_half(), []
         admitted: list[Sequence] = []
         expired: list[Sequence] = []
-        passed_over = set() if favoured is None else {*self._queue.callers} - {*favoured}
+        passed_over = set() if chosen is None else {*self._queue.callers} - {*chosen}
         budget = self._max_encode_tokens
         while (turn := self._queue.peek(passed_over)) is not None:
             caller, sequence = turn
             if sequence.deadline <= now:
                 self.end(sequence)
                 expired.append(sequence)
-            elif not self._has_part_left(caller, sequence.num_reserved_rows):
+            elif not self._is_within_share(caller, sequence.num_reserved_rows):
                 passed_over.add(caller)
             elif not self.slots.can_admit(sequence):
                 break
@@ -150,7 +150,7 @@ class Scheduler:
                 admitted.append(sequence)
         return admitted, expired
 
-    def _has_part_left(self, caller: str, num_rows: int) -> bool:
+    def _is_within_share(self, caller: str, num_rows: int) -> bool:
         """Whether a caller may be given so many rows beside those that it holds; see above."""
         held = self.num_held_rows.get(caller, 0)
         if not held or not self._num_kept_rows:
@@ -159,18 +159,18 @@ class Scheduler:
         num_free = most - self.slots.num_reserved - num_rows
         return (held + num_rows) * self._num_kept_rows <= (most - self._num_kept_rows) * num_free
 
-    def halve_running(self) -> list[Sequence]:
-        """After a forward failed: everyone on board starts again, half of them at a time. Returns them."""
-        board = list(self.running)
-        for sequence in board:
+    def split_running(self) -> list[Sequence]:
+        """After a forward failed: everyone on sequences starts again, half of them at a time. Returns them."""
+        sequences = list(self.running)
+        for sequence in sequences:
             self._count(sequence, -1)
             self.slots.release(sequence)
             sequence.restart()
         self.running.clear()
-        middle = len(board) // 2
-        self._retries.extendleft((board[middle:], board[:middle]))
+        middle = len(sequences) // 2
+        self._retries.extendleft((sequences[middle:], sequences[:middle]))
         self._is_retrying = True
-        return board
+        return sequences
 
     def _next_half(self) -> list[Sequence]:
         """The next sentences to try by themselves, once those that run have ended."""

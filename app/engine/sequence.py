@@ -44,7 +44,7 @@ class Status(Enum):
 class Sequence:
     """One sentence being decoded. Above the line: written once by whoever submits it. Below: the engine thread's own.
 
-    request_id, caller: in whose turn it is served; more_places: other requests' turns in which it is, caller first.
+    request_id, caller: in whose turn it is served; other_queues: other requests' turns in which it is, caller first.
     deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
     beam: the search's, while the runner advances it (`app.engine.beams`): until it is taken back the search stands
@@ -53,7 +53,7 @@ class Sequence:
     ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
-    comes_back: whether it is the second decoding of what was decoded before; the event loop's own.
+    is_resubmitted: whether it is the second decoding of what was decoded before; the event loop's own.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -65,7 +65,7 @@ class Sequence:
     submitted_at: float
     # ----
     search: Search
-    more_places: list[tuple[str, str]] = field(default_factory=list)
+    other_queues: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     beam: Beam | None = None
@@ -75,7 +75,7 @@ class Sequence:
     admitted_at: float | None = None
     encode_time_s: float = 0.0
     has_looped: bool = False
-    comes_back: bool = False
+    is_resubmitted: bool = False
     outcome: SequenceResult | ServiceError | None = None
 
     @property
@@ -111,7 +111,7 @@ class Sequence:
                 return length
         return 0
 
-    def begin_again_guarded(self) -> None:
+    def restart_guarded(self) -> None:
         """Its search went round in circles: the second attempt begins in its first row, whose source is there still."""
         self.search = guarded_search(self.search)
         self.has_looped = True

@@ -19,7 +19,7 @@ from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
 
 # Ways in which rows change hands that are remembered: all 256 of a beam of 4; those of a beam of 8 seldom repeat.
-MAX_PLANS = 1024
+MAX_ASSIGNMENTS = 1024
 
 
 @dataclass
@@ -51,7 +51,7 @@ class RowCopies:
         return bool(self.moves)
 
 
-class _Inheritance(NamedTuple):
+class _RowAssignment(NamedTuple):
     """Who gets whose row, by what the hypotheses were before a step (parents) and are after it (children).
 
     parents: for each child, who it continues. inherited: for each child, of which parent it takes over the row; of
@@ -66,8 +66,8 @@ class _Inheritance(NamedTuple):
     vacated: tuple[int, ...]
 
 
-@lru_cache(MAX_PLANS)
-def _inheritance(parents: tuple[int, ...], num_before: int) -> _Inheritance:
+@lru_cache(MAX_ASSIGNMENTS)
+def _assign_rows(parents: tuple[int, ...], num_before: int) -> _RowAssignment:
     """A parent's first child gets its row; the others those of the dead, then new ones."""
     dead = sorted(set(range(num_before)).difference(parents), reverse=True)
     inherited = list(parents)
@@ -81,7 +81,7 @@ def _inheritance(parents: tuple[int, ...], num_before: int) -> _Inheritance:
             overwritten.append((parent, inherited[child]))
         else:
             spread.append((child, parent))
-    return _Inheritance(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
+    return _RowAssignment(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
 
 
 class Slots:
@@ -149,18 +149,18 @@ class Slots:
         died (`reorders`: their cross-attention cache is right already) or take new rows (`spreads`).
         """
         before, length = sequence.rows, sequence.length
-        plan = _inheritance(tuple(sequence.search.parents), len(before))
-        rows = [before[index] for index in plan.inherited]
-        for parent, died in plan.overwritten:
+        assignment = _assign_rows(tuple(sequence.search.parents), len(before))
+        rows = [before[index] for index in assignment.inherited]
+        for parent, died in assignment.overwritten:
             shared = sequence.num_shared_columns(died, parent)
             reorders.moves += (before[parent], before[died], length, shared)
-        for child, parent in plan.spread:
+        for child, parent in assignment.spread:
             rows[child] = self._occupy(sequence)
             spreads.add(before[parent], rows[child], length)
-        for index in plan.vacated:
+        for index in assignment.vacated:
             self._vacate(before[index])
         sequence.rows = rows
-        sequence.ancestry.append(plan.parents)
+        sequence.ancestry.append(assignment.parents)
 
     def compact(self, num_left: int = 0) -> RowCopies:
         """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make.

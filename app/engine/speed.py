@@ -22,8 +22,8 @@ from app.engine.stats import StepStats
 
 # What is measured fades with this time constant, of stepping with full rows and of sentences' decoding. A flood takes
 # a third of the engine's speed within a second, by the work of refusing it: who remembers longer lets in too many.
-MEMORY_S = 2.0
-MEMORY_ROW_STEPS = 50_000
+DECAY_S = 2.0
+DECAY_ROW_STEPS = 50_000
 # Steps with full rows before which nothing is learned of them; without any for so long, what was measured is
 # forgotten: a slow minute must not have requests refused that would never fill the rows, and so never show that it is
 # over.
@@ -65,10 +65,10 @@ class Cost(NamedTuple):
 class Speed:
     """Of the engine with all rows busy."""
 
-    def __init__(self, clock: Callable[[], float], *, num_lanes: int = 1) -> None:
-        """clock: seconds. num_lanes: that share the work; what is measured is one's, with the others at work too."""
+    def __init__(self, clock: Callable[[], float], *, num_workers: int = 1) -> None:
+        """clock: seconds. num_workers: that share the work; what is measured is one's, with the others at work too."""
         self._clock = clock
-        self._num_lanes = num_lanes
+        self._num_workers = num_workers
         self._last_full_at = -math.inf
         self._row_steps = 0.0  # of sentences that ended, and their source subwords in as many rows
         self._row_tokens = 0.0
@@ -77,15 +77,17 @@ class Speed:
         self.is_guessing = True
 
     def measure(self, report: Report) -> None:
-        """Learn from what a lane reports."""
+        """Learn from what a worker reports."""
         for sequence in report.ended:
             if isinstance(sequence.outcome, SequenceResult):
                 num_rows, num_tokens = sequence.num_reserved_rows, len(sequence.source_ids)
                 extra = max(0, sequence.options.min_target_length - num_tokens)
                 row_steps = max(1, sequence.outcome.num_steps - extra) * num_rows
-                kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
+                kept = math.exp(-row_steps / DECAY_ROW_STEPS)
                 self._row_steps = self._row_steps * kept + row_steps
-                self._row_tokens = self._row_tokens * kept + num_tokens * num_rows * (not sequence.comes_back)
+                self._row_tokens = self._row_tokens * kept + num_tokens * num_rows * (
+                    not sequence.is_resubmitted
+                )
         if not self._is_fresh:
             self._full = _Steps()
         for step in report.steps:
@@ -103,7 +105,7 @@ class Speed:
     def row_steps_per_s(self) -> float | None:
         """None while nothing is known."""
         steps = self._known
-        return None if steps is None else self._num_lanes * steps.num_rows / steps.time_s
+        return None if steps is None else self._num_workers * steps.num_rows / steps.time_s
 
     def row_steps(self, cost: Cost) -> float:
         """What it is likely to take."""
@@ -141,7 +143,7 @@ class _Steps:
         return bool(self.num_rows and self.time_s)
 
     def add(self, step: StepStats) -> None:
-        kept = math.exp(-step.step_time_s / MEMORY_S)
+        kept = math.exp(-step.step_time_s / DECAY_S)
         self.num_rows = self.num_rows * kept + step.num_row_steps + step.num_idle_rows * step.num_steps
         self.time_s = self.time_s * kept + step.step_time_s
         self.num_steps = self.num_steps * kept + step.num_steps

@@ -21,7 +21,7 @@ class StepStats:
     num_retried: sentences that start again because a forward failed that they shared.
     num_looped: sentences that start again because their search went round in circles.
     encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
-    lane: number of the engine's lane that took it.
+    worker: number of the engine's worker that took it.
     """
 
     num_rows: int = 0
@@ -41,7 +41,7 @@ class StepStats:
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0
-    lane: int = 0
+    worker: int = 0
 
     @property
     def num_row_steps(self) -> int:
@@ -53,7 +53,7 @@ class StepStats:
 class Health:
     """Whether the engine can be trusted with work.
 
-    is_alive: every lane of the engine runs.
+    is_alive: every worker of the engine runs.
     is_stalled: a step under way takes longer than the limit. An idle engine is never stalled.
     step_age_s: for how long the oldest step under way has run; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.

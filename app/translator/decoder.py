@@ -152,9 +152,9 @@ class SentenceDecoder:
         return future
 
     def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """As `Engine.come_back`, of futures that `submit` gave."""
+        """As `Engine.resubmit`, of futures that `submit` gave."""
         waiters = self._waiters
-        self.engine.come_back(
+        self.engine.resubmit(
             [waiters[future].flight.future if future in waiters else future for future in futures]
         )
 

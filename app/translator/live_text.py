@@ -38,7 +38,7 @@ class LiveSegment:
         self._told = ""
 
     def take(self, position: int, ids: tuple[int, ...], carried: Sequence[str]) -> None:
-        """Subwords from the engine, as `TokenNews` says. carried: the source's runs."""
+        """Subwords from the engine, as `TokenDelta` says. carried: the source's runs."""
         self._ids[position:] = ids
         self._tell(self._show(text_so_far(self._tokenizer, self._ids, carried)))
 

@@ -111,7 +111,7 @@ class World:
         for row, (sentence, search, length) in self.running.items():
             if self.rng.random() < 0.9:
                 continue
-            self.rows.catch_up(row)
+            self.rows.sync_search(row)
             assert search.prefixes() == [tuple(steps_of(sentence)[0][:length])]
 
 

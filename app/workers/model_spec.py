@@ -1,4 +1,4 @@
-"""What an engine's lanes load."""
+"""What an engine's workers load."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from app.runtime.kernels import usable_kernels
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelSpec:
     """A variant of a bundle's folder, which was checked, on a device that was chosen.
 
-    num_threads: of all lanes together. num_lanes: of the engine. log_level: as the server's.
+    num_threads: of all workers together. num_workers: of the engine. log_level: as the server's.
     """
 
     folder: str
@@ -26,7 +26,7 @@ class Plan:
     device: Device
     kernels: Literal["auto", "native", "standard"]
     num_threads: int
-    num_lanes: int
+    num_workers: int
     log_level: str
 
     @property
@@ -39,11 +39,11 @@ class Plan:
         """As `load_variant`. Raises BundleError, SettingsError."""
         from app.runtime.ort_runner import Loading, load_variant
 
-        # ONNX Runtime's own threads are as many at all times: each lane gets its part.
+        # ONNX Runtime's own threads are as many at all times: each worker gets its part.
         return load_variant(
             Path(self.folder),
             Loading(self.precision, self.variant, self.limits, starts_threads=starts_threads),
             device=self.device,
             kernels=self.kernels,
-            num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_lanes),
+            num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_workers),
         )

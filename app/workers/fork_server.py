@@ -1,8 +1,8 @@
-"""The process that an engine's lanes come of, as the server sees it, and a lane's process.
+"""The process that an engine's workers come of, as the server sees it, and a worker's process.
 
-It loads what all lanes have in common, and each lane is a copy of it: they share all memory that nobody writes to,
+It loads what all workers have in common, and each worker is a copy of it: they share all memory that nobody writes to,
 which is Python, the libraries and the weights. It is started with a command of its own and has one thread, so that it
-can be copied whatever threads its server has. Once the lanes are there it ends, and they are the server's children.
+can be copied whatever threads its server has. Once the workers are there it ends, and they are the server's children.
 Linux only.
 """
 
@@ -21,15 +21,15 @@ import app
 
 # In which a process that said that it ends, or was killed, is gone.
 END_TIMEOUT_S = 2.0
-# A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
+# A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a worker is to end.
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Of prctl: children of a child that has ended are this process's.
 ADOPT_ORPHANS = 36
 LENGTH_BYTES = 4
 
 
-class Origin:
-    """A process that was started and has yet to become lanes. Its methods are for any thread, one after another."""
+class ForkServer:
+    """A process that was started and has yet to become workers. Its methods are for any thread, one after another."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start it. command: is given the descriptor by which it is told. Raises OSError."""
@@ -51,10 +51,10 @@ class Origin:
         """Of the process."""
         return self._process.pid
 
-    def divide(self, given: bytes, descriptors: Sequence[int]) -> None:
-        """Have it load and become lanes. A process that has ended is told of by `exit_code`.
+    def fork_workers(self, given: bytes, descriptors: Sequence[int]) -> None:
+        """Have it load and become workers. A process that has ended is told of by `exit_code`.
 
-        given: what to load. descriptors: of the page that the lanes share, and of each lane's connection.
+        given: what to load. descriptors: of the page that the workers share, and of each worker's connection.
         """
         import ctypes  # not before it is needed: this module is imported first of all
 
@@ -70,7 +70,7 @@ class Origin:
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End it, if it has not ended."""
         self._control.close()
         self._process.kill()
@@ -78,8 +78,8 @@ class Origin:
             self._process.wait(END_TIMEOUT_S)
 
 
-class LaneChild:
-    """A lane's process, known by its number: a child of this process once its origin has ended."""
+class ChildProcess:
+    """A worker's process, known by its number: a child of this process once its fork_server has ended."""
 
     def __init__(self, process_id: int) -> None:
         self.process_id = process_id
@@ -116,7 +116,7 @@ def _without_signals() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Those that are the server's, in a process that an Origin started: also what has come by now."""
+    """Those that are the server's, in a process that an ForkServer started: also what has come by now."""
     for one in SERVERS_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)

@@ -1,4 +1,4 @@
-"""A lane's own process: the engine's loop over a runner that was loaded here, told and telling through a socket."""
+"""A worker's own process: the engine's loop over a runner that was loaded here, told and telling through a socket."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import msgspec
 import numpy as np
 
 from app.decoding.search import new_search
-from app.engine import wire
-from app.engine.busy import BusyPage
 from app.engine.core import EngineCore
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
 from app.observability.logging import flush_log
 from app.runtime.interface import Limits, Runner
 from app.runtime.until import Bell
+from app.workers import framing, messages
+from app.workers.shared_status import SharedWorkerStatus
 
 logger = logging.getLogger(__name__)
 
 
-class LaneProcess:
-    """One lane: load, say so, step until told to stop. Everything runs on the thread that calls `run`."""
+class WorkerMain:
+    """One worker: load, say so, step until told to stop. Everything runs on the thread that calls `run`."""
 
-    def __init__(self, connection: socket.socket, page: BusyPage, number: int) -> None:
-        """connection: to the engine. page: shared with it. number: the lane's own."""
+    def __init__(self, connection: socket.socket, page: SharedWorkerStatus, number: int) -> None:
+        """connection: to the engine. page: shared with it. number: the worker's own."""
         self._connection = connection
         self._page = page
         self._number = number
@@ -39,14 +39,14 @@ class LaneProcess:
 
     def run(self, load: Callable[[], Runner]) -> None:
         """Until the engine says stop or has gone. What keeps the model from loading is told to it."""
-        end_with(self._connection)
-        self._tell(wire.Begun(os.getpid()))
+        exit_when_closed(self._connection)
+        self._tell(messages.WorkerStarted(os.getpid()))
         try:
             runner = load()
         except (BundleError, SettingsError) as error:
-            return self._tell(wire.NotLoaded.of(error))
-        self._tell(wire.Loaded(runner.limits))
-        sentences = Sentences(runner.limits)
+            return self._tell(messages.LoadFailed.of(error))
+        self._tell(messages.ModelLoaded(runner.limits))
+        sentences = SequenceTable(runner.limits)
         inbox = SocketInbox(self._connection, sentences, self._page.bells[self._number])
         started = inbox.get_started()
         if started is None:
@@ -56,7 +56,7 @@ class LaneProcess:
             was_idle = self._page.get(self._number) is None
             self._page.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._page.ring_others(self._number)  # whose threads are as many as lanes are idle
+                self._page.ring_others(self._number)  # whose threads are as many as workers are idle
             if started_at is not None and (num_busy := self._page.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
@@ -73,53 +73,53 @@ class LaneProcess:
             core.run()
             has_died = False
         except Exception:
-            logger.exception("a lane of the engine has died")
+            logger.exception("a worker of the engine has died")
             flush_log()  # the engine may end this process once it has been told
-        self._tell(wire.Exited(has_died))
+        self._tell(messages.WorkerExited(has_died))
         return None
 
-    def _tell(self, message: wire.FromLane) -> None:
+    def _tell(self, message: messages.FromWorker) -> None:
         try:
-            self._connection.sendall(wire.frame(message))
+            self._connection.sendall(framing.encode_frame(message))
         except OSError:
             os._exit(0)  # the engine has gone, and nobody waits for anything here
 
 
-class Sentences:
-    """The sentences of this lane by the engine's numbers, and what is said of them turned into messages and back."""
+class SequenceTable:
+    """The sentences of this worker by the engine's numbers, and what is said of them turned into messages and back."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
 
-    def message(self, told: wire.ToLane) -> Message | None:
+    def message(self, told: messages.ToWorker) -> Message | None:
         """As the engine's loop takes it; None where it is of a sentence that has ended here already."""
-        if isinstance(told, wire.Submitted):
-            return Submit(self._add(told), listens=told.listens)
-        if isinstance(told, wire.Stopped | wire.Started):
+        if isinstance(told, messages.SubmitSequence):
+            return Submit(self._add(told), streams=told.streams)
+        if isinstance(told, messages.StopWorker | messages.StartWorker):
             return Stop()
         sequence = self._by_key.get(told.key)
         if sequence is None:
             return None
-        if isinstance(told, wire.Joined):
-            return Join(sequence, told.caller, told.request_id, told.deadline, listens=told.listens)
-        if isinstance(told, wire.Hastened):
-            return Hasten(sequence)
+        if isinstance(told, messages.JoinSequence):
+            return Join(sequence, told.caller, told.request_id, told.deadline, streams=told.streams)
+        if isinstance(told, messages.PrioritizeSequence):
+            return Prioritize(sequence)
         self._forget(sequence)
         return Cancel(sequence)
 
-    def reported(self, report: Report) -> wire.Reported:
-        """As it goes over the wire. Who has left meanwhile is left out."""
-        news = [
-            wire.News(self._keys[one.sequence], one.position, one.ids)
-            for one in report.news
+    def reported(self, report: Report) -> messages.WorkerReport:
+        """As it goes over the messages. Who has left meanwhile is left out."""
+        deltas = [
+            messages.Delta(self._keys[one.sequence], one.position, one.ids)
+            for one in report.deltas
             if one.sequence in self._keys
         ]
         ended = [(self._forget(one), _outcome(one)) for one in report.ended if one in self._keys]
-        return wire.Reported(ended, report.steps, news)
+        return messages.WorkerReport(ended, report.steps, deltas)
 
-    def _add(self, told: wire.Submitted) -> Sequence:
+    def _add(self, told: messages.SubmitSequence) -> Sequence:
         limits = self._limits
         ids = np.frombuffer(told.source_ids, np.int32)
         search = new_search(told.options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=ids.tolist())
@@ -139,21 +139,21 @@ class Sentences:
 class SocketInbox:
     """The engine's messages as its loop reads them. Where the engine has gone, the next one is Stop."""
 
-    def __init__(self, connection: socket.socket, sentences: Sentences, bell: Bell) -> None:
+    def __init__(self, connection: socket.socket, sentences: SequenceTable, bell: Bell) -> None:
         self.bell = bell
         self._connection = connection
         self._sentences = sentences
-        self._frames = wire.Frames()
-        self._decoder = msgspec.msgpack.Decoder(wire.ToLane)
+        self._frames = framing.FrameReader()
+        self._decoder = msgspec.msgpack.Decoder(messages.ToWorker)
         self._messages: deque[Message] = deque()
 
-    def get_started(self) -> wire.Started | None:
-        """The first message, awaited; None where the engine has gone or stops the lane instead."""
+    def get_started(self) -> messages.StartWorker | None:
+        """The first message, awaited; None where the engine has gone or stops the worker instead."""
         frames = self._frames.first(lambda: self._read(0))
         told = [self._decoder.decode(found) for found in frames]
         for other in told[1:]:
             self._take(other)
-        return told[0] if told and isinstance(told[0], wire.Started) else None
+        return told[0] if told and isinstance(told[0], messages.StartWorker) else None
 
     def empty(self) -> bool:
         """Whether nothing has come. Never waits."""
@@ -180,25 +180,25 @@ class SocketInbox:
     def _read(self, flags: int) -> bytes:
         """What has come; nothing where the engine has gone. Raises BlockingIOError where it would wait and may not."""
         try:
-            return self._connection.recv(wire.RECEIVE_BYTES, flags)
+            return self._connection.recv(framing.RECEIVE_BYTES, flags)
         except ConnectionError:
             return b""
 
-    def _take(self, told: wire.ToLane) -> None:
+    def _take(self, told: messages.ToWorker) -> None:
         message = self._sentences.message(told)
         if message is not None:
             self._messages.append(message)
 
 
-def _outcome(sequence: Sequence) -> wire.Answer | wire.Failure:
+def _outcome(sequence: Sequence) -> messages.Answer | messages.Failure:
     outcome = sequence.outcome
     assert outcome is not None
     if isinstance(outcome, SequenceResult):
-        return wire.Answer(outcome)
-    return wire.Failure(type(outcome).__name__, outcome.message)
+        return messages.Answer(outcome)
+    return messages.Failure(type(outcome).__name__, outcome.message)
 
 
-def end_with(connection: socket.socket) -> None:
+def exit_when_closed(connection: socket.socket) -> None:
     """End this process as soon as the other side of a connection has gone, whatever it is doing."""
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""The command of the process that an engine's lanes are copies of: `python -m app.lane CONTROL`.
+"""The command of the process that an engine's workers are copies of: `python -m app.workers CONTROL`.
 
-It imports what every lane needs, which takes longest, is told by the engine through CONTROL what to load, and becomes
-as many lanes as it was given connections.
+It imports what every worker needs, which takes longest, is told by the engine through CONTROL what to load, and becomes
+as many workers as it was given connections.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.engine.origin import ignore_signals
+from app.workers.fork_server import ignore_signals
 
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
@@ -26,24 +26,24 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def prepare(given: bytes) -> Callable[[int], Runner]:
-    """Load what the lanes share; returns what gives each lane, by its number, its runner.
+    """Load what the workers share; returns what gives each worker, by its number, its runner.
 
-    given: a Plan as JSON. Raises BundleError, SettingsError, as the function returned does.
+    given: a ModelSpec as JSON. Raises BundleError, SettingsError, as the function returned does.
     """
     import msgspec
 
-    from app.lane.plan import Plan
     from app.observability.logging import configure_logging, start_log
     from app.runtime import native
     from app.runtime.memory import settle_memory
+    from app.workers.model_spec import ModelSpec
 
     os.nice(NICENESS)  # of this thread and those that it starts
-    plan = msgspec.json.decode(given, type=Plan)
+    plan = msgspec.json.decode(given, type=ModelSpec)
     configure_logging(plan.log_level, starts_thread=False)
     try:
         shared = plan.load(starts_threads=False) if plan.is_native else None
     except Exception:
-        start_log()  # there will be no lane to write what was logged
+        start_log()  # there will be no worker to write what was logged
         raise
     settle_memory()
 
@@ -65,15 +65,15 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
 
 
 def main(arguments: list[str]) -> None:
-    """Become the lanes; each runs until the engine says stop or has gone."""
+    """Become the workers; each runs until the engine says stop or has gone."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     import app.runtime.ort_runner  # noqa: F401 - while nobody waits for it yet
-    from app.engine.origin_process import become_lanes
+    from app.workers.fork_server_main import load_and_fork
 
     with socket.socket(fileno=int(arguments[0])) as control:
-        become_lanes(control, prepare)
+        load_and_fork(control, prepare)
 
 
 if __name__ == "__main__":

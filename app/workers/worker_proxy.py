@@ -1,7 +1,7 @@
-"""A lane in a process of its own: its steps share neither a core nor Python's lock with the event loop.
+"""A worker in a process of its own: its steps share neither a core nor Python's lock with the event loop.
 
-The process comes of another that has loaded what all lanes share (`app.engine.origin`) and is told through a pair of
-sockets. It ends when the engine says so or is gone.
+The process is forked by the fork server, which has loaded what all workers share, and is reached through a pair of
+sockets. It ends when the server says so or is gone.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from collections import deque
 import msgspec
 
 from app import errors
-from app.engine import wire
-from app.engine.busy import BusyPage
-from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, rings
-from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, rings
 from app.engine.sequence import Sequence, SequenceResult
-from app.engine.token_news import TokenNews
+from app.engine.token_deltas import TokenDelta
+from app.engine.worker import WorkerListener
 from app.errors import ServiceError
 from app.observability.logging import log_event
 from app.runtime.interface import Limits
+from app.workers import framing, messages
+from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
+from app.workers.shared_status import SharedWorkerStatus
 
 logger = logging.getLogger(__name__)
 
 
-class ProcessLane:
-    """A lane over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
+class WorkerProxy:
+    """A worker over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
 
-    def __init__(self, origin: Origin, connection: socket.socket, page: BusyPage, number: int) -> None:
+    def __init__(
+        self, fork_server: ForkServer, connection: socket.socket, page: SharedWorkerStatus, number: int
+    ) -> None:
         """Take the side of a connection whose other side the process has, or will have.
 
-        origin: which the process comes of. page: shared by the engine's lanes. number: of this one.
+        fork_server: which the process comes of. page: shared by the engine's workers. number: of this one.
         """
-        self._origin = origin
-        self._child: LaneChild | None = None  # while it has not said which
+        self._fork_server = fork_server
+        self._child: ChildProcess | None = None  # while it has not said which
         self._connection = connection
         self._page = page
         self._number = number
         self._unread: deque[bytes] = deque()  # frames, while it loads
-        self._decoder = msgspec.msgpack.Decoder(wire.FromLane)
-        self._frames = wire.Frames()
+        self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
+        self._frames = framing.FrameReader()
         self._limits: Limits | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: Listener | None = None
+        self._listener: WorkerListener | None = None
         self._unsent = bytearray()
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
@@ -63,42 +65,42 @@ class ProcessLane:
         Raises BundleError and SettingsError as its runner's loading, and RuntimeError where the process has ended.
         """
         told = self._awaited()
-        if isinstance(told, wire.Begun):
+        if isinstance(told, messages.WorkerStarted):
             told = self._awaited()
-        if isinstance(told, wire.NotLoaded):
-            self.leave()
+        if isinstance(told, messages.LoadFailed):
+            self.close()
             raise told.error()
-        assert isinstance(told, wire.Loaded)
+        assert isinstance(told, messages.ModelLoaded)
         self._limits = told.limits
         with contextlib.suppress(TimeoutError):
-            self._origin.exit_code()
+            self._fork_server.exit_code()
 
-    def _awaited(self) -> wire.FromLane:
+    def _awaited(self) -> messages.FromWorker:
         """The next frame, awaited. Raises RuntimeError where the process has ended instead."""
         if not self._unread:
-            self._unread += self._frames.first(lambda: self._connection.recv(wire.RECEIVE_BYTES))
+            self._unread += self._frames.first(lambda: self._connection.recv(framing.RECEIVE_BYTES))
         if not self._unread:
             raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
-        told: wire.FromLane = self._decoder.decode(self._unread.popleft())
-        if isinstance(told, wire.Begun):
-            self._child = LaneChild(told.process_id)
+        told: messages.FromWorker = self._decoder.decode(self._unread.popleft())
+        if isinstance(told, messages.WorkerStarted):
+            self._child = ChildProcess(told.process_id)
         return told
 
     @property
     def limits(self) -> Limits:
-        """As `Lane.limits`, once it is loaded."""
+        """As `Worker.limits`, once it is loaded."""
         assert self._limits is not None
         return self._limits
 
     @property
     def process_id(self) -> int:
-        """Of the lane's process, once it is loaded."""
+        """Of the worker's process, once it is loaded."""
         assert self._child is not None
         return self._child.process_id
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Lane.step_started_at`; where its process does not take up what it was told, since when it is silent."""
+        """As `Worker.step_started_at`; where its process does not take up what it was told, since when it is silent."""
         if not self.is_alive:
             return None
         started_at = self._page.get(self._number)
@@ -109,19 +111,19 @@ class ProcessLane:
 
     @property
     def is_alive(self) -> bool:
-        """As `Lane.is_alive`."""
+        """As `Worker.is_alive`."""
         return self._listener is not None
 
-    def start(self, settings: EngineLimits, listener: Listener) -> None:
-        """As `Lane.start`."""
+    def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
+        """As `Worker.start`."""
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection.fileno(), self._on_readable)
-        self._tell(wire.Started(settings))
+        self._tell(messages.StartWorker(settings))
 
     def put(self, message: Message) -> None:
-        """As `Lane.put`."""
+        """As `Worker.put`."""
         self._say(message)
         if rings(message):
             self._page.bells[self._number].ring()
@@ -129,22 +131,22 @@ class ProcessLane:
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._tell(self._submitted(message))
-        elif not isinstance(message, Join | Hasten | Cancel):
-            self._tell(wire.Stopped())
+        elif not isinstance(message, Join | Prioritize | Cancel):
+            self._tell(messages.StopWorker())
         elif (key := self._keys.get(message.sequence)) is not None:
             if isinstance(message, Join):
-                told = message.caller, message.request_id, message.deadline, message.listens
-                self._tell(wire.Joined(key, *told))
-            elif isinstance(message, Hasten):
-                self._tell(wire.Hastened(key))
+                told = message.caller, message.request_id, message.deadline, message.streams
+                self._tell(messages.JoinSequence(key, *told))
+            elif isinstance(message, Prioritize):
+                self._tell(messages.PrioritizeSequence(key))
             else:
                 self._forget(key)
-                self._tell(wire.Cancelled(key))
+                self._tell(messages.CancelSequence(key))
 
-    def leave(self) -> None:
-        """As `Lane.leave`: a process that has not ended yet is killed, whatever it is doing: it has nothing to keep."""
+    def close(self) -> None:
+        """As `Worker.close`: a process that has not ended yet is killed."""
         self._end_reading()
-        self._origin.leave()
+        self._fork_server.close()
         if self._child is None:
             # No more of them come: either this one says at once which it is, or there is none.
             with contextlib.suppress(OSError, RuntimeError):
@@ -158,12 +160,12 @@ class ProcessLane:
 
     # ---- to the process
 
-    def _submitted(self, message: Submit) -> wire.Submitted:
+    def _submitted(self, message: Submit) -> messages.SubmitSequence:
         sequence = message.sequence
         self._num_keys += 1
         key = self._keys[sequence] = self._num_keys
         self._by_key[key] = sequence
-        return wire.Submitted(
+        return messages.SubmitSequence(
             key,
             sequence.source_ids.tobytes(),
             sequence.options,
@@ -171,7 +173,7 @@ class ProcessLane:
             sequence.caller,
             sequence.deadline,
             sequence.submitted_at,
-            message.listens,
+            message.streams,
         )
 
     def _forget(self, key: int) -> Sequence:
@@ -179,11 +181,11 @@ class ProcessLane:
         del self._keys[sequence]
         return sequence
 
-    def _tell(self, message: wire.ToLane) -> None:
+    def _tell(self, message: messages.ToWorker) -> None:
         """Write what can be written now, and keep the rest until more can."""
         if not self.is_alive:
             return
-        data = wire.frame(message)
+        data = framing.encode_frame(message)
         if not self._unsent:
             data = data[self._send(data) :]
         if data and self.is_alive:
@@ -211,27 +213,27 @@ class ProcessLane:
 
     def _on_readable(self) -> None:
         try:
-            data = self._connection.recv(wire.RECEIVE_BYTES)
+            data = self._connection.recv(framing.RECEIVE_BYTES)
         except BlockingIOError:
             return None
         except OSError:
             data = b""
         for found in self._frames.take(data):
             told = self._decoder.decode(found)
-            if isinstance(told, wire.Reported):
+            if isinstance(told, messages.WorkerReport):
                 self._on_reported(told)
-            elif isinstance(told, wire.Exited):
+            elif isinstance(told, messages.WorkerExited):
                 return self._on_exit(has_died=told.has_died)
         if not data:
             self._on_exit(has_died=True)
         return None
 
-    def _on_reported(self, told: wire.Reported) -> None:
+    def _on_reported(self, told: messages.WorkerReport) -> None:
         """Hand on a report of this process's own sentences. Who has left meanwhile is left out."""
         self._heard_at = time.monotonic()
-        news = [
-            TokenNews(self._by_key[one.key], one.position, one.ids)
-            for one in told.news
+        deltas = [
+            TokenDelta(self._by_key[one.key], one.position, one.ids)
+            for one in told.deltas
             if one.key in self._by_key
         ]
         ended = []
@@ -241,7 +243,7 @@ class ProcessLane:
                 sequence.outcome = _outcome(outcome)
                 ended.append(sequence)
         if self._listener is not None:
-            self._listener.on_report(Report(ended, told.steps, news))
+            self._listener.on_report(Report(ended, told.steps, deltas))
 
     def _on_exit(self, *, has_died: bool) -> None:
         listener = self._listener
@@ -266,7 +268,7 @@ class ProcessLane:
     def _exit_code(self) -> str:
         """Of the process that closed its side of the connection."""
         try:
-            code = self._origin.exit_code()
+            code = self._fork_server.exit_code()
             if self._child is not None:
                 code = self._child.wait()
         except TimeoutError:
@@ -274,26 +276,26 @@ class ProcessLane:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def start_lanes(origin: Origin, num_lanes: int, given: bytes = b"") -> list[ProcessLane]:
-    """The lanes of one engine, which begin to load what is given. Where that fails none is left. Raises OSError."""
-    lanes: list[ProcessLane] = []
+def start_workers(fork_server: ForkServer, num_workers: int, given: bytes = b"") -> list[WorkerProxy]:
+    """The workers of one engine, which begin to load what is given. Where that fails none is left. Raises OSError."""
+    workers: list[WorkerProxy] = []
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
-        unless_started.callback(origin.leave)
-        page = BusyPage.of(num_lanes)
+        unless_started.callback(fork_server.close)
+        page = SharedWorkerStatus.of(num_workers)
         theirs.callback(page.close_descriptor)
         descriptors = [page.descriptor]
-        for number in range(num_lanes):
+        for number in range(num_workers):
             ours, other = socket.socketpair()
             unless_started.enter_context(ours)
             descriptors.append(theirs.enter_context(other).fileno())
-            lanes.append(ProcessLane(origin, ours, page, number))
-        origin.divide(given, descriptors)
+            workers.append(WorkerProxy(fork_server, ours, page, number))
+        fork_server.fork_workers(given, descriptors)
         unless_started.pop_all()
-    return lanes
+    return workers
 
 
-def _outcome(told: wire.Answer | wire.Failure) -> SequenceResult | ServiceError:
-    if isinstance(told, wire.Answer):
+def _outcome(told: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
+    if isinstance(told, messages.Answer):
         return told.result
     kind: type[ServiceError] = getattr(errors, told.kind)
     return kind(told.message)

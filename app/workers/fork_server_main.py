@@ -1,0 +1,52 @@
+"""The process that an engine's workers come of, as it sees itself: told what to load, it becomes the workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from app.errors import BundleError, SettingsError
+from app.runtime.interface import Runner
+from app.workers import framing, messages
+from app.workers.fork_server import LENGTH_BYTES
+from app.workers.shared_status import SharedWorkerStatus
+from app.workers.worker_main import WorkerMain
+
+# Of workers and what they share, more than there are; the most that Linux passes at once.
+MAX_DESCRIPTORS = 253
+
+
+def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
+    """Load and divide; returns in each worker at its end, and at once where the engine has gone.
+
+    prepare: takes the bytes that came and returns a function from a worker's number to its runner. What it loads is
+    shared. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError
+    and SettingsError, which are sent to the server.
+    """
+    header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, MAX_DESCRIPTORS, socket.MSG_WAITALL)
+    length = int.from_bytes(header, "little")
+    given = control.recv(length, socket.MSG_WAITALL) if length else b""
+    if len(header) < LENGTH_BYTES or len(given) < length:
+        return None
+    page, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
+    try:
+        runner_of = prepare(given)
+    except (BundleError, SettingsError) as error:
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.sendall(framing.encode_frame(messages.LoadFailed.of(error)))
+        return None
+    for number, connection in enumerate(connections):
+        if os.fork() == 0:
+            control.close()
+            for other in connections:
+                if other is not connection:
+                    other.close()
+            worker = WorkerMain(connection, SharedWorkerStatus(page, len(connections)), number)
+            os.close(page)
+            with connection:
+                return worker.run(partial(runner_of, number))
+    os._exit(0)  # nothing is taken down that the workers have
