@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
-from app.graph_checks import Sizes, content_problems, signature_problems
+from app.graph_checks import GraphSizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
 
 FORMAT_VERSION: Final = 1
@@ -31,13 +31,13 @@ GOLDEN = "golden.jsonl"
 MAX_TEXT_BYTES = 8_000_000
 
 
-class Part(BaseModel):
+class ManifestPart(BaseModel):
     """A piece of the manifest: frozen, and strict about what it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class LanguagePair(Part):
+class LanguagePair(ManifestPart):
     """A direction that the model translates.
 
     source_prefix: a subword put before the source where one model serves several targets.
@@ -48,7 +48,7 @@ class LanguagePair(Part):
     source_prefix: str | None = None
 
 
-class Dimensions(Part):
+class Dimensions(ManifestPart):
     """Sizes of the graphs. `positions`: layout of the position table, as in `model.config`."""
 
     vocab_size: int = Field(ge=8)
@@ -67,7 +67,7 @@ class Dimensions(Part):
         return self.d_model // self.num_heads
 
 
-class SpecialIds(Part):
+class SpecialIds(ManifestPart):
     """Subwords with a meaning of their own; bos starts a target, eos ends source and target."""
 
     pad: int
@@ -76,7 +76,7 @@ class SpecialIds(Part):
     unk: int
 
 
-class DecodingDefaults(Part):
+class DecodingDefaults(ManifestPart):
     """Options of a request that does not say otherwise."""
 
     beam_size: int = Field(ge=1, le=16)
@@ -85,21 +85,21 @@ class DecodingDefaults(Part):
     alpha: float = Field(ge=0, le=10)
 
 
-class Alignment(Part):
+class Alignment(ManifestPart):
     """The cross-attention that the decoder graphs give as `alignment`: these heads of this layer, both from 0."""
 
     layer: int = Field(ge=0)
     heads: tuple[int, ...] = Field(min_length=1)
 
 
-class FileEntry(Part):
+class FileEntry(ManifestPart):
     """Size in bytes and SHA-256 of one file."""
 
     size: int
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Score(Part):
+class Score(ManifestPart):
     """One test set's scores, in one precision, with sacreBLEU's signatures."""
 
     test_set: str
@@ -111,7 +111,7 @@ class Score(Part):
     chrf_signature: str
 
 
-class TrainingData(Part):
+class TrainingData(ManifestPart):
     """A corpus that the weights come from."""
 
     name: str
@@ -119,7 +119,7 @@ class TrainingData(Part):
     licence: str
 
 
-class Training(Part):
+class Training(ManifestPart):
     """Where the weights come from. `commit`: of the code that trained them."""
 
     commit: str
@@ -127,7 +127,7 @@ class Training(Part):
     data: tuple[TrainingData, ...]
 
 
-class Manifest(Part):
+class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
 
     alignment: None where the decoder graphs have no such output.
@@ -150,7 +150,7 @@ class Manifest(Part):
     files: dict[str, FileEntry]
 
 
-class Golden(Part):
+class Golden(ManifestPart):
     """One line of golden.jsonl: a source and the ids that it must become, per variant, with beam_size.
 
     pair: index of its direction in the manifest's language_pairs.
@@ -227,7 +227,7 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise BundleError(path.name, _findings(error, MANIFEST)) from error
+        raise BundleError(path.name, _validation_problems(error, MANIFEST)) from error
 
 
 def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
@@ -241,7 +241,7 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
         try:
             golden = Golden.model_validate_json(line)
         except ValidationError as error:
-            problems += _findings(error, f"{GOLDEN}: line {number}")
+            problems += _validation_problems(error, f"{GOLDEN}: line {number}")
             continue
         found.append(golden)
         if golden.pair >= num_pairs:
@@ -264,7 +264,7 @@ def _read_text(path: Path) -> bytes:
     return found
 
 
-def _findings(error: ValidationError, where: str) -> list[str]:
+def _validation_problems(error: ValidationError, where: str) -> list[str]:
     """What a reader has found, one line each, by field."""
     return [f"{where}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
 
@@ -346,10 +346,10 @@ def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
     return [f"{field}: {values} are not all different and from 0 to {limit - 1}"]
 
 
-def _sizes_of(manifest: Manifest) -> Sizes:
+def _sizes_of(manifest: Manifest) -> GraphSizes:
     """What the manifest says of its graphs."""
     dimensions, alignment = manifest.dimensions, manifest.alignment
-    return Sizes(
+    return GraphSizes(
         vocab_size=dimensions.vocab_size,
         d_model=dimensions.d_model,
         num_heads=dimensions.num_heads,

@@ -26,7 +26,7 @@ _Axes = dict[str, tuple[int | None, ...]]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class GraphSizes:
     """What a manifest says of its graphs.
 
     max_source_length, max_target_length: subwords; at most as many as a row of the caches has columns.
@@ -48,7 +48,7 @@ class Sizes:
     aligned_heads: tuple[int, ...] | None
 
 
-def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
+def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
     """How the inputs and outputs that the manifest lists for a variant's graphs contradict its sizes."""
     capacity = _capacity(variant.decoder)
     if capacity is None:
@@ -76,7 +76,7 @@ def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
     return problems
 
 
-def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: Sizes) -> list[str]:
+def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: GraphSizes) -> list[str]:
     """How the graphs of a variant, which must be there, differ from the sizes; and weights that are no numbers.
 
     files: that the manifest lists; a graph may have its weights in no other.
@@ -119,7 +119,7 @@ def _capacity(decoder: GraphSpec) -> int | None:
     return axes[2] if len(axes) == 4 and isinstance(axes[2], int) else None
 
 
-def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+def _standard_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
     """Inputs and outputs of the standard graphs, as `export.encoder` and `export.decoder` build them."""
     heads, head_dim = sizes.num_heads, sizes.d_model // sizes.num_heads
     caches: _Axes = {
@@ -141,7 +141,7 @@ def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tu
     return encoder, ({**rows, "num_candidates": (1,), **caches, **asks}, {**outputs, **present})
 
 
-def _native_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
     """Inputs and outputs of the native graphs, as `export.native` builds them."""
     cache = (2 * sizes.num_decoder_layers, None, capacity, sizes.d_model)
     one: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
@@ -175,11 +175,11 @@ def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected
 # --- contents
 
 
-def _encoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _only(graph, "Encoder")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is not None:
-        found |= _told_by_operator(native, "dimensions.num_encoder_layers")
+        found |= _operator_fields(native, "dimensions.num_encoder_layers")
     else:
         num_layers = graph.count("MultiHeadAttention")
         found["dimensions.num_encoder_layers"] = num_layers
@@ -187,14 +187,14 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
     return _differences(file, found, sizes)
 
 
-def _decoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _only(graph, "DecoderSteps")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
         # One over the row itself, one over its source.
         found["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
     else:
-        found |= _told_by_operator(native, "dimensions.num_decoder_layers")
+        found |= _operator_fields(native, "dimensions.num_decoder_layers")
         found["special_ids.eos"] = native.attributes.get("end_id")
         if sizes.aligned_layer is not None:
             found["alignment.layer"] = native.attributes.get("aligned_layer")
@@ -206,7 +206,7 @@ def _only(graph: GraphFile, kind: str) -> Node | None:
     return next((node for node in graph.nodes if node.kind == kind), None)
 
 
-def _told_by_operator(node: Node, layers: str) -> dict[str, object]:
+def _operator_fields(node: Node, layers: str) -> dict[str, object]:
     """What both native operators say of themselves, by the manifest's fields."""
     return {
         layers: node.attributes.get("num_layers"),
@@ -216,7 +216,7 @@ def _told_by_operator(node: Node, layers: str) -> dict[str, object]:
     }
 
 
-def _d_ff(graph: GraphFile, sizes: Sizes) -> int | None:
+def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
     """The width between both products of a feed-forward network, the one said where it is among those that can be."""
     shapes = {constant.shape for constant in graph.constants}
     width = sizes.d_model
@@ -226,7 +226,7 @@ def _d_ff(graph: GraphFile, sizes: Sizes) -> int | None:
     return sizes.d_ff if sizes.d_ff in candidates else min(candidates, default=None)
 
 
-def _differences(file: str, found: dict[str, object], sizes: Sizes) -> list[str]:
+def _differences(file: str, found: dict[str, object], sizes: GraphSizes) -> list[str]:
     told = {
         "dimensions.d_ff": sizes.d_ff,
         "dimensions.num_encoder_layers": sizes.num_encoder_layers,

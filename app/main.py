@@ -23,46 +23,46 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.auth import ApiKeys
-from app.api.connections import reserve_open_files
-from app.api.cors import CrossOrigin
-from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
-from app.api.ending import leave_threads_behind
-from app.api.error_table import HTTP_CODES, error_body, plain_error
-from app.api.middleware import Gate, RequestScope
-from app.api.native import add_native_routes
+from app.api.http.auth import ApiKeys
+from app.api.http.connections import reserve_open_files
+from app.api.http.cors import CrossOrigin
+from app.api.http.dialect import Dialect
+from app.api.http.ending import exit_without_joining
+from app.api.http.error_table import HTTP_CODES, error_body, plain_error
+from app.api.http.middleware import Gate, RequestScope
+from app.api.http.ready_line import print_address
+from app.api.http.routing import PathRouter, PlainApp, PlainRoute
+from app.api.http.server import Server, block_signals, listen
+from app.api.native.routes import add_native_routes
+from app.api.native.stream import StreamLimits, add_stream_route
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
-from app.api.ready_line import tell_address
-from app.api.route import PlainApp, PlainRoute, ShortWay
-from app.api.server import Server, hold_signals, listen
 from app.api.service import Service
-from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
-from app.runtime.memory import prefer_short_waits, settle_memory
+from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
-    Model,
+    LoadedModel,
     check_golden,
-    close_model,
     in_daemon_thread,
     load_model,
     model_key,
+    release_model,
     warm_up,
 )
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.decoder import DecoderSettings, SentenceDecoder
-from app.wiring import engine_limits, file_limits, glossaries, page_facts, request_limits, serve_options
+from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
-    from app.api.file_desk import FileDesk
+    from app.api.files.document_jobs import DocumentJobs
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
@@ -77,18 +77,18 @@ class Application:
     start, RuntimeError when the engine has died. on_ready: called on the event loop when requests are taken.
     """
 
-    def __init__(self, settings: Settings, *, load: Callable[[Settings], Model] = load_model) -> None:
+    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModel] = load_model) -> None:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.metrics.follow_log(num_dropped_lines)
+        self.metrics.track_log(num_dropped_lines)
         self.service = Service(self.metrics, glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
-        self._desk: FileDesk | None = None
+        self._document_jobs: DocumentJobs | None = None
         self._is_checked = False  # the engine, by what the bundle says
         self._has_died = False  # the engine
         self.app = self._build(ApiKeys(read_api_keys(settings)))
@@ -113,19 +113,19 @@ class Application:
         larger: dict[str, int] = {}
         if settings.files_enabled:
             # A server that takes no files does not load what reads them.
-            from app.api.file_desk import FileDesk
-            from app.api.files import UPLOAD_PATHS
+            from app.api.files.document_jobs import DocumentJobs
+            from app.api.files.routes import UPLOAD_PATHS
 
-            self._desk = FileDesk(plain, file_limits(settings), usage)
+            self._document_jobs = DocumentJobs(plain, document_limits(settings), usage)
             larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
-        add_dialects(app.router, plain, keys, usage, self._desk)
+        add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi)
         if settings.page_enabled:
             add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
-        app.add_middleware(ShortWay, routes=app.routes)
+        app.add_middleware(PathRouter, routes=app.routes)
         app.add_middleware(
             Gate,
             keys=keys,
@@ -147,8 +147,8 @@ class Application:
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
-            if self._desk is not None:
-                await self._desk.close()
+            if self._document_jobs is not None:
+                await self._document_jobs.close()
             await self.close_engine()
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -163,7 +163,7 @@ class Application:
             await self._open()
         except NotReady:  # the server is shutting down, or the engine has died
             self.service.become_failed()
-            if self._has_died:
+            if self._engine_died:
                 self.on_failure(RuntimeError(DEAD_ENGINE))
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
@@ -177,15 +177,15 @@ class Application:
 
     def _on_death(self) -> None:
         """The engine has died. While it is being checked the check says why: the bundle may be the reason."""
-        self._has_died = True
-        if self._is_checked:
+        self._engine_died = True
+        if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
 
     async def _open(self) -> None:
         started = time.monotonic()
-        if self._desk is not None:
-            await self._desk.open()
-        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=close_model)
+        if self._document_jobs is not None:
+            await self._document_jobs.open()
+        model = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_model)
         self.engine = Engine(
             model.workers,
             settings=engine_limits(self.settings),
@@ -215,12 +215,12 @@ class Application:
         await warm_up(model, translator)
         if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
-        self._is_checked = True
+        self._passed_check = True
         self.engine.end_warm_up()
         decoder.clear()
-        settle_memory()
-        self.metrics.follow_decoder(decoder.facts)
-        self.metrics.follow_queue(self.engine.health)
+        freeze_and_trim()
+        self.metrics.track_cache(decoder.facts)
+        self.metrics.track_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
         self.metrics.model_load_seconds.set(time.monotonic() - started)
         self.service.become_ready(translator, precision=model.precision)
@@ -252,15 +252,15 @@ def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -
         reserve_open_files(settings.max_connections)
         application = Application(settings, load=partial(load_model, fork_server=fork_server))
     except SettingsError as error:
-        return _refuse(error.problems)
+        return _print_problems(error.problems)
     return run(application, at_end=lambda: None if fork_server is None else fork_server.close())
 
 
 def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:
     """Serve an application; as `serve`."""
     settings = application.settings
-    hold_signals()
-    prefer_short_waits()
+    block_signals()
+    limit_pauses()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:
@@ -280,17 +280,17 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
-        application.on_ready = lambda: tell_address(host, port, has_page=settings.page_enabled)
+        application.on_ready = lambda: print_address(host, port, has_page=settings.page_enabled)
         if settings.probe_port is not None:
             server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
             _log_listening("listening_for_probes", server.probe_listener)
         _log_listening("listening", listener)
         server.run(sockets=[listener])
     for failure in failures:
-        _refuse(_problems_of(failure))
+        _print_problems(_problems_of(failure))
     at_end()
     close_log()
-    leave_threads_behind(server.exit_code)
+    exit_without_joining(server.exit_code)
     return server.exit_code
 
 
@@ -310,7 +310,7 @@ def _problems_of(failure: Exception) -> list[str]:
     return [f"unexpected {type(failure).__name__}; the log says where"]
 
 
-def _refuse(problems: Iterable[str]) -> int:
+def _print_problems(problems: Iterable[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"transduce serve: {problem}\n")
     return EXIT_CONFIGURATION

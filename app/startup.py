@@ -44,7 +44,7 @@ NUM_WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class Model:
+class LoadedModel:
     """A bundle's variant, loaded, in as many workers as will share the work.
 
     name: of its folder. detector: None where no language is detected.
@@ -65,7 +65,7 @@ class Model:
         return self.workers[0].limits
 
 
-def load_model(settings: Settings, fork_server: ForkServer | None = None) -> Model:
+def load_model(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError.
 
     fork_server: of the workers' processes, where it was started before; it is left where it is of no use.
@@ -106,7 +106,9 @@ def load_model(settings: Settings, fork_server: ForkServer | None = None) -> Mod
         for process in processes:
             process.close()
         raise
-    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, workers, detector)
+    return LoadedModel(
+        path.name, bundle.manifest, bundle.golden, precision, source, target, workers, detector
+    )
 
 
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
@@ -167,12 +169,12 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
     return LazyDetector(load)
 
 
-def model_key(model: Model) -> str:
+def model_key(model: LoadedModel) -> str:
     """Names the weights, all that is done with them, and their precision: the manifest has every file's SHA-256."""
     return f"{sha256(model.manifest.model_dump_json().encode()).hexdigest()} {model.precision}"
 
 
-async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
+async def check_golden(model: LoadedModel, translator: Translator, *, min_share: float) -> None:
     """Decode the bundle's golden sentences.
 
     Raises BundleError where fewer than min_share come out exactly, and where they cannot be decoded; NotReady,
@@ -202,7 +204,7 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
 
 
 def _submit_golden(
-    model: Model, translator: Translator, number: int, line: Golden
+    model: LoadedModel, translator: Translator, number: int, line: Golden
 ) -> asyncio.Future[SequenceResult]:
     """Begin to decode one golden sentence, by its line. Raises BundleError where it cannot be one; NotReady."""
     defaults, pair = model.manifest.decoding, model.manifest.language_pairs[line.pair]
@@ -223,7 +225,7 @@ def _submit_golden(
         raise BundleError(model.name, [f"{GOLDEN}: line {number}: {error}"]) from error
 
 
-async def warm_up(model: Model, translator: Translator) -> None:
+async def warm_up(model: LoadedModel, translator: Translator) -> None:
     """A few whole requests, one after another, so that the first caller does not pay for first times.
 
     Raises BundleError where the model cannot answer one; NotReady, Overloaded, DeadlineExceeded.
@@ -246,11 +248,11 @@ async def warm_up(model: Model, translator: Translator) -> None:
 
 
 def in_daemon_thread(
-    work: Callable[[], T], *, unwanted: Callable[[T], None] = lambda _result: None
+    work: Callable[[], T], *, on_unused: Callable[[T], None] = lambda _result: None
 ) -> asyncio.Future[T]:
     """Run work that cannot be interrupted in a thread that does not hold up the process's end.
 
-    unwanted: called on that thread or the event loop's with a result that is no longer awaited.
+    on_unused: called on that thread or the event loop's with a result that is no longer awaited.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -261,7 +263,7 @@ def in_daemon_thread(
 
     def succeed(result: T) -> None:
         if future.done():
-            unwanted(result)
+            on_unused(result)
         else:
             future.set_result(result)
 
@@ -275,13 +277,13 @@ def in_daemon_thread(
         try:
             loop.call_soon_threadsafe(succeed, result)
         except RuntimeError:
-            unwanted(result)
+            on_unused(result)
 
     threading.Thread(target=run, name="loading", daemon=True).start()
     return future
 
 
-def close_model(model: Model) -> None:
+def release_model(model: LoadedModel) -> None:
     """Let go of a model that no engine has taken."""
     for worker in model.workers:
         worker.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.api.auth import ApiKeys
-from app.api.connections import ConnectionTable, max_per_address
-from app.api.file_shelf import FileLimits
-from app.api.native_schema import RequestLimits
+from app.api.files.document_store import DocumentLimits
+from app.api.http.auth import ApiKeys
+from app.api.http.connections import ConnectionTable, max_per_address
+from app.api.http.protocol import ConnectionLimits
+from app.api.http.server import ServeOptions
+from app.api.native.schema import RequestLimits
 from app.api.page import PageFacts
-from app.api.protocol import ConnectionLimits
-from app.api.server import ServeOptions
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError
 from app.file_worker.messages import WorkerLimits
@@ -51,9 +51,9 @@ def _file_suffixes(settings: Settings) -> tuple[str, ...]:
     return tuple(SUFFIXES)
 
 
-def file_limits(settings: Settings) -> FileLimits:
+def document_limits(settings: Settings) -> DocumentLimits:
     """Of the file routes and of what reads files."""
-    return FileLimits(
+    return DocumentLimits(
         max_file_bytes=settings.max_file_bytes,
         max_files=settings.max_files,
         max_kept_bytes=settings.max_kept_file_bytes,

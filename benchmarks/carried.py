@@ -25,7 +25,7 @@ from pathlib import Path
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import load_settings
-from app.startup import Model, load_model
+from app.startup import LoadedModel, load_model
 from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
 from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
@@ -57,7 +57,7 @@ class Count:
 class Carrier:
     """A bundle's model, engine and translator, outside any server."""
 
-    def __init__(self, model: Model, engine: Engine, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, model: LoadedModel, engine: Engine, executor: ThreadPoolExecutor) -> None:
         self.model = model
         self.engine = engine
         self.pair = model.manifest.language_pairs[0]
@@ -125,7 +125,7 @@ class Carrier:
         return sum((unknown - Counter(answer)).values())
 
 
-async def measure(model: Model) -> tuple[dict[str, Count], list[dict[str, str]]]:
+async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, str]]]:
     """All sentences, one after another. Returns the counts by kind, and the sentences that were mended."""
     engine = Engine(
         model.workers, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None

@@ -26,7 +26,7 @@ from typing import Any
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import Settings
-from app.startup import Model, load_model
+from app.startup import LoadedModel, load_model
 from app.text.glossary import Term
 from app.text.passage import PassageOptions, TextFormat, read_passage
 from app.text.segmentation import sentence_spans
@@ -72,7 +72,7 @@ class CountingExecutor(ThreadPoolExecutor):
 class Bench:
     """A bundle's model, engine and translator, outside any server."""
 
-    def __init__(self, model: Model, engine: Engine) -> None:
+    def __init__(self, model: LoadedModel, engine: Engine) -> None:
         self.model = model
         self.executor = CountingExecutor(1)
         self.translator = Translator(

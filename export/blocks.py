@@ -20,14 +20,14 @@ MAX_CANDIDATES = 64
 
 
 @dataclass(frozen=True)
-class Flow:
+class BlockInput:
     """Between two sub-layers: `residual` is what is added to, `given` what the next sub-layer is given.
 
     Post-norm (section 3.1): both are the last norm's output. Pre-norm: given = LayerNorm(residual).
     """
 
     residual: str
-    given: str
+    hidden: str
 
 
 class Residuals:
@@ -45,14 +45,14 @@ class Residuals:
             norms.append(stack.final_norm)
         self._norms: Iterator[Norm] = iter(norms)
 
-    def begin(self, x: str) -> Flow:
+    def begin(self, x: str) -> BlockInput:
         """The stack's input."""
-        return Flow(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
+        return BlockInput(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
 
-    def end(self, flow: Flow, sublayer: str, bias: Floats) -> Flow:
+    def end(self, state: BlockInput, sublayer: str, bias: Floats) -> BlockInput:
         """A sub-layer's output, its last product's bias not yet added, joins the residual."""
-        normalised, total = self._g.add_and_norm(flow.residual, sublayer, bias, next(self._norms))
-        return Flow(total if self._is_pre_norm else normalised, normalised)
+        normalised, total = self._g.add_and_norm(state.residual, sublayer, bias, next(self._norms))
+        return BlockInput(total if self._is_pre_norm else normalised, normalised)
 
 
 def embed(g: GraphBuilder, weights: Weights, *, ids: str, positions: str) -> str:

@@ -36,18 +36,18 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
     blocks = _Attention(g, weights)
     x = embed(g, weights, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)
-    flow = residuals.begin(x)
+    state = residuals.begin(x)
     for index, layer in enumerate(weights.decoder.layers):
         cross = layer.cross_attention
         assert cross is not None
-        out = blocks.self_attention(flow.given, layer.self_attention, index)
-        flow = residuals.end(flow, out, layer.self_attention.out.bias)
-        out = blocks.cross_attention(flow.given, cross, index)
-        flow = residuals.end(flow, out, cross.out.bias)
-        out = feed_forward(g, flow.given, layer.feed_forward, config.activation)
-        flow = residuals.end(flow, out, layer.feed_forward.outer.bias)
+        out = blocks.self_attention(state.hidden, layer.self_attention, index)
+        state = residuals.end(state, out, layer.self_attention.out.bias)
+        out = blocks.cross_attention(state.hidden, cross, index)
+        state = residuals.end(state, out, cross.out.bias)
+        out = feed_forward(g, state.hidden, layer.feed_forward, config.activation)
+        state = residuals.end(state, out, layer.feed_forward.outer.bias)
     log_probabilities = g.op(
-        "LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",)
+        "LogSoftmax", project(g, weights, state.hidden), axis=-1, outputs=("log_probabilities",)
     )
     names = ("top_log_probabilities", "top_ids")
     top_candidates(g, log_probabilities, vocab_size=config.vocab_size, outputs=names)

@@ -23,15 +23,15 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
     config = weights.config
     g = GraphBuilder(precision, file)
     residuals = Residuals(g, weights.encoder)
-    flow = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
+    state = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
     for layer in weights.encoder.layers:
         attention = layer.self_attention
-        attended = _attend(g, flow.given, attention, num_heads=config.num_heads)
-        flow = residuals.end(flow, g.product(attended, attention.out.weight), attention.out.bias)
-        hidden = feed_forward(g, flow.given, layer.feed_forward, config.activation)
-        flow = residuals.end(flow, hidden, layer.feed_forward.outer.bias)
+        attended = _attend(g, state.hidden, attention, num_heads=config.num_heads)
+        state = residuals.end(state, g.product(attended, attention.out.weight), attention.out.bias)
+        hidden = feed_forward(g, state.hidden, layer.feed_forward, config.activation)
+        state = residuals.end(state, hidden, layer.feed_forward.outer.bias)
     num_planes = 2 * config.num_decoder_layers
-    projected = g.product(flow.given, weights.cross_projection)
+    projected = g.product(state.hidden, weights.cross_projection)
     planes = g.reshape(projected, 0, 0, num_planes, config.num_heads, config.head_dim)
     g.op("Transpose", planes, perm=[2, 0, 3, 1, 4], outputs=("cross_cache",))
     inputs = (

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from app.bundle import Manifest, Part, Training
+from app.bundle import Manifest, ManifestPart, Training
 
 
 class CardError(ValueError):
     """A file of facts that is not what the card needs; lists every problem."""
 
 
-class Facts(Part):
+class Facts(ManifestPart):
     """The file given as --card, TOML.
 
     summary: a sentence or two: what the model translates and how it was made.

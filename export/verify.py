@@ -152,7 +152,7 @@ class _Verification:
         for (precision, kernels), runner in self._runners.items():
             if precision == "int8":
                 yield self._golden_scores(kernels, runner)
-                yield self._alone_and_in_company(kernels, runner)
+                yield self._alone_and_batched(kernels, runner)
 
     def _log_probabilities(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
         """Random ragged batches, the runner step by step with its cache, PyTorch in one go."""
@@ -239,7 +239,7 @@ class _Verification:
         name, limit = _name("int8 golden scores", kernels), MAX_MEAN_DIFFERENCE
         return Check(name, value <= limit, detail, value, limit)
 
-    def _alone_and_in_company(self, kernels: Kernels, runner: LoadedRunner) -> Check:
+    def _alone_and_batched(self, kernels: Kernels, runner: LoadedRunner) -> Check:
         """A sentence's int8 ids must not depend on its neighbours."""
         sources = self._golden_sources
         options = golden_options(self._bundle.manifest, beam_size=4)

@@ -42,9 +42,11 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the order given."""
-    from model.corpus import read_data
+    """All pairs of all files, in the order given. Raises CorpusError at once where a file does not exist."""
+    from model.corpus import check_data, read_data
 
+    for specification in specifications:
+        check_data(specification)
     return chain.from_iterable(read_data(specification) for specification in specifications)
 
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from model.options import TrainingOptions
     from model.transformer import Transformer
 
+CHOICES = {
+    "optimizer": ("adam", "muon"),
+    "precision": ("bf16", "fp32"),
+    "patience_on": ("loss", "bleu"),
+}
 MODEL_FIELDS = (
     "d_model",
     "num_heads",
@@ -126,7 +131,7 @@ def _option_arguments(group: Any) -> None:
 
     for field in dataclasses.fields(TrainingOptions):
         flag = "--" + field.name.replace("_", "-")
-        choices = {"precision": ("bf16", "fp32"), "patience_on": ("loss", "bleu")}.get(field.name)
+        choices = CHOICES.get(field.name)
         text = f"{HELP[field.name]} (default: {field.default})"
         group.add_argument(flag, type=type(field.default), default=field.default, choices=choices, help=text)
 
@@ -245,16 +250,20 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         excluded=excluded,
     )
     directions = directions_of(args)
+    data_pairs, dev_pairs = (
+        pairs_of(args.data),
+        pairs_of(args.dev),
+    )  # a missing file is an error before any is read
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
     corpus = encode_corpus(
-        chain(pairs_of(args.data), word_pairs(entries)),
+        chain(data_pairs, word_pairs(entries)),
         tokenizer,
         keep=keep,
         seed=args.seed,
         directions=with_lexicon(directions, entries),
     )
     dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
-    dev = encode_corpus(pairs_of(args.dev), tokenizer, keep=dev_keep, directions=directions)
+    dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
         print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)

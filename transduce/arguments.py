@@ -30,11 +30,11 @@ SAMPLING_WHOLE_NUMBERS = {
     "seed": "the same seed draws the same again",
 }
 # What has more to tell than one text a line.
-TOLD = {
+JSON_ONLY = {
     "num_hypotheses": "translations of each line",
     "num_alternatives": "subwords that could have stood in each place",
 }
-TOLD_SWITCHES = {
+JSON_ONLY_FLAGS = {
     "token_scores": "each subword's log-probability",
     "alignment": "the part of the line that each subword comes from",
     "attention": "and its weight for every subword of the line; needs --alignment",
@@ -66,9 +66,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     add("--suppress", action="append", metavar="TEXT", help="no translation contains it; may be repeated")
     add("--target-prefix", metavar="TEXT", help="what the translation of each line begins with")
     add("--json", action="store_true", help="write all that the server tells of a line, as one line of JSON")
-    for name, text in TOLD.items():
+    for name, text in JSON_ONLY.items():
         add(flag(name), type=positive, metavar="N", help=f"{text}; with --json")
-    for name, text in TOLD_SWITCHES.items():
+    for name, text in JSON_ONLY_FLAGS.items():
         add(flag(name), action="store_true", help=f"{text}; with --json")
 
 
@@ -79,10 +79,10 @@ def decoding_options(args: argparse.Namespace) -> dict[str, Any]:
         CommandError: one was given that only --json can show.
     """
     given = {name: value for name, value in vars(args).items() if value is not None and value is not False}
-    told = [name for name in (*TOLD, *TOLD_SWITCHES) if name in given]
-    if told and not args.json:
-        raise CommandError(f"{flag(told[0])} needs --json", exit_code=ExitCode.USAGE)
-    names = (*WHOLE_NUMBERS, *NUMBERS, "early_stop", "length_penalty", "loop_guard", "suppress", *told)
+    json_only = [name for name in (*JSON_ONLY, *JSON_ONLY_FLAGS) if name in given]
+    if json_only and not args.json:
+        raise CommandError(f"{flag(json_only[0])} needs --json", exit_code=ExitCode.USAGE)
+    names = (*WHOLE_NUMBERS, *NUMBERS, "early_stop", "length_penalty", "loop_guard", "suppress", *json_only)
     options = {name: given[name] for name in names if name in given}
     sampling = {name: given[name] for name in (*SAMPLING, *SAMPLING_WHOLE_NUMBERS) if name in given}
     return {**options, "sampling": sampling} if sampling else options

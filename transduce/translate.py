@@ -14,8 +14,8 @@ from tqdm import tqdm
 from transduce.arguments import add_decoding_arguments, decoding_options, positive
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
-from transduce.patient import Asked, translate_all
-from transduce.translate_file import FORMATS, FileJob, known_format, translate_file
+from transduce.translate_batch import TranslateParams, translate_batch
+from transduce.translate_file import FORMATS, FileTask, choose_format, translate_file
 from transduce.translate_lines import (
     MAX_ITEMS,
     batches,
@@ -80,13 +80,13 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate the file or stdin.
 
     Raises:
-        CommandError: the input cannot be read, or the server fails as `translate_all` says, or --json cannot be had.
+        CommandError: the input cannot be read, or the server fails as `translate_batch` says, or --json cannot be had.
         OSError: the file cannot be read, or the output not be written.
     """
     options = decoding_options(args)
     if args.target_prefix:
         options["target_prefix"] = args.target_prefix
-    asked = Asked(args.source, args.target, options)
+    params = TranslateParams(args.source, args.target, options)
     with Client(
         args.url,
         api_key=find_api_key(args.api_key_file),
@@ -94,18 +94,18 @@ def run_translate(args: argparse.Namespace) -> int:
         max_retries=MAX_RETRIES,
         max_wait_s=args.max_wait,
     ) as client:
-        file_format = known_format(args.file, args.format)
+        file_format = choose_format(args.file, args.format)
         if file_format == "txt" and args.output is None:
-            translate_stream(client, args, asked)
+            translate_stream(client, args, params)
         elif args.json:
             raise CommandError("--json needs plain text, without --output", exit_code=ExitCode.USAGE)
         else:
             data = args.file.read_bytes() if args.file else sys.stdin.buffer.read()
-            translate_file(client, FileJob(data, file_format, args.output, args.batch_size), asked)
+            translate_file(client, FileTask(data, file_format, args.output, args.batch_size), params)
     return 0
 
 
-def translate_stream(client: Client, args: argparse.Namespace, asked: Asked) -> None:
+def translate_stream(client: Client, args: argparse.Namespace, params: TranslateParams) -> None:
     """Lines in, lines out, each batch written as soon as it is there."""
     written = json_line if args.json else translated_line
     with ExitStack() as stack:
@@ -115,7 +115,9 @@ def translate_stream(client: Client, args: argparse.Namespace, asked: Asked) -> 
         is_typed = args.file is None and sys.stdin.isatty()
         for batch in batches(read_lines(source), max_lines=1 if is_typed else args.batch_size):
             texts = [piece for line in batch for piece in line.pieces]
-            answers = (each for request in requests(texts) for each in translate_all(client, request, asked))
+            answers = (
+                each for request in requests(texts) for each in translate_batch(client, request, params)
+            )
             for line in batch:
                 sys.stdout.buffer.write(written(line, answers).encode("utf-8", "replace"))
                 progress.update(line.num_bytes)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
-from transduce.patient import Asked, translate_all
+from transduce.translate_batch import TranslateParams, translate_batch
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
 @dataclass(frozen=True)
-class FileJob:
+class FileTask:
     """data: the file. output: where the translation goes; None: to stdout, without a journal."""
 
     data: bytes
@@ -41,7 +41,7 @@ class FileJob:
     batch_size: int
 
 
-def known_format(file: Path | None, chosen: str | None) -> str:
+def choose_format(file: Path | None, chosen: str | None) -> str:
     """The format that was chosen, else the one of the suffix, else plain text.
 
     Raises:
@@ -61,11 +61,11 @@ def known_format(file: Path | None, chosen: str | None) -> str:
     return str(found)
 
 
-def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
+def translate_file(client: Client, job: FileTask, params: TranslateParams) -> None:
     """Read, translate, write.
 
     Raises:
-        CommandError: the file is none of its format, or the server fails as `translate_all` says.
+        CommandError: the file is none of its format, or the server fails as `translate_batch` says.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -78,11 +78,11 @@ def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
     with ExitStack() as stack:
         journal = None
         if job.output is not None:
-            key = {"source": asked.source, "target": asked.target, "format": job.format, **asked.options}
+            key = {"source": params.source, "target": params.target, "format": job.format, **params.options}
             journal = stack.enter_context(Journal(job.output, job.data, key))
         progress = stack.enter_context(progress_of(file.units))
         try:
-            translations = _translations(client, file, asked, _Progress(job.batch_size, journal, progress))
+            translations = _translations(client, file, params, _Progress(job.batch_size, journal, progress))
         except CommandError as error:
             if journal is not None and journal.done:
                 raise CommandError(
@@ -107,14 +107,16 @@ class _Progress:
     bar: tqdm[NoReturn]
 
 
-def _translations(client: Client, file: TranslatableFile, asked: Asked, progress: _Progress) -> list[str]:
+def _translations(
+    client: Client, file: TranslatableFile, params: TranslateParams, progress: _Progress
+) -> list[str]:
     units = file.units
     done = dict(progress.journal.done) if progress.journal else {}
     progress.bar.update(sum(len(units[number].text) for number in done))
     for batch in batches(
         units, [number for number in range(len(units)) if number not in done], progress.batch_size
     ):
-        found = dict(zip(batch, _batch(client, [units[number] for number in batch], asked), strict=True))
+        found = dict(zip(batch, _batch(client, [units[number] for number in batch], params), strict=True))
         if progress.journal is not None:
             progress.journal.add(found)
         done |= found
@@ -122,12 +124,12 @@ def _translations(client: Client, file: TranslatableFile, asked: Asked, progress
     return [done[number] for number in range(len(units))]
 
 
-def _batch(client: Client, units: Sequence[Unit], asked: Asked) -> list[str]:
+def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> list[str]:
     """The translations of units of one kind. A part that no request can hold stays as it is, and that is told."""
     pieces = [list(pieces_of(unit)) for unit in units]
     texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
-    asked = replace(asked, options={**asked.options, **options_of(units[0])})
-    answers = (each.text for request in requests(texts) for each in translate_all(client, request, asked))
+    params = replace(params, options={**params.options, **options_of(units[0])})
+    answers = (each.text for request in requests(texts) for each in translate_batch(client, request, params))
     for piece in (piece for parts in pieces for piece in parts if len(piece) > MAX_ITEM_CHARACTERS):
         print(
             f"transduce translate: {len(piece)} characters without a place to cut stay as they are",
@@ -146,14 +148,14 @@ def options_of(unit: Unit) -> dict[str, object]:
     options: dict[str, object] = {} if unit.format == "text" else {"format": str(unit.format)}
     if unit.format == "xml":
         options |= XML_OPTIONS
-    return {**options, "splitting": "no_newlines"} if unit.flows else options
+    return {**options, "splitting": "no_newlines"} if unit.is_wrapped else options
 
 
 def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
     """Numbers of units in groups of one kind, nearly in the file's order."""
     waiting: dict[tuple[str, bool], list[int]] = {}
     for number in numbers:
-        group = waiting.setdefault((units[number].format, units[number].flows), [])
+        group = waiting.setdefault((units[number].format, units[number].is_wrapped), [])
         group.append(number)
         if len(group) == size:
             yield group.copy()
@@ -167,7 +169,7 @@ def pieces_of(unit: Unit) -> Iterator[str]:
         yield from split_text(unit.text, max_characters=MAX_ITEM_CHARACTERS)
         return
     start = best = 0
-    for place in cuts(unit.text):
+    for place in cut_points(unit.text):
         if place - start > MAX_ITEM_CHARACTERS and best > start:
             yield unit.text[start:best]
             start = best
@@ -178,7 +180,7 @@ def pieces_of(unit: Unit) -> Iterator[str]:
     yield unit.text[start:]
 
 
-def cuts(markup: str) -> Iterator[int]:
+def cut_points(markup: str) -> Iterator[int]:
     """Where a text may be cut: behind spaces outside of its elements."""
     depth = 0
     for match in _PLACE.finditer(markup):

@@ -25,15 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.loop_guard import is_looping, next_check
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis
 from app.decoding.scoring import best_reachable, score
+from app.decoding.token_details import TokenDetails
 
 # Of so few candidates the best are found sooner in lists than in arrays: one sentence's with a beam of 4, not of 8.
 FEW_CANDIDATES = 40
 
 
-class Complete(NamedTuple):
+class CompletedHypothesis(NamedTuple):
     """A hypothesis that has ended: its rank of those alive after `length` steps, and what it is worth.
 
     total: summed log-probability, of the end token too where it has one. Its subwords are looked up when it is an
@@ -47,10 +47,10 @@ class Complete(NamedTuple):
     rank: int
 
 
-class History(NamedTuple):
+class BeamHistory(NamedTuple):
     """Of every step's live hypotheses, one step after another: subword; whom before it each continues; sum with it."""
 
-    said: list[int]
+    tokens: list[int]
     parents: list[int]
     sums: list[float]
 
@@ -71,7 +71,7 @@ class BeamSearch:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.source_ids = source_ids
-        self.notes: Notes | None = None
+        self.details: TokenDetails | None = None
         self.num_candidates = options.beam_size + 1
         self.last_ids = [bos_id]
         self.parents = [0]
@@ -80,10 +80,10 @@ class BeamSearch:
         self.totals = [0.0]
         # Of every step's live hypotheses, one step after another: where the step begins; subword, sum, parent of each.
         self._starts: list[int] = []
-        self._said: list[int] = []
+        self._tokens: list[int] = []
         self._sums: list[float] = []
-        self._came_from: list[int] = []
-        self._complete: list[Complete] = []
+        self._parents: list[int] = []
+        self._complete: list[CompletedHypothesis] = []
         self._next_check = next_check(0, options)
         self._num_to_complete = options.num_to_complete
         self._max_length = options.max_target_length
@@ -94,11 +94,13 @@ class BeamSearch:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What each live hypothesis has said."""
-        return [tuple(self._unwound(len(self._starts), index)[0]) for index in range(len(self.totals))]
+        return [tuple(self._backtrack(len(self._starts), index)[0]) for index in range(len(self.totals))]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The best num_hypotheses by score, best first; empty until it is done."""
-        return list(map(self._told, self._best_complete())) if self.is_done and not self.has_looped else []
+        return (
+            list(map(self._hypothesis, self._best_complete())) if self.is_done and not self.has_looped else []
+        )
 
     @property
     def last_plain_length(self) -> int:
@@ -108,7 +110,7 @@ class BeamSearch:
         taken of a step are not looked at.
         """
         is_plain = self.options.early_stop is EarlyStop.FIRST
-        if not is_plain or len(self._said) != self.options.beam_size * len(self._starts):
+        if not is_plain or len(self._tokens) != self.options.beam_size * len(self._starts):
             return 0
         return min(self._max_length, self._next_check - 1) if self._next_check > 0 else self._max_length
 
@@ -117,27 +119,29 @@ class BeamSearch:
         """Hypotheses that end the search as soon as they are complete."""
         return self._num_to_complete - len(self._complete)
 
-    def history(self) -> History:
+    def history(self) -> BeamHistory:
         """What it has come through."""
-        return History(self._said, self._came_from, self._sums)
+        return BeamHistory(self._tokens, self._parents, self._sums)
 
-    def sync_from(self, history: History, ended: Sequence[tuple[float, int, int]], *, is_done: bool) -> None:
+    def sync_from(
+        self, history: BeamHistory, ended: Sequence[tuple[float, int, int]], *, is_done: bool
+    ) -> None:
         """Go on behind plain steps that somebody else took, by the same rules.
 
         history: of all steps, beam_size hypotheses each. ended: those that have said the end token since, in order: sum
         with it, steps before it, rank after those. is_done: whether they are enough.
         """
         beam_size = self.options.beam_size
-        self._said, self._came_from, self._sums = history
-        self._starts = list(range(0, len(history.said), beam_size))
-        if history.said:
-            self.last_ids, self.parents = history.said[-beam_size:], history.parents[-beam_size:]
+        self._tokens, self._parents, self._sums = history
+        self._starts = list(range(0, len(history.tokens), beam_size))
+        if history.tokens:
+            self.last_ids, self.parents = history.tokens[-beam_size:], history.parents[-beam_size:]
             self.totals = history.sums[-beam_size:]
         for total, length, rank in ended:
             self._complete_one(rank, total, FinishReason.STOP, length)
         self.is_done = is_done
 
-    def take(
+    def extend(
         self,
         totals: list[float],
         tokens: list[int],
@@ -162,12 +166,12 @@ class BeamSearch:
             self.end_as_it_stands(FinishReason.LENGTH, but=[parent for parent, _ in ended])
             return
         self.totals, self.last_ids, self.parents = totals, tokens, parents
-        self._starts.append(len(self._said))
-        self._said += tokens
+        self._starts.append(len(self._tokens))
+        self._tokens += tokens
         self._sums += totals
-        self._came_from += parents
+        self._parents += parents
         if len(self._starts) == self._next_check:
-            self._look_for_loop()
+            self._check_loop()
 
     def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
         """End every live hypothesis without another token, but those that have ended with one."""
@@ -185,39 +189,39 @@ class BeamSearch:
         self._complete = self._best_complete()
         return best_reachable(best_live, self.options) <= self._complete[-1].score
 
-    def _best_complete(self) -> list[Complete]:
+    def _best_complete(self) -> list[CompletedHypothesis]:
         return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
     def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
-        if self.notes is not None and self.options.coverage_penalty:
-            coverage = self.notes.coverage(tuple(self._unwound(length, parent)[0]), num_tokens)
+        if self.details is not None and self.options.coverage_penalty:
+            coverage = self.details.coverage(tuple(self._backtrack(length, parent)[0]), num_tokens)
         worth = score(total, num_tokens, self.options, coverage=coverage)
-        self._complete.append(Complete(total, worth, reason, length, parent))
+        self._complete.append(CompletedHypothesis(total, worth, reason, length, parent))
 
-    def _told(self, found: Complete) -> Hypothesis:
-        ids, totals = self._unwound(found.length, found.rank)
+    def _hypothesis(self, found: CompletedHypothesis) -> Hypothesis:
+        ids, totals = self._backtrack(found.length, found.rank)
         if found.reason is FinishReason.STOP:
             totals.append(found.total)
         scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
         return Hypothesis(tuple(ids), found.total, found.score, found.reason, tuple(scores))
 
-    def _unwound(self, length: int, index: int) -> tuple[list[int], list[float]]:
+    def _backtrack(self, length: int, index: int) -> tuple[list[int], list[float]]:
         """Of a hypothesis that was alive after `length` steps, its subwords and the sum with each, in reading order."""
         ids: list[int] = []
         totals: list[float] = []
         for start in reversed(self._starts[:length]):
             place = start + index
-            ids.append(self._said[place])
+            ids.append(self._tokens[place])
             totals.append(self._sums[place])
-            index = self._came_from[place]
+            index = self._parents[place]
         return ids[::-1], totals[::-1]
 
-    def _look_for_loop(self) -> None:
+    def _check_loop(self) -> None:
         length = len(self._starts)
         self._next_check = next_check(length, self.options)
-        self.is_done = self.has_looped = is_looping(self._unwound(length, 0)[0], self.source_ids)
+        self.is_done = self.has_looped = is_looping(self._backtrack(length, 0)[0], self.source_ids)
 
 
 def advance_beams(
@@ -257,7 +261,7 @@ def _advance_alone(search: BeamSearch, scores: list[list[float]], ids: list[list
         order = [place for place in order if said[place] != eos_id]
     order = order[:beam_size]
     parents = [place // k for place in order]
-    search.take([sums[place] for place in order], [said[place] for place in order], parents, ended)
+    search.extend([sums[place] for place in order], [said[place] for place in order], parents, ended)
 
 
 def _advance_together(
@@ -290,7 +294,7 @@ def _advance_together(
     parents = (order // k).tolist()
     ends = map(ended.get, range(len(searches)), repeat(()))
     for search, *continuations in zip(searches, best, tokens, parents, ends, strict=True):
-        search.take(*continuations)
+        search.extend(*continuations)
 
 
 def _live(

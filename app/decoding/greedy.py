@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.loop_guard import is_looping, next_check
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.scoring import score
+from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
 # So many longest hypotheses' steps are kept before the older ones are dropped.
@@ -35,7 +35,7 @@ class GreedySearch:
         self.eos_id = eos_id
         self.bos_id = bos_id
         self.source_ids = source_ids
-        self.notes: Notes | None = None
+        self.details: TokenDetails | None = None
         self.last_ids = [bos_id]
         self.is_done = False
         self.has_looped = False
@@ -58,12 +58,12 @@ class GreedySearch:
         if not self.is_done or self.has_looped:
             return []
         ids, scores = tuple(self._ids), tuple(self._scores)
-        coverage = 0.0 if self.notes is None else self.notes.coverage(ids, len(scores))
+        coverage = 0.0 if self.details is None else self.details.coverage(ids, len(scores))
         total = sum(scores)
         worth = score(total, len(scores), self.options, coverage=coverage)
         return [Hypothesis(ids, total, worth, self._reason, scores)]
 
-    def take(self, token: int, log_probability: float) -> None:
+    def append(self, token: int, log_probability: float) -> None:
         """Follow the best candidate. At max_target_length only an end token still counts."""
         if token == self.eos_id:
             self._scores.append(log_probability)
@@ -77,9 +77,9 @@ class GreedySearch:
         self._scores.append(log_probability)
         self.last_ids[0] = token
         if len(ids) == self._next_check:
-            self._look_for_loop()
+            self._check_loop()
 
-    def take_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
+    def append_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
         """As `take`, one after another, until it is done. Returns how many it took."""
         num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))  # only ends are decided there
         plain = tokens[:num_plain]
@@ -90,13 +90,13 @@ class GreedySearch:
             self._scores += log_probabilities[:num_plain]
             self.last_ids[0] = self._ids[-1]
         for number in range(max(0, num_plain), len(tokens)):
-            self.take(tokens[number], log_probabilities[number])
+            self.append(tokens[number], log_probabilities[number])
             if self.is_done:
                 return number + 1
         return len(tokens)
 
     @property
-    def num_said(self) -> int:
+    def num_tokens(self) -> int:
         """Subwords of its one hypothesis."""
         return len(self._ids)
 
@@ -110,12 +110,12 @@ class GreedySearch:
         self._reason = reason
         self.is_done = True
 
-    def _look_for_loop(self) -> None:
+    def _check_loop(self) -> None:
         self._next_check = next_check(len(self._ids), self.options)
         self.is_done = self.has_looped = is_looping(self._ids, self.source_ids)
 
 
-class Done(NamedTuple):
+class FinishedRow(NamedTuple):
     """A row whose search is done: the steps that it took in all, and in the last forward."""
 
     row: int
@@ -129,15 +129,15 @@ class GreedyRows:
     A search is told what its row has said when there is something to decide, and when somebody asks.
 
     last_ids, lengths: (num_rows,) of each row its last subword, and how many it has said. A row without a search has
-    unheld_id, and 0.
+    unused_id, and 0.
     """
 
-    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unheld_id: int) -> None:
+    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unused_id: int) -> None:
         """max_length: most subwords of a search, its end token counted."""
-        self.last_ids = np.full(num_rows, unheld_id, np.int32)
+        self.last_ids = np.full(num_rows, unused_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id
-        self._unheld_id = unheld_id
+        self._unused_id = unused_id
         # What every row said, held or not, step by step: the last max_length steps and more, the next one at `_end`.
         self._end = 0
         self._max_length = max_length
@@ -153,25 +153,25 @@ class GreedyRows:
     def __len__(self) -> int:
         return len(self._searches)
 
-    def begin(self, row: int, search: GreedySearch) -> None:
+    def add(self, row: int, search: GreedySearch) -> None:
         """A search is to run in this row: from its beginning, or from where it stood when it paused."""
         self._searches[row] = search
         self._is_held[row] = True
-        num_said, next_decision = search.num_said, search.next_decision
-        self.last_ids[row], self.lengths[row] = search.last_ids[0], num_said
+        num_tokens, next_decision = search.num_tokens, search.next_decision
+        self.last_ids[row], self.lengths[row] = search.last_ids[0], num_tokens
         self._next_decisions[row], self._most_steps[row] = next_decision, search.options.max_target_length + 1
-        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_said)
+        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_tokens)
 
     def pause(self, row: int) -> None:
         """The row's search is told all that its row has said, and runs no longer until it begins once more."""
-        self.sync_search(row)
-        self.leave(row)
+        self.sync(row)
+        self.remove(row)
 
-    def runs(self, row: int) -> bool:
+    def is_running(self, row: int) -> bool:
         """Whether a search runs in this row."""
         return row in self._searches
 
-    def leave(self, row: int) -> None:
+    def remove(self, row: int) -> None:
         """The row's search, if there is one, runs no longer."""
         if self._searches.pop(row, None) is not None:
             self._clear(row)
@@ -188,7 +188,7 @@ class GreedyRows:
 
     def _clear(self, rows: int | NDArray[np.int32]) -> None:
         self._is_held[rows] = False
-        self.last_ids[rows], self.lengths[rows] = self._unheld_id, 0
+        self.last_ids[rows], self.lengths[rows] = self._unused_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
     def num_steps_ahead(self, most: int) -> int:
@@ -197,7 +197,7 @@ class GreedyRows:
             return most
         return min(most, int((self._most_steps - self.lengths).min()))
 
-    def follow(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Done]:
+    def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
         """Some steps of all searches. Returns whose search is done.
 
         The arrays: (num_steps, num_rows), the best candidates of the first rows; behind an end token nothing but it.
@@ -221,23 +221,23 @@ class GreedyRows:
         done = []
         for row in is_open.nonzero()[0].tolist():
             search = self._searches.get(row)
-            if search is None:  # unheld_id may be the end token's
+            if search is None:  # unused_id may be the end token's
                 continue
-            num_taken = self.sync_search(row)
+            num_taken = self.sync(row)
             if search.is_done:
-                done.append(Done(row, num_taken, num_taken + num_new - int(lengths[row])))
+                done.append(FinishedRow(row, num_taken, num_taken + num_new - int(lengths[row])))
             else:
                 self._next_decisions[row] = search.next_decision
         if has_decisions:
             self._num_plain_steps = int((self._next_decisions - self.lengths).min()) - 1
         return done
 
-    def sync_search(self, row: int) -> int:
+    def sync(self, row: int) -> int:
         """Tell a search that is not done what its row has said. Returns the steps it has taken: to where it is done."""
         search = self._searches[row]
-        num_told = search.num_said
-        own = slice(self._end - int(self.lengths[row]) + num_told, self._end)
-        return num_told + search.take_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
+        num_known = search.num_tokens
+        own = slice(self._end - int(self.lengths[row]) + num_known, self._end)
+        return num_known + search.append_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
         """Where the next steps stand. Only those that a search may not have been told of are kept."""

@@ -1,4 +1,4 @@
-"""A search that is offered something else than the best candidates of each row, or that takes notes.
+"""A search that is offered something else than the best candidates of each row, or that takes details.
 
 A plain search stands inside and does the following; here it is decided what it may follow: forced subwords, what the
 constraints leave, or what is drawn. That takes the rows' whole distributions, at the steps where it does.
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.beam import BeamSearch, History, advance_beams
+from app.decoding.beam import BeamHistory, BeamSearch, advance_beams
 from app.decoding.constraints import best_candidates, constrained, is_constrained
 from app.decoding.greedy import GreedySearch
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.sampling import draw
+from app.decoding.token_details import TokenDetails
 
 Floats = NDArray[np.float32]
 Int64s = NDArray[np.int64]
@@ -25,10 +25,10 @@ Int64s = NDArray[np.int64]
 
 def is_guided(options: DecodingOptions) -> bool:
     """Whether a plain search does not do."""
-    return _chooses(options) or options.alignment
+    return _changes_candidates(options) or options.alignment
 
 
-def _chooses(options: DecodingOptions) -> bool:
+def _changes_candidates(options: DecodingOptions) -> bool:
     """Whether more is done with a step's candidates than to follow the best."""
     return bool(
         is_constrained(options, length=0)
@@ -40,7 +40,7 @@ def _chooses(options: DecodingOptions) -> bool:
     )
 
 
-def _takes_notes(options: DecodingOptions) -> bool:
+def _records_details(options: DecodingOptions) -> bool:
     return bool(options.num_alternatives or options.alignment or options.coverage_penalty)
 
 
@@ -64,9 +64,9 @@ class GuidedSearch:
         if options.sampling is not None:
             self._generator = np.random.Generator(np.random.PCG64(options.sampling.seed))
         self._length = 0
-        self._said: list[tuple[int, ...]] = [()]  # by each live hypothesis
-        if _takes_notes(options):
-            plain.notes = Notes(options, len(plain.source_ids))
+        self._prefixes: list[tuple[int, ...]] = [()]  # by each live hypothesis
+        if _records_details(options):
+            plain.details = TokenDetails(options, len(plain.source_ids))
         self._follow_plain()
 
     def fresh(self) -> GuidedSearch:
@@ -75,12 +75,12 @@ class GuidedSearch:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What each live hypothesis has said."""
-        return self._said
+        return self._prefixes
 
     @property
     def last_plain_length(self) -> int:
         """As the beam's, where attention is told and nothing else is but plain; 0 for others."""
-        if isinstance(self._plain, GreedySearch) or _chooses(self.options):
+        if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
         return self._plain.last_plain_length
 
@@ -89,13 +89,13 @@ class GuidedSearch:
         """The beam's."""
         return self._beam.num_left_to_complete
 
-    def history(self) -> History:
+    def history(self) -> BeamHistory:
         """The beam's."""
         return self._beam.history()
 
     def sync_from(
         self,
-        history: History,
+        history: BeamHistory,
         ended: Sequence[tuple[float, int, int]],
         *,
         is_done: bool,
@@ -104,14 +104,14 @@ class GuidedSearch:
         """As the beam's. attention: of the steps from one to another, (steps, beam_size, source's length)."""
         beam, beam_size = self._beam, self.options.beam_size
         beam.sync_from(history, ended, is_done=is_done)
-        length = len(history.said) // beam_size
-        notes = beam.notes
-        assert notes is not None
+        length = len(history.tokens) // beam_size
+        details = beam.details
+        assert details is not None
         for step, paid in enumerate(attention(self._length, length + is_done), self._length):
-            notes.add_attention(self._said, paid[: len(self._said)])
+            details.add_attention(self._prefixes, paid[: len(self._prefixes)])
             if step < length:
                 own = slice(step * beam_size, (step + 1) * beam_size)
-                self._continue(history.parents[own], history.said[own])
+                self._continue(history.parents[own], history.tokens[own])
         self._length = length
         self._follow_plain()
 
@@ -123,12 +123,12 @@ class GuidedSearch:
     def _continue(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """What is said after a step by who lives."""
         continued = zip(parents, tokens, strict=True)
-        self._said = [(*self._said[parent], token) for parent, token in continued]
+        self._prefixes = [(*self._prefixes[parent], token) for parent, token in continued]
 
     def hypotheses(self) -> list[Hypothesis]:
         """The plain search's, with what was noted of them."""
-        found, notes = self._plain.hypotheses(), self._plain.notes
-        return found if notes is None else [notes.told(one) for one in found]
+        found, details = self._plain.hypotheses(), self._plain.details
+        return found if details is None else [details.attach_to(one) for one in found]
 
     def advance(
         self,
@@ -145,9 +145,11 @@ class GuidedSearch:
         `wants_distributions` is; alignment: (num_rows, capacity), there where `wants_alignment` is.
         """
         own_ids, own_scores = ids[rows], log_probabilities[rows]
-        if self._plain.notes is not None:
+        if self._plain.details is not None:
             attention = alignment[rows] if self.wants_alignment and alignment is not None else None
-            self._plain.notes.add(self._said, ids=own_ids, log_probabilities=own_scores, alignment=attention)
+            self._plain.details.add(
+                self._prefixes, ids=own_ids, log_probabilities=own_scores, alignment=attention
+            )
         if self.wants_distributions:
             assert distributions is not None
             own_scores, own_ids = self._candidates(distributions[rows])
@@ -157,7 +159,7 @@ class GuidedSearch:
         elif own_scores[0, 0] == -math.inf:
             self._plain.end_as_it_stands(FinishReason.CONSTRAINT)
         else:
-            self._plain.take(int(own_ids[0, 0]), float(own_scores[0, 0]))
+            self._plain.append(int(own_ids[0, 0]), float(own_scores[0, 0]))
         self._length += 1
         self._follow_plain()
         if not self.is_done:
@@ -180,7 +182,7 @@ class GuidedSearch:
             return _only(self._forced[self._length], distributions)
         scores = distributions
         if not self._length or is_constrained(self.options, self._length):
-            scores = constrained(scores, self._said, self.options, eos_id=self.eos_id)
+            scores = constrained(scores, self._prefixes, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling
         if sampling is None or self._generator is None or scores.max() == -math.inf:
             return best_candidates(scores, self._plain.num_candidates)

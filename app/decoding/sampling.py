@@ -16,12 +16,12 @@ def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: 
     above_best = log_probabilities - log_probabilities.max()
     weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the best one's is 1
     if sampling.top_k or sampling.top_p < 1.0:
-        ids = kept(weights, sampling)
+        ids = candidate_ids(weights, sampling)
         return int(ids[_pick(weights[ids], generator)])
     return _pick(weights, generator)
 
 
-def kept(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
+def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
     """What is drawn from: of the top_k, the fewest that reach top_p of their sum. Ids, ascending.
 
     weights: (vocab_size,). Of equal ones the smaller id is kept first.

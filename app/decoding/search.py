@@ -29,7 +29,7 @@ from app.decoding.options import DecodingOptions
 
 Search = GreedySearch | BeamSearch | GuidedSearch
 # Those that `advance` takes on; the plain greedy ones are `GreedyRows`' own.
-Asked = BeamSearch | GuidedSearch
+SteppedSearch = BeamSearch | GuidedSearch
 
 
 def new_search(
@@ -51,7 +51,7 @@ def guarded_search(search: Search) -> Search:
 
 
 def advance(
-    searches: Sequence[Asked],
+    searches: Sequence[SteppedSearch],
     rows: Sequence[list[int]],
     *,
     log_probabilities: NDArray[np.float32],

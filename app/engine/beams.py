@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.decoding.beam import BeamSearch, History
+from app.decoding.beam import BeamHistory, BeamSearch
 from app.decoding.greedy import GreedySearch
 from app.decoding.guided import GuidedSearch
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
-from app.runtime.beams import Beam, Outcome
+from app.runtime.beams import BeamOutcome, SharedBeam
 
-GOES_ON = int(Outcome.GOES_ON)  # looked at once a sentence and step
+CONTINUES = int(BeamOutcome.CONTINUES)  # looked at once a sentence and step
 
 
 def can_offload(sequence: Sequence) -> bool:
@@ -29,7 +29,7 @@ def offload(sequence: Sequence) -> None:
     """Let the runner advance its beam, which can be led: all its rows hold what they should."""
     search = sequence.search
     assert not isinstance(search, GreedySearch)
-    sequence.beam = Beam(
+    sequence.beam = SharedBeam(
         start_and_end=(search.bos_id, search.eos_id),
         rows=sequence.rows,
         history=search.history(),
@@ -53,7 +53,7 @@ def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
     """Let its search stand where its beam does, and its rows be in order."""
     beam, search = sequence.beam, sequence.search
     assert beam is not None
-    history, ended = History(*beam.history()), beam.ended()
+    history, ended = BeamHistory(*beam.history()), beam.ended()
     if isinstance(search, GuidedSearch):
         search.sync_from(history, ended, is_done=is_done, attention=beam.attention)
     else:
@@ -78,11 +78,11 @@ def apply_outcomes(
     for sequence, outcome in zip(sequences, outcomes, strict=True):
         if sequence.beam is None:
             continue
-        if outcome == GOES_ON:
+        if outcome == CONTINUES:
             sequence.num_steps += num_steps
             sequence.length += num_steps
             continue
-        is_done = outcome == Outcome.IS_DONE
+        is_done = outcome == BeamOutcome.DONE
         own_steps = sequence.beam.length - sequence.length + is_done
         sequence.num_steps += own_steps
         sequence.length += own_steps

@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 
 from app.decoding.scoring import rows_without_best_scores, rows_without_scores
-from app.decoding.search import Asked, advance
+from app.decoding.search import SteppedSearch, advance
 from app.engine.beams import apply_outcomes, can_offload, offload
 from app.engine.caller_fairness import CallerFairness, rows_by_caller
 from app.engine.limits import EngineLimits
@@ -29,7 +29,7 @@ from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenStreams
 from app.errors import DeadlineExceeded, EngineFailure, ServiceError
 from app.runtime.interface import Floats, Runner, StepOutput
-from app.runtime.until import WHEN_FULL, Until
+from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class EngineCore:
             self._fairness.record(rows, stats, self._clock())
 
     def _drain_inbox(self) -> None:
-        self._incoming.bell.mute()
+        self._incoming.wake_flag.clear()
         while not self._incoming.empty():
             self._receive(self._incoming.get())
 
@@ -197,7 +197,7 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """One forward of every row; None where it failed."""
         slots, running, present = self.scheduler.slots, self.scheduler.running, self._present
-        stats.num_rows = slots.num_occupied if self._runner.limits.skips_unheld else slots.end
+        stats.num_rows = slots.num_occupied if self._runner.limits.skips_unused_rows else slots.end
         num_reserved = slots.num_reserved
         stats.num_paused = len(running) - len(present)
         if stats.num_paused:
@@ -223,14 +223,14 @@ class EngineCore:
         stats.decode_time_s = self._clock() - started_at
         return output
 
-    def _step_budget(self, stats: StepStats) -> tuple[int, Until]:
+    def _step_budget(self, stats: StepStats) -> tuple[int, StopCondition]:
         """How many steps the next forward may take, and what ends them: one where a sentence could be admitted then.
 
         stats: what it decodes. Where these are more rows than in the last one a step takes at most so much longer.
         """
         limits, scheduler, num_rows = self._runner.limits, self.scheduler, stats.num_rows
         if limits.max_steps == 1 or scheduler.stopped_at_budget:
-            return 1, WHEN_FULL
+            return 1, NO_EARLY_STOP
         most = min(limits.max_steps, MAX_STEPS_FOLLOWED) if self._tokens.is_streaming else limits.max_steps
         step_s = max(self._last_step_s * max(1.0, num_rows / self._last_num_rows), 1e-6)
         ahead = int(MAX_AHEAD_S / step_s)
@@ -238,9 +238,9 @@ class EngineCore:
         if stats.num_paused:
             most = max(1, min(most, int(self._fairness.alone_s / step_s)))
         if scheduler.slots.num_reserved >= limits.num_rows:
-            return min(most, few), WHEN_FULL
+            return min(most, few), NO_EARLY_STOP
         longest = few if scheduler.num_waiting else int(MAX_CALL_S / step_s)
-        return max(1, min(most, longest)), Until(few - 1, self._incoming.bell, ahead)
+        return max(1, min(most, longest)), StopCondition(few - 1, self._incoming.wake_flag, ahead)
 
     def _apply(self, output: StepOutput, stats: StepStats) -> None:
         """Take every search through a forward's candidates, end who is done, and give the rest their rows."""
@@ -277,7 +277,7 @@ class EngineCore:
     def _advance_greedy(self, output: StepOutput, is_single: bool, stats: StepStats) -> None:
         """Take the plain greedy searches on, and end who is done."""
         scores, ids, greedy = output.log_probabilities, output.ids, self._batch.greedy
-        done = greedy.follow(scores[:, :1].T, ids[:, :1].T) if is_single else greedy.follow(scores, ids)
+        done = greedy.advance(scores[:, :1].T, ids[:, :1].T) if is_single else greedy.advance(scores, ids)
         if not is_single and len(done) == len(greedy):
             stats.num_steps = max(one.num_last_steps for one in done)
         for one in done:
@@ -289,7 +289,7 @@ class EngineCore:
     def _advance_searches(self, sequences: list[Sequence], output: StepOutput, stats: StepStats) -> None:
         """Take the searches one step on that are nobody else's."""
         advance(
-            [cast(Asked, sequence.search) for sequence in sequences],
+            [cast(SteppedSearch, sequence.search) for sequence in sequences],
             [sequence.rows for sequence in sequences],
             log_probabilities=output.log_probabilities,
             ids=output.ids,

@@ -181,7 +181,7 @@ class Engine:
         own_rows = self._rows_of_callers[worker, caller]
         self._rows_of_callers[worker, caller] += sequence.num_reserved_rows
         has_room = own_rows < limits.num_rows - limits.num_kept_rows
-        worker.put(Submit(sequence, streams=_streams(options, on_tokens), rings=has_room))
+        worker.put(Submit(sequence, streams=_streams(options, on_tokens), wakes=has_room))
         return future
 
     def join(

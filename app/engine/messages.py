@@ -9,20 +9,20 @@ from typing import Protocol
 from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 from app.engine.token_deltas import TokenDelta
-from app.runtime.until import Bell
+from app.runtime.stop_condition import WakeFlag
 
 
 @dataclass(frozen=True)
 class Submit:
     """Translate this sentence.
 
-    streams: its tokens are wanted as they come; only of greedy searches. rings: whether it may be admitted at once, so
+    streams: its tokens are wanted as they come; only of greedy searches. wakes: whether it may be admitted at once, so
     that a call of several steps ends for it.
     """
 
     sequence: Sequence
     streams: bool = False
-    rings: bool = True
+    wakes: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Report:
     deltas: list[TokenDelta] = field(default_factory=list)
 
 
-def rings(message: Message) -> bool:
+def wakes(message: Message) -> bool:
     """Whether a call of several steps ends for it."""
-    return not isinstance(message, Submit) or message.rings
+    return not isinstance(message, Submit) or message.wakes
 
 
 class Inbox(Protocol):
     """Where messages come from."""
 
     @property
-    def bell(self) -> Bell:
+    def wake_flag(self) -> WakeFlag:
         """Rung after each message has come."""
 
     def empty(self) -> bool:
@@ -90,10 +90,10 @@ class LocalInbox(SimpleQueue[Message]):
     """An inbox for the threads of this process."""
 
     def __init__(self) -> None:
-        self.bell = Bell()
+        self.wake_flag = WakeFlag()
 
     def put(self, item: Message, block: bool = True, timeout: float | None = None) -> None:
         """Never waits."""
         super().put(item)
-        if rings(item):
-            self.bell.ring()
+        if wakes(item):
+            self.wake_flag.set()

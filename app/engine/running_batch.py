@@ -12,8 +12,8 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.beams import offload_new
 from app.engine.sequence import Sequence, Status
 from app.engine.slots import RowCopies, Slots
-from app.runtime.interface import UNHELD, Limits, StepInput
-from app.runtime.until import Until
+from app.runtime.interface import UNUSED_ROW, Limits, StepInput
+from app.runtime.stop_condition import StopCondition
 
 
 class RunningBatch:
@@ -25,9 +25,9 @@ class RunningBatch:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        unheld_id = UNHELD if limits.skips_unheld else 0
+        unused_id = UNUSED_ROW if limits.skips_unused_rows else 0
         self.greedy = GreedyRows(
-            limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, unheld_id=unheld_id
+            limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, unused_id=unused_id
         )
         self.on_runner: list[Sequence] = []
         self.on_host: list[Sequence] = []
@@ -39,7 +39,7 @@ class RunningBatch:
         None: all; so too where none of the chosen runs, and where the runner would take the others' rows with it.
         """
         present: Collection[Sequence] = running
-        if chosen is not None and self._limits.skips_unheld:
+        if chosen is not None and self._limits.skips_unused_rows:
             present = [one for one in running if one.caller in chosen] or running
         if len(present) == len(running):
             for sequence in self._paused:
@@ -60,24 +60,24 @@ class RunningBatch:
     def _resume(self, sequence: Sequence) -> None:
         """Its rows are as they were when it paused."""
         if isinstance(sequence.search, GreedySearch):
-            self.greedy.begin(sequence.rows[0], sequence.search)
+            self.greedy.add(sequence.rows[0], sequence.search)
 
     def add(self, admitted: list[Sequence], slots: Slots) -> RowCopies:
         """Newcomers that were encoded; who failed has no rows. Returns what gives a led beam's rows its source."""
         for sequence in admitted:
             if sequence.rows and isinstance(sequence.search, GreedySearch):
-                self.greedy.begin(sequence.rows[0], sequence.search)
+                self.greedy.add(sequence.rows[0], sequence.search)
         return offload_new(admitted, slots) if self._limits.advances_beams else RowCopies()
 
     def remove(self, sequence: Sequence) -> None:
         """Its search does not go on. Its rows are its own still."""
         self._paused.pop(sequence, None)
         for row in sequence.rows[:1]:
-            self.greedy.leave(row)
+            self.greedy.remove(row)
 
     def compact(self, slots: Slots, running: Iterable[Sequence], num_left: int) -> RowCopies:
         """As `Slots.compact`, for who runs. Where the runner passes over holes all are left."""
-        if self._limits.skips_unheld:
+        if self._limits.skips_unused_rows:
             return slots.compact(slots.num_rows)
         for sequence in running:
             if isinstance(sequence.search, GreedySearch):
@@ -100,12 +100,12 @@ class RunningBatch:
         return sum(one.num_reserved_rows - 1 for one in self.on_runner if not one.length)
 
     def next_input(
-        self, present: Collection[Sequence], num_rows: int, max_steps: int, until: Until
+        self, present: Collection[Sequence], num_rows: int, max_steps: int, stop: StopCondition
     ) -> StepInput:
         """One step, or several where all sentences can go on without being looked at.
 
         present: those that are in it; no others' greedy searches run in `greedy`.
-        num_rows: rows from the first on that are decoded. max_steps: that the forward may take. until: what ends them.
+        num_rows: rows from the first on that are decoded. max_steps: that the forward may take. stop: what ends them.
         """
         self.on_runner, self.on_host = [], []
         if len(self.greedy) < len(present):
@@ -138,5 +138,5 @@ class RunningBatch:
             wants_distributions=wants_distributions,
             wants_alignment=wants_alignment,
             beams=[sequence.beam for sequence in self.on_runner if sequence.beam is not None],
-            until=until,
+            stop=stop,
         )

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, guarded_search
 from app.errors import ServiceError
-from app.runtime.beams import Beam
+from app.runtime.beams import SharedBeam
 from app.runtime.interface import Int32s
 
 
@@ -68,7 +68,7 @@ class Sequence:
     other_queues: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
-    beam: Beam | None = None
+    beam: SharedBeam | None = None
     length: int = 0
     ancestry: list[tuple[int, ...]] = field(default_factory=list)
     num_steps: int = 0

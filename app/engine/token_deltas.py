@@ -43,8 +43,8 @@ class TokenStreams:
             if sequence.status is Status.ENDED:
                 del self._num_sent[sequence]
             elif sequence.status is Status.RUNNING:
-                if isinstance(sequence.search, GreedySearch) and self._greedy.runs(sequence.rows[0]):
-                    self._greedy.sync_search(sequence.rows[0])
+                if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
+                    self._greedy.sync(sequence.rows[0])
                 (said,) = sequence.search.prefixes()
                 position = told if len(said) >= told else 0  # fewer than before: begun again
                 if len(said) != told:

@@ -19,27 +19,27 @@ import msgspec
 
 from app.file_worker.messages import (
     LENGTH_BYTES,
-    Broken,
-    Exhausted,
     FromWorker,
-    Read,
-    Refused,
-    Text,
-    Texts,
+    InternalError,
+    InvalidFile,
+    OutOfMemory,
+    ReadRequest,
+    ReadResult,
+    TextUnit,
     ToWorker,
     WorkerLimits,
-    Write,
-    Written,
+    WriteRequest,
+    WriteResult,
 )
 from app.files import FileError
-from app.files.parts import joined, parts_of
+from app.files.parts import join_parts, split_unit
 from app.files.reading import read_file
 
 # Below the event loop and the engine's processes: both are served first.
 NICENESS = 5
 MAX_OPEN_FILES = 16
 # A worker that has taken as much ends after its answer, so that the memory is given back.
-GROWN_KIB = 64 * 1024
+MAX_REUSED_KIB = 64 * 1024
 # Of prctl: sent to this process when its parent ends.
 _PARENT_DEATH_SIGNAL = 1
 
@@ -47,19 +47,19 @@ _PARENT_DEATH_SIGNAL = 1
 def main(arguments: list[str]) -> None:
     """Answer until the input ends."""
     limits = msgspec.json.decode(arguments[0], type=WorkerLimits)
-    confine(limits)
+    apply_limits(limits)
     decoder = msgspec.msgpack.Decoder(ToWorker)
     encoder = msgspec.msgpack.Encoder()
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    while (data := _received(source)) is not None:
-        allow_cpu(limits.cpu_s)
-        answer = answer_of(data, decoder, limits)
+    while (data := _read_frame(source)) is not None:
+        extend_cpu_limit(limits.cpu_s)
+        answer = handle(data, decoder, limits)
         del data
-        answer.is_last = answer.is_last or peak_kib() > GROWN_KIB
+        answer.is_last = answer.is_last or peak_kib() > MAX_REUSED_KIB
         try:
             frame = encoder.encode(answer)
         except MemoryError:
-            answer = Exhausted()
+            answer = OutOfMemory()
             frame = encoder.encode(answer)
         target.write(len(frame).to_bytes(LENGTH_BYTES, "little"))
         target.write(frame)
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
         gc.collect()
 
 
-def confine(limits: WorkerLimits) -> None:
+def apply_limits(limits: WorkerLimits) -> None:
     """Limit this process: memory, files that it has open, files that it writes (none), its priority."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for one in (signal.SIGINT, signal.SIGTERM):
@@ -84,7 +84,7 @@ def confine(limits: WorkerLimits) -> None:
     gc.freeze()  # and what was loaded is not looked through again
 
 
-def allow_cpu(seconds: int) -> None:
+def extend_cpu_limit(seconds: int) -> None:
     """So many more seconds of processor time; the kernel ends the process behind them."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -96,38 +96,38 @@ def peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def answer_of(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: WorkerLimits) -> FromWorker:
+def handle(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: WorkerLimits) -> FromWorker:
     """What a message is answered; every error is one."""
     try:
         message = decoder.decode(data)
-        if isinstance(message, Read):
+        if isinstance(message, ReadRequest):
             return _read(message, limits)
         return _write(message, limits)
     except FileError as error:
-        return Refused(str(error))
+        return InvalidFile(str(error))
     except RecursionError:
-        return Refused("it is nested too deep")
+        return InvalidFile("it is nested too deep")
     except MemoryError:
-        return Exhausted()
+        return OutOfMemory()
     except ValueError as error:
-        return Refused(str(error))
+        return InvalidFile(str(error))
     except Exception as error:  # noqa: BLE001 - told as it is: the server's log has it
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return Broken(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
+        return InternalError(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
 
 
-def _read(message: Read, limits: WorkerLimits) -> Texts:
+def _read(message: ReadRequest, limits: WorkerLimits) -> ReadResult:
     units = read_file(message.content, message.format).units
-    parts = (part for unit in units for part in parts_of(unit, limits.part_characters))
-    return Texts([Text(part.text, part.format, part.flows) for part in parts])
+    parts = (part for unit in units for part in split_unit(unit, limits.part_characters))
+    return ReadResult([TextUnit(part.text, part.format, part.is_wrapped) for part in parts])
 
 
-def _write(message: Write, limits: WorkerLimits) -> Written:
+def _write(message: WriteRequest, limits: WorkerLimits) -> WriteResult:
     file = read_file(message.content, message.format)
-    return Written(file.write(joined(file.units, limits.part_characters, message.translations)))
+    return WriteResult(file.write(join_parts(file.units, limits.part_characters, message.translations)))
 
 
-def _received(source: BinaryIO) -> bytes | None:
+def _read_frame(source: BinaryIO) -> bytes | None:
     """The next message; None where the input has ended."""
     header = source.read(LENGTH_BYTES)
     length = int.from_bytes(header, "little")

@@ -22,57 +22,57 @@ class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
     part_characters: int
 
 
-class Read(msgspec.Struct, tag="read", array_like=True):
+class ReadRequest(msgspec.Struct, tag="read", array_like=True):
     """Say what is to be translated."""
 
     content: bytes
     format: FileFormat
 
 
-class Write(msgspec.Struct, tag="write", array_like=True):
-    """Write the file with a translation for each text that `Read` of the same content says."""
+class WriteRequest(msgspec.Struct, tag="write", array_like=True):
+    """WriteRequest the file with a translation for each text that `ReadRequest` of the same content says."""
 
     content: bytes
     format: FileFormat
     translations: list[str]
 
 
-class Text(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """As `app.files.Unit`, or a part of one."""
 
     text: str
     format: UnitFormat
-    flows: bool
+    is_wrapped: bool
 
 
-class Texts(msgspec.Struct, tag="texts", array_like=True):
+class ReadResult(msgspec.Struct, tag="texts", array_like=True):
     """What is to be translated, in reading order. is_last: the worker ends, for it has grown."""
 
-    texts: list[Text]
+    texts: list[TextUnit]
     is_last: bool = False
 
 
-class Written(msgspec.Struct, tag="written", array_like=True):
+class WriteResult(msgspec.Struct, tag="written", array_like=True):
     """The file."""
 
     content: bytes
     is_last: bool = False
 
 
-class Refused(msgspec.Struct, tag="refused", array_like=True):
+class InvalidFile(msgspec.Struct, tag="refused", array_like=True):
     """The file cannot be read or written. message: names the line or part, and echoes nothing."""
 
     message: str
     is_last: bool = False
 
 
-class Exhausted(msgspec.Struct, tag="exhausted", array_like=True):
+class OutOfMemory(msgspec.Struct, tag="exhausted", array_like=True):
     """The memory did not suffice."""
 
     is_last: bool = True
 
 
-class Broken(msgspec.Struct, tag="broken", array_like=True):
+class InternalError(msgspec.Struct, tag="broken", array_like=True):
     """An error of ours. kind: the exception's name. place: file and line of the code."""
 
     kind: str
@@ -80,5 +80,5 @@ class Broken(msgspec.Struct, tag="broken", array_like=True):
     is_last: bool = True
 
 
-ToWorker = Read | Write
-FromWorker = Texts | Written | Refused | Exhausted | Broken
+ToWorker = ReadRequest | WriteRequest
+FromWorker = ReadResult | WriteResult | InvalidFile | OutOfMemory | InternalError

@@ -20,17 +20,17 @@ import app
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, PayloadTooLarge
 from app.file_worker.messages import (
     LENGTH_BYTES,
-    Broken,
-    Exhausted,
     FromWorker,
-    Read,
-    Refused,
-    Text,
-    Texts,
+    InternalError,
+    InvalidFile,
+    OutOfMemory,
+    ReadRequest,
+    ReadResult,
+    TextUnit,
     ToWorker,
     WorkerLimits,
-    Write,
-    Written,
+    WriteRequest,
+    WriteResult,
 )
 from app.files import FileFormat
 from app.observability.logging import log_event
@@ -42,7 +42,7 @@ IDLE_S = 10.0
 END_TIMEOUT_S = 2.0
 
 
-class _Ended(Exception):
+class _WorkerDied(Exception):
     """The worker has ended without an answer."""
 
 
@@ -52,8 +52,8 @@ class _Worker:
 
     process: asyncio.subprocess.Process
 
-    async def ask(self, frame: bytes, max_bytes: int) -> bytes:
-        """What it answers, in at most so many bytes. Raises _Ended."""
+    async def exchange(self, frame: bytes, max_bytes: int) -> bytes:
+        """What it answers, in at most so many bytes. Raises _WorkerDied."""
         source, target = self.process.stdin, self.process.stdout
         assert source is not None
         assert target is not None
@@ -63,10 +63,10 @@ class _Worker:
             await source.drain()
             length = int.from_bytes(await target.readexactly(LENGTH_BYTES), "little")
             if length > max_bytes:
-                raise _Ended
+                raise _WorkerDied
             return await target.readexactly(length)
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise _Ended from error
+            raise _WorkerDied from error
 
     async def end(self) -> int | None:
         """Kill it; its exit code, None where it is not gone in time."""
@@ -95,22 +95,22 @@ class FileWorkers:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(FromWorker)
 
-    async def read(self, content: bytes, file_format: FileFormat, *, timeout_s: float) -> list[Text]:
+    async def read(self, content: bytes, file_format: FileFormat, *, timeout_s: float) -> list[TextUnit]:
         """What is to be translated, in reading order, in parts that one request can hold.
 
         timeout_s: its worker is killed then, as where this is cancelled. Raises InvalidRequest with the line or part of
         what is malformed, PayloadTooLarge for a file that takes more than the limits, DeadlineExceeded, NotReady.
         """
-        answer = await self._ask(Read(content, file_format), timeout_s)
-        assert isinstance(answer, Texts)
+        answer = await self._ask(ReadRequest(content, file_format), timeout_s)
+        assert isinstance(answer, ReadResult)
         return answer.texts
 
     async def write(
         self, content: bytes, file_format: FileFormat, translations: list[str], *, timeout_s: float
     ) -> bytes:
         """The file with a translation for each text that `read` said. Raises as `read` does."""
-        answer = await self._ask(Write(content, file_format, translations), timeout_s)
-        assert isinstance(answer, Written)
+        answer = await self._ask(WriteRequest(content, file_format, translations), timeout_s)
+        assert isinstance(answer, WriteResult)
         return answer.content
 
     async def close(self) -> None:
@@ -123,17 +123,17 @@ class FileWorkers:
         self._idle.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _ask(self, message: ToWorker, timeout_s: float) -> Texts | Written:
+    async def _ask(self, message: ToWorker, timeout_s: float) -> ReadResult | WriteResult:
         try:
             async with asyncio.timeout(timeout_s), self._turns:
                 answer = await self._answer(self._encoder.encode(message))
         except TimeoutError as error:
             raise DeadlineExceeded(f"the file was not read or written in {timeout_s:.0f} s") from error
-        if isinstance(answer, Refused):
+        if isinstance(answer, InvalidFile):
             raise InvalidRequest(f"file: {answer.message}", field="file")
-        if isinstance(answer, Exhausted):
+        if isinstance(answer, OutOfMemory):
             raise _too_large(f"{self.limits.memory_bytes} bytes of memory")
-        if isinstance(answer, Broken):
+        if isinstance(answer, InternalError):
             log_event(
                 logger,
                 logging.ERROR,
@@ -145,13 +145,13 @@ class FileWorkers:
 
     async def _answer(self, frame: bytes) -> FromWorker:
         """One worker's, which is killed where the wait for it ends otherwise, or where it is its last."""
-        worker = await self._started()
+        worker = await self._take_worker()
         self._working.add(worker)
         is_usable = False
         try:
-            answer: FromWorker = self._decoder.decode(await worker.ask(frame, self.limits.memory_bytes))
+            answer: FromWorker = self._decoder.decode(await worker.exchange(frame, self.limits.memory_bytes))
             is_usable = not answer.is_last
-        except _Ended as error:
+        except _WorkerDied as error:
             if self._is_closed:
                 raise NotReady("the server takes no requests: draining") from error
             exit_code = await worker.end()
@@ -165,7 +165,7 @@ class FileWorkers:
                 self._end(worker)
         return answer
 
-    async def _started(self) -> _Worker:
+    async def _take_worker(self) -> _Worker:
         """An idle worker, else a new one."""
         if self._is_closed:
             raise NotReady("the server takes no requests: draining")

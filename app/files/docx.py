@@ -15,7 +15,7 @@ from shutil import copyfileobj
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.files.docx_paragraph import Paragraph, Raw, read_paragraph
-from app.files.tagged import Piece
+from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xml_tree import Node, read_tree
 

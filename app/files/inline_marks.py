@@ -1,4 +1,4 @@
-"""Where the inline markup of Markdown stands: markdown-it finds it, and its rules are watched as they do.
+"""Where the inline markup of Markdown stands: markdown-it finds it, and its rules are recorded as they do.
 
 The parser's tokens do not say where they come from. So each inline rule is wrapped: what it consumed when it matched,
 and the tokens that it made, are noted. Emphasis is settled after all rules have run, in these very tokens.
@@ -15,7 +15,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from app.files.tagged import MarkKind
+from app.files.tagged_text import MarkKind
 
 _RULES = (
     "newline", "escape", "backticks", "strikethrough", "emphasis", "footnote", "link", "image", "autolink",
@@ -56,20 +56,20 @@ class InlineParser:
             rule.name: rule.fn for rule in self.markdown.inline.ruler.__rules__
         }
         for name in _RULES:
-            self.markdown.inline.ruler.at(name, self._watched(name, rules[name]))
+            self.markdown.inline.ruler.at(name, self._recorded(name, rules[name]))
 
     def marks(self, content: str, environment: dict[str, Any]) -> list[InlineMark]:
         """In order. environment: of the document, with its link definitions."""
         self._content, self._marks, self._delimiters = content, [], []
         self.markdown.inline.parse(content, self.markdown, environment, [])
         for position, token in self._delimiters:
-            self._marks += _settled(position, token)
+            self._marks += _delimiter_marks(position, token)
         return sorted(self._marks)
 
-    def _watched(
+    def _recorded(
         self, name: str, rule: Callable[[StateInline, bool], bool]
     ) -> Callable[[StateInline, bool], bool]:
-        def watched(state: StateInline, silent: bool) -> bool:
+        def recorded(state: StateInline, silent: bool) -> bool:
             start = state.pos
             # The text of an image is parsed apart; it stays as it is.
             if silent or state.src != self._content:
@@ -81,7 +81,7 @@ class InlineParser:
                 self._note(name, state, start, label_end)
             return found
 
-        return watched
+        return recorded
 
     def _note(self, name: str, state: StateInline, start: int, label_end: int) -> None:
         end = state.pos
@@ -150,7 +150,7 @@ def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Tok
     return found
 
 
-def _settled(position: int, token: Token) -> list[InlineMark]:
+def _delimiter_marks(position: int, token: Token) -> list[InlineMark]:
     """What a delimiter has become; a strong one stands in two tokens, of which the inner one tells."""
     kind, _, side = token.type.rpartition("_")
     if kind not in {"em", "strong", "s"}:

@@ -49,7 +49,7 @@ def _slots(text: str) -> Iterator[Slot]:
             continue
         value = json.loads(raw)
         if is_translatable(value):
-            spelling = _Spelling(is_ascii, "\\/" in raw)
+            spelling = _StringStyle(is_ascii, "\\/" in raw)
             yield Slot(match.start(), match.end(), text_unit(value), spelling)
 
 
@@ -58,7 +58,7 @@ def text_unit(value: str) -> Unit:
     return Unit(value, UnitFormat.HTML if _TAG.search(value) else UnitFormat.TEXT)
 
 
-class _Spelling:
+class _StringStyle:
     """How a file spells its strings. is_ascii: other characters as escapes. escapes_slash: `/` with a backslash."""
 
     def __init__(self, is_ascii: bool, escapes_slash: bool) -> None:

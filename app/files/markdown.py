@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from app.files.encoding import decode
 from app.files.html_file import html_slots
 from app.files.inline_marks import InlineParser
-from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import FileLimits, Slot, SlottedText, is_translatable
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -123,12 +123,12 @@ class _Reader:
             done = mark.end
         pieces.append(content[done:])
         text_breaks += remaining
-        tagged = Tagged.of(pieces)
+        tagged = TaggedText.of(pieces)
         if is_translatable(tagged.plain):
             beginning = tagged.pieces[0]
             starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
             writer = _Writer(tagged, tuple(text_breaks), kind, starts_block)
-            yield Slot(places[0], ends[-1], tagged.unit(flows="\n" in content), writer)
+            yield Slot(places[0], ends[-1], tagged.unit(is_wrapped="\n" in content), writer)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Writer:
     Only those in its text: a mark that spans lines holds its own.
     """
 
-    tagged: Tagged[str]
+    tagged: TaggedText[str]
     breaks: tuple[str, ...]
     kind: str
     starts_block: bool

@@ -68,7 +68,12 @@ def _slots(entry: _Entry, end: str) -> list[Slot]:
         source = entry.plural if is_plural and entry.plural is not None else entry.source
         if is_translatable(source.value):
             found.append(
-                Slot(target.start, target.end, po_unit(source.value), lambda given: spelled(given, end))
+                Slot(
+                    target.start,
+                    target.end,
+                    po_unit(source.value),
+                    lambda translation: spelled(translation, end),
+                )
             )
     return found
 
@@ -105,7 +110,7 @@ class _Reader:
                 self._last = None
                 continue
             try:
-                self._take(line, match.start())
+                self._parse_line(line, match.start())
             except FileError as error:
                 raise FileError(f"line {number}: {error}") from error
         self._found.append(self._entry)
@@ -115,7 +120,7 @@ class _Reader:
                 raise FileError(f"line {line}: a msgid without its msgstr")
         return self._found
 
-    def _take(self, line: str, start: int) -> None:
+    def _parse_line(self, line: str, start: int) -> None:
         keyword = _KEYWORD.match(line)
         place = keyword.end() if keyword else len(line) - len(line.lstrip())
         string = _STRING.match(line, place)
@@ -129,9 +134,9 @@ class _Reader:
             self._last.end = start + string.end()
             return
         self._last = _String(start + string.start(), start + string.end(), [value])
-        self._place(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
+        self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
 
-    def _place(self, keyword: str, index: int) -> None:
+    def _assign(self, keyword: str, index: int) -> None:
         string = self._last
         if string is None:
             return

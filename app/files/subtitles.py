@@ -14,7 +14,7 @@ from html import escape, unescape
 from itertools import islice
 
 from app.files.encoding import decode
-from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
@@ -97,11 +97,11 @@ def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
     if not lines:
         return []
     text = "\n".join(line.text for line in lines)
-    tagged = Tagged.of(_pieces(text, is_escaped=is_escaped))
+    tagged = TaggedText.of(_pieces(text, is_escaped=is_escaped))
     if not is_translatable(tagged.plain):
         return []
     writer = _CueWriter(tagged, tuple(line.end for line in lines[:-1]), is_escaped)
-    unit = tagged.unit(flows=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
+    unit = tagged.unit(is_wrapped=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
     return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
 
 
@@ -123,7 +123,7 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
 class _CueWriter:
     """ends: of the cue's lines but the last."""
 
-    tagged: Tagged[str]
+    tagged: TaggedText[str]
     ends: tuple[str, ...]
     is_escaped: bool
 

@@ -26,14 +26,14 @@ class UnitFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One text to translate. flows: whether a line break in it is but a space.
+    """One text to translate. is_wrapped: whether a line break in it is but a space.
 
     In XML the elements `g` and `x` are inline and `br` ends a sentence; every one of them must come back once.
     """
 
     text: str
     format: UnitFormat = UnitFormat.TEXT
-    flows: bool = False
+    is_wrapped: bool = False
 
 
 @dataclass(frozen=True)

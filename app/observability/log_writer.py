@@ -28,17 +28,17 @@ class LogWriter:
     num_dropped: lines that were not written and will not be.
     """
 
-    def __init__(self, descriptor: int, *, tell_dropped: Callable[[int], str]) -> None:
-        """descriptor: where lines go. tell_dropped: the line that tells so many were dropped since it was told last."""
+    def __init__(self, descriptor: int, *, format_dropped: Callable[[int], str]) -> None:
+        """descriptor: file to write to. format_dropped: makes the line that reports a number of dropped lines."""
         self._descriptor = descriptor
-        self._tell_dropped = tell_dropped
+        self._format_dropped = format_dropped
         self._lock = threading.Lock()  # held for no longer than a few operations on the queue
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0  # of those that wait and those that are being written
-        self._has_news = threading.Event()
+        self._has_work = threading.Event()
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._num_told = 0
+        self._num_reported = 0
         self.num_dropped = 0
 
     def start(self) -> None:
@@ -55,13 +55,13 @@ class LogWriter:
                 return
             self._num_bytes += len(data)
             self._waiting.append(data)
-        if not self._has_news.is_set():
-            self._has_news.set()
+        if not self._has_work.is_set():
+            self._has_work.set()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Write what waits, for at most so long, and end the thread. Lines put later are not written."""
         self._is_closing.set()
-        self._has_news.set()
+        self._has_work.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -74,9 +74,9 @@ class LogWriter:
 
     def _run(self) -> None:
         while True:
-            self._has_news.wait()
+            self._has_work.wait()
             self._is_closing.wait(BATCH_S)
-            self._has_news.clear()
+            self._has_work.clear()
             with self._lock:
                 batch, self._waiting = self._waiting, deque()
             if batch:
@@ -84,15 +84,15 @@ class LogWriter:
             elif self._is_closing.is_set():
                 return
             if self._is_closing.is_set():
-                self._has_news.set()  # once more, for what came meanwhile
+                self._has_work.set()  # once more, for what came meanwhile
 
     def _write(self, batch: deque[bytes]) -> None:
         data = b"".join(batch)
         try:
-            if self.num_dropped > self._num_told:
+            if self.num_dropped > self._num_reported:
                 num_dropped = self.num_dropped
-                self._write_all(self._tell_dropped(num_dropped - self._num_told).encode() + b"\n")
-                self._num_told = num_dropped
+                self._write_all(self._format_dropped(num_dropped - self._num_reported).encode() + b"\n")
+                self._num_reported = num_dropped
             self._write_all(data)
         except OSError:  # the reader has gone, or the disk is full
             self.num_dropped += len(batch)

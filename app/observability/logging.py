@@ -35,18 +35,18 @@ class JsonFormatter(logging.Formatter):
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         line = (
             f'{{"time": "{_date(seconds)}.{milliseconds:03d}+00:00", "level": "{record.levelname.lower()}", '
-            f'"logger": {_quoted(record.name)}, "event": {_told(record.getMessage())}'
+            f'"logger": {_quoted(record.name)}, "event": {_json_value(record.getMessage())}'
         )
         fields: dict[str, Field] = getattr(record, "fields", {})
         for name, value in fields.items():
             if value is not None:
-                line += f', "{name}": {_told(value)}'
+                line += f', "{name}": {_json_value(value)}'
         if record.exc_info and record.exc_info[1] is not None:
-            line += f', "exception": {json.dumps(places_of(record.exc_info[1]))}'
+            line += f', "exception": {json.dumps(frames_of(record.exc_info[1]))}'
         return line + "}"
 
 
-def _told(value: Field) -> str:
+def _json_value(value: Field) -> str:
     """As JSON. What every line has needs no encoder, which the library makes anew at each call."""
     if isinstance(value, str):
         return _quoted(_clipped(value))
@@ -67,14 +67,14 @@ class _Event(logging.LogRecord):
         fields: dict[str, Field] | None,
     ) -> None:
         now = time.time()
-        self.__dict__ |= _NOWHERE
+        self.__dict__ |= _EMPTY_RECORD
         self.name, self.msg, self.levelno, self.levelname = logger, event, level, logging.getLevelName(level)
         self.created, self.msecs = now, now % 1 * 1000
         self.exc_info = None if error is None else (type(error), error, error.__traceback__)
         self.fields = fields or {}
 
 
-_NOWHERE = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
+_EMPTY_RECORD = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
 
 
 class _Lines(logging.StreamHandler[TextIO]):
@@ -110,7 +110,7 @@ def _date(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def places_of(error: BaseException) -> list[str]:
+def frames_of(error: BaseException) -> list[str]:
     """The types of an exception and its causes, each with file:line of its frames; no message, no value."""
     places: list[str] = []
     cause: BaseException | None = error
@@ -190,13 +190,13 @@ def num_dropped_lines() -> int:
 def _new_writer() -> LogWriter:
     formatter = JsonFormatter()
 
-    def tell_dropped(count: int) -> str:
+    def format_dropped(count: int) -> str:
         event = _Event(__name__, logging.WARNING, "log_lines_dropped", None, {"count": count})
         return formatter.format(event)
 
     # A process may be started without a stdout.
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.stdout is None else sys.stdout.fileno()
-    return LogWriter(descriptor, tell_dropped=tell_dropped)
+    return LogWriter(descriptor, format_dropped=format_dropped)
 
 
 def _writer() -> LogWriter | None:

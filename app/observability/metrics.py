@@ -26,7 +26,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.observability.tally import Count, Tallies
+from app.observability.lock_free import LockFreeCounter, LockFreeHistogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -37,7 +37,7 @@ MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
-class StepFacts(Protocol):
+class StepFigures(Protocol):
     """What the engine tells of one step; `app.engine.stats.StepStats` says what each field means."""
 
     @property
@@ -72,7 +72,7 @@ class StepFacts(Protocol):
     def decode_time_s(self) -> float: ...  # noqa: D102
 
 
-class QueueFacts(Protocol):
+class QueueFigures(Protocol):
     """What the engine tells of its queue; `app.engine.stats.Health`."""
 
     @property
@@ -83,8 +83,8 @@ class QueueFacts(Protocol):
     def drain_time_s(self) -> float | None: ...  # noqa: D102
 
 
-class DecoderFacts(Protocol):
-    """What is told of sentences that were known or shared; `app.translator.decoder.DecoderFacts`."""
+class CacheFigures(Protocol):
+    """What is told of sentences that were known or shared; `app.translator.decoder.CacheFigures`."""
 
     @property
     def num_entries(self) -> int: ...  # noqa: D102
@@ -100,10 +100,10 @@ class DecoderFacts(Protocol):
     def num_coalesced(self) -> int: ...  # noqa: D102
 
 
-class DecoderCollector(Collector):
+class CacheCollector(Collector):
     """The decoder's own counts, read whenever the metrics are."""
 
-    def __init__(self, facts: Callable[[], DecoderFacts]) -> None:
+    def __init__(self, facts: Callable[[], CacheFigures]) -> None:
         self._facts = facts
 
     def collect(self) -> Iterable[Metric]:
@@ -126,7 +126,7 @@ class DecoderCollector(Collector):
         )
 
 
-class _Dropped(Collector):
+class _DroppedLines(Collector):
     """The log's own count, read whenever the metrics are."""
 
     def __init__(self, count: Callable[[], int]) -> None:
@@ -140,7 +140,7 @@ class _Dropped(Collector):
         )
 
 
-class _Before(Collector):
+class _BeforeScrape(Collector):
     """Does something whenever the metrics are read, and has none."""
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -157,10 +157,10 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
-        self._uncounted: list[StepFacts] = []
+        self._uncounted: list[StepFigures] = []
         self._num_waiting: dict[int, int] = {}  # by worker, after its last step
         self._last_noted_at = 0.0  # seconds since 1970
-        self.registry.register(_Before(self.count_steps))  # the first, so that the others know them
+        self.registry.register(_BeforeScrape(self.count_steps))  # the first, so that the others know them
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -176,7 +176,7 @@ class Metrics:
         )
         # By route, method and code: to look one up in the library costs more than to count.
         self._requests: dict[tuple[str, str, int], Counter] = {}
-        self.request_seconds = Tallies(
+        self.request_seconds = LockFreeHistogram(
             "transduce_http_request_duration_seconds",
             "From the request's headers to the end of its answer",
             labels,
@@ -209,18 +209,20 @@ class Metrics:
         )
 
     def _define_translation(self) -> None:
-        self.phase_seconds = Tallies(
+        self.phase_seconds = LockFreeHistogram(
             "transduce_phase_duration_seconds",
             "Time of a translated request by phase: tokenise, queue, encode, decode, detokenise",
             ("phase",),
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
-        self.sentences = Count("transduce_sentences", "Sentences translated", registry=self.registry)
-        self.source_tokens = Count(
+        self.sentences = LockFreeCounter(
+            "transduce_sentences", "Sentences translated", registry=self.registry
+        )
+        self.source_tokens = LockFreeCounter(
             "transduce_source_tokens", "Source subwords translated", registry=self.registry
         )
-        self.target_tokens = Count(
+        self.target_tokens = LockFreeCounter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
 
@@ -228,7 +230,7 @@ class Metrics:
         self.stream_events = Counter(
             "transduce_stream_events", "Events sent on streams", ("event",), registry=self.registry
         )
-        self.stream_first_seconds = Tallies(
+        self.stream_first_seconds = LockFreeHistogram(
             "transduce_stream_first_event_seconds",
             "From a stream's request to its first events",
             buckets=REQUEST_SECONDS,
@@ -253,13 +255,13 @@ class Metrics:
         )
         self.ready = Gauge("transduce_ready", "1 while requests are taken", registry=registry)
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
-        self.step_seconds = Tallies(
+        self.step_seconds = LockFreeHistogram(
             "transduce_decode_step_seconds", "Decoder step", buckets=STEP_SECONDS, registry=registry
         ).labels()
-        self.encode_seconds = Tallies(
+        self.encode_seconds = LockFreeHistogram(
             "transduce_encode_seconds", "Encoder pass of newcomers", buckets=STEP_SECONDS, registry=registry
         ).labels()
-        self.batch_rows = Tallies(
+        self.batch_rows = LockFreeHistogram(
             "transduce_batch_size", "Rows in a step of a lane", buckets=ROWS, registry=registry
         ).labels()
         self.rows = Counter(
@@ -290,7 +292,7 @@ class Metrics:
             "num_encode_tokens", *uses.values(), *(f"num_{outcome}" for outcome in outcomes)
         )
 
-    def record_steps(self, steps: Sequence[StepFacts]) -> None:
+    def record_steps(self, steps: Sequence[StepFigures]) -> None:
         """Take note of what the engine did, to be counted when the metrics are read: answers wait for this."""
         self._uncounted += steps
         self._last_noted_at = time.time()
@@ -298,7 +300,7 @@ class Metrics:
             self.count_steps()
 
     def count_steps(self) -> None:
-        """Count what was noted."""
+        """LockFreeCounter what was noted."""
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
@@ -319,7 +321,7 @@ class Metrics:
         self._num_waiting |= {step.worker: step.num_waiting for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
 
-    def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
+    def track_queue(self, health: Callable[[], QueueFigures]) -> None:
         """Read the queue's depth whenever the metrics are read. Call once."""
         depth = Gauge(
             "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
@@ -334,16 +336,16 @@ class Metrics:
         )
         wait.set_function(lambda: _known(health().drain_time_s))
 
-    def follow_decoder(self, facts: Callable[[], DecoderFacts]) -> None:
+    def track_cache(self, facts: Callable[[], CacheFigures]) -> None:
         """Read the cache's and the shared sentences' counts whenever the metrics are read. Call once."""
-        self.registry.register(DecoderCollector(facts))
+        self.registry.register(CacheCollector(facts))
 
-    def follow_log(self, num_dropped: Callable[[], int]) -> None:
+    def track_log(self, num_dropped: Callable[[], int]) -> None:
         """Read how many log lines were dropped whenever the metrics are read. Call once."""
-        self.registry.register(_Dropped(num_dropped))
+        self.registry.register(_DroppedLines(num_dropped))
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
-        """Count one answered request. `code` 499: the caller left before the answer."""
+        """LockFreeCounter one answered request. `code` 499: the caller left before the answer."""
         method = method if method in METHODS else "other"
         key = (route, method, code)
         requests = self._requests.get(key)

@@ -17,19 +17,19 @@ NUM_HEADER = 8
 LENGTH, NUM_COMPLETE = 3, 5
 
 
-class Outcome(IntEnum):
+class BeamOutcome(IntEnum):
     """What has become of a beam in the last step that it took: the forward's last one, unless it is done.
 
-    GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows
-    are as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.
+    CONTINUES: it has its next hypotheses, and its rows their columns. DONE: as many are complete as were to be; rows
+    are as they were. UNDECIDED: nothing, and its candidates are the engine's to judge.
     """
 
-    GOES_ON = 0
-    IS_DONE = 1
-    IS_OPEN = 2
+    CONTINUES = 0
+    DONE = 1
+    UNDECIDED = 2
 
 
-class Ended(NamedTuple):
+class EndedHypothesis(NamedTuple):
     """A hypothesis that has said the end token: its sum with it, the steps before, and its rank after those."""
 
     total: float
@@ -37,7 +37,7 @@ class Ended(NamedTuple):
     rank: int
 
 
-class Beam:
+class SharedBeam:
     """The beam of one sentence: one hypothesis before its first step, beam_size live ones after each.
 
     start_and_end: the tokens' ids. rows: cache row of each live hypothesis, beam_size from the beginning on: before the
@@ -100,11 +100,11 @@ class Beam:
         parents = self._numbers[self._parents : self._parents + num_said].tolist()
         return said, parents, self._floats[self._sums : self._sums + num_said].tolist()
 
-    def ended(self) -> list[Ended]:
+    def ended(self) -> list[EndedHypothesis]:
         """Those that have become complete since it was handed over, in order of time."""
         count = 3 * int(self._numbers[NUM_COMPLETE])
         found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
-        return [Ended(total, int(length), int(rank)) for total, length, rank in found]
+        return [EndedHypothesis(total, int(length), int(rank)) for total, length, rank in found]
 
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
         """That of the steps first..end-1, (steps, live hypotheses before the step, num_columns), taken since then."""

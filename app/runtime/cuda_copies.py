@@ -46,7 +46,7 @@ extern "C" __global__ void copy_rows(
 
 
 @dataclass(frozen=True)
-class Box:
+class DeviceBlock:
     """Rows of a cache in the GPU's memory: (planes, num_rows, num_heads, capacity) columns of column_bytes."""
 
     address: int
@@ -58,9 +58,9 @@ class Box:
 
 
 class Copier(Protocol):
-    """Copies rows of one box to rows of another with the same planes, heads and columns."""
+    """Copies rows of one block to rows of another with the same planes, heads and columns."""
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """Enqueue copies. Raises EngineFailure.
 
         moves: (n, 3) source row, target row, columns. No target is a source.
@@ -94,7 +94,7 @@ class KernelCopier:
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), self._image))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, b"copy_rows"))
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """As `Copier.copy`."""
         if not len(moves):
             return
@@ -146,7 +146,7 @@ class _Position(ctypes.Structure):
 
 
 class _Pitched(ctypes.Structure):
-    """cudaPitchedPtr: a box of rows of `pitch` bytes, `ysize` rows a slice."""
+    """cudaPitchedPtr: a block of rows of `pitch` bytes, `ysize` rows a slice."""
 
     _fields_ = (
         ("ptr", ctypes.c_void_p),
@@ -183,7 +183,7 @@ class RowCopier:
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """As `Copier.copy`."""
         stream = ctypes.c_void_p(self._cuda.stream)
         for source_row, target_row, length in moves.tolist():
@@ -194,6 +194,6 @@ class RowCopier:
             self._cuda.check(self._cuda.library.cudaMemcpy3DAsync(ctypes.byref(copy), stream))
 
 
-def _pitched(box: Box) -> _Pitched:
-    pitch = box.capacity * box.column_bytes
-    return _Pitched(box.address, pitch, pitch, box.num_rows * box.num_heads)
+def _pitched(block: DeviceBlock) -> _Pitched:
+    pitch = block.capacity * block.column_bytes
+    return _Pitched(block.address, pitch, pitch, block.num_rows * block.num_heads)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.errors import BundleError
 from app.graphs import Precision
-from app.runtime.machine import knows_gpus
+from app.runtime.machine import has_cuda_provider
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -24,13 +24,13 @@ NO_PROVIDER = (
 
 def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
     """The device, where no GPU can be meant; None where `app.runtime.session.choose_device` has to look for one."""
-    if wanted == "cuda" or (wanted == "auto" and knows_gpus()):
+    if wanted == "cuda" or (wanted == "auto" and has_cuda_provider()):
         return None
-    tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
+    log_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
     return "cpu"
 
 
-def tell_device(device: Device, wanted: str, problem: str) -> None:
+def log_device(device: Device, wanted: str, problem: str) -> None:
     """Log what runs where. problem: what keeps a GPU from being used; empty where nothing does."""
     logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
 

@@ -15,15 +15,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.beams import Beam
-from app.runtime.until import WHEN_FULL, Until
+from app.runtime.beams import SharedBeam
+from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 # The id of a row that no hypothesis holds, where the runner passes over such rows.
-UNHELD = -1
+UNUSED_ROW = -1
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Limits:
     has_alignment: whether a step can return the attention that its tokens pay to the source.
     max_steps: decoder steps that one call may take, each row going on with its best candidate or its beam.
     advances_beams: whether a step may be given beams.
-    skips_unheld: whether rows of a step that no hypothesis holds cost nothing: they need not be dense.
+    skips_unused_rows: whether rows of a step that no hypothesis holds cost nothing: they need not be dense.
     """
 
     num_rows: int
@@ -49,7 +49,7 @@ class Limits:
     has_alignment: bool = False
     max_steps: int = 1
     advances_beams: bool = False
-    skips_unheld: bool = False
+    skips_unused_rows: bool = False
     num_kept_rows: int = 0
 
 
@@ -63,7 +63,7 @@ class StepInput:
     num_steps: steps at most in which each row goes on with its best candidate, at most the runner's max_steps; every
         row's cache must have room for them. More than one only with one candidate and nothing else wanted. With beams
         the last one is that in which one is open, or the last is done. More than one only where every row is a beam's.
-    until: what else ends them.
+    stop: what else ends them.
     beams: those that the runner advances; what ids and positions say of their rows is not read.
     ids and positions may be views of what changes after the step.
     wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
@@ -76,8 +76,8 @@ class StepInput:
     num_steps: int = 1
     wants_distributions: bool = False
     wants_alignment: bool = False
-    beams: Sequence[Beam] = ()
-    until: Until = WHEN_FULL
+    beams: Sequence[SharedBeam] = ()
+    stop: StopCondition = NO_EARLY_STOP
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class StepOutput:
     alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
         where the step did not want it. Only a model whose limits say has_alignment is asked.
     num_steps: those taken.
-    outcomes: of each beam, what has become of it in the last of its own (`app.runtime.beams.Outcome`).
+    outcomes: of each beam, what has become of it in the last of its own (`app.runtime.beams.BeamOutcome`).
     All arrays may be views that the next step overwrites.
     """
 
@@ -124,7 +124,7 @@ class Runner(Protocol):
         """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure.
 
         Rows behind those of the step hold nothing that is needed: a runner may write to them. A row of the step that
-        no hypothesis holds is given at position 0, as id 0, or as UNHELD where the limits say `skips_unheld`; it was
+        no hypothesis holds is given at position 0, as id 0, or as UNUSED_ROW where `skips_unused_rows` is set; it was
         another's before, and nobody reads what it gives.
         """
 

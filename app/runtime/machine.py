@@ -20,7 +20,7 @@ def num_usable_cores() -> int:
     return cores
 
 
-def knows_gpus() -> bool:
+def has_cuda_provider() -> bool:
     """Whether onnxruntime came with its CUDA provider. It is not loaded for that: it takes memory and time."""
     found = find_spec("onnxruntime")
     return (

@@ -15,7 +15,7 @@ COLLECT_AFTER = (5_000, 20, 1_000)
 SWITCH_INTERVAL_S = 0.001
 
 
-def prefer_short_waits() -> None:
+def limit_pauses() -> None:
     """Have neither the collector of garbage nor another thread keep this process's event loop waiting for long."""
     gc.set_threshold(*COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -27,7 +27,7 @@ def collect_if_grown() -> None:
         gc.collect()
 
 
-def settle_memory() -> None:
+def freeze_and_trim() -> None:
     """What is loaded by now stays: give back what loading it took, and have no collection walk through it again.
 
     The last only where the process was started with the collector off, as `transduce serve` is.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
@@ -59,7 +59,9 @@ class NativeRunner:
         self._encoder = encoder
         self._decoder = decoder
         max_steps = min(MAX_STEPS, limits.max_target_length)
-        self._limits = limits = replace(limits, max_steps=max_steps, advances_beams=True, skips_unheld=True)
+        self._limits = limits = replace(
+            limits, max_steps=max_steps, advances_beams=True, skips_unused_rows=True
+        )
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -72,12 +74,15 @@ class NativeRunner:
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
-        self._ids, self._positions = np.full(num_rows, UNHELD, np.int32), np.zeros(num_rows, np.int32)
+        self._ids, self._positions = np.full(num_rows, UNUSED_ROW, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._end = 0  # rows behind it hold nothing that is needed
-        self._num_given = 0  # rows of the last step: those behind it are bound as held by nobody
+        self._num_bound_rows = 0  # rows of the last step: those behind it are bound as held by nobody
         self._source_lengths = np.ones(num_rows, np.int32)
-        self._given_lengths, self._given_slots = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        self._sentence_lengths, self._sentence_slots = (
+            np.zeros(num_rows, np.int32),
+            np.zeros(num_rows, np.int32),
+        )
         self._written = np.zeros(num_rows, np.int32)
         self._num_bound_sentences = 0
         self._sentence_values: dict[int, list[Any]] = {}  # lengths, slots and written, by how many sentences
@@ -90,7 +95,7 @@ class NativeRunner:
         self._top_log_probabilities = np.zeros(num_candidates, np.float32)
         self._top_ids = np.zeros(num_candidates, np.int64)
         self._candidates: dict[_Shape, _Candidates] = {}
-        self._given = native.Given(num_rows)
+        self._decode_args = native.DecodeArgs(num_rows)
         self._binding = decoder.binding()
         self._bind_all_rows()
         self._bound_shape, self._bound = self._bind_candidates(_Shape(1, 1))
@@ -104,7 +109,7 @@ class NativeRunner:
         """As `Runner.encode`: sentences one after another, each attending to itself."""
         count, lengths = len(sources), [len(source) for source in sources]
         slots = self._free_slots(rows)
-        self._given_lengths[:count], self._given_slots[:count] = lengths, slots
+        self._sentence_lengths[:count], self._sentence_slots[:count] = lengths, slots
         tokens = {  # kept until the run is over
             "ids": np.concatenate(sources, dtype=np.int32),
             "positions": np.concatenate([self._source_positions[:length] for length in lengths]),
@@ -131,9 +136,9 @@ class NativeRunner:
         """
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
-        if num_rows < self._num_given:
-            self._ids[num_rows : self._num_given] = UNHELD
-        self._end = self._num_given = num_rows
+        if num_rows < self._num_bound_rows:
+            self._ids[num_rows : self._num_bound_rows] = UNUSED_ROW
+        self._end = self._num_bound_rows = num_rows
         self._positions[:num_rows] = step.positions
         # Of which the results are kept apart: two shapes, since another one takes time.
         is_single = step.num_steps == 1 or bool(step.beams)
@@ -159,13 +164,13 @@ class NativeRunner:
         if step.num_steps == 1 and not step.beams:
             self._decoder.run(self._binding)
             return 1, []
-        self._given.give([beam.address for beam in step.beams], step.num_steps, step.until)
+        self._decode_args.set_args([beam.address for beam in step.beams], step.num_steps, step.stop)
         try:
             self._decoder.run(self._binding)
         except EngineFailure:
-            self._given.forget()
+            self._decode_args.clear_args()
             raise
-        return self._given.taken(len(step.beams))
+        return self._decode_args.read_outcome(len(step.beams))
 
     def share_cores(self, num_sharing: int) -> None:
         """As `Runner.share_cores`."""
@@ -191,7 +196,7 @@ class NativeRunner:
             return
         found = self._sentence_values.get(count)
         if found is None:
-            own = self._given_lengths[:count], self._given_slots[:count], self._written[:count]
+            own = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
             found = self._sentence_values[count] = [_value(values) for values in own]
         lengths, slots, written = found
         self._encoder_binding.bind_ortvalue_input("lengths", lengths)

@@ -55,12 +55,12 @@ def load_runner(
     # It reads manifests, as nobody needs to who calls `load_variant`.
     from app.runtime.bundle_limits import limits_of
 
-    given = Loading(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
-    return load_variant(bundle.path, given, device=chosen, kernels=kernels, num_threads=num_threads)
+    config = RunnerConfig(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
+    return load_variant(bundle.path, config, device=chosen, kernels=kernels, num_threads=num_threads)
 
 
 @dataclass(frozen=True)
-class Loading:
+class RunnerConfig:
     """Which variant of a bundle is loaded, and what it is to hold.
 
     starts_threads: False where this process is to be copied: the native kernels' threads are yet to be started then.
@@ -74,14 +74,14 @@ class Loading:
 
 def load_variant(
     folder: Path,
-    given: Loading,
+    config: RunnerConfig,
     *,
     device: Device,
     kernels: Literal["auto", "native", "standard"],
     num_threads: int,
 ) -> LoadedRunner:
     """As `load_runner`, of a bundle's folder that was checked, on a device that was chosen."""
-    variant, limits = given.variant, given.limits
+    variant, limits = config.variant, config.limits
     if device == "cuda":
         from app.runtime.cuda_runner import load_cuda_runner
 
@@ -90,7 +90,7 @@ def load_variant(
     options = SessionOptions(device=device, num_threads=num_threads)
     graphs: GraphPair = variant
     if found == "native" and variant.native is not None:
-        if given.starts_threads:
+        if config.starts_threads:
             native.set_num_threads(num_threads)
         # The kernels have threads of their own.
         options, graphs = (
@@ -107,7 +107,7 @@ def load_variant(
         raise SettingsError([told]) from error
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
-        *(given.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
+        *(config.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner
 

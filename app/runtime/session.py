@@ -17,7 +17,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.graphs import GraphSpec, TensorSpec
-from app.runtime.device import NO_PROVIDER, Device, tell_device
+from app.runtime.device import NO_PROVIDER, Device, log_device
 
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # Read when a session is made. One matrix product a row and head was level with the fused kernel for the small
@@ -64,7 +64,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
     if wanted == "cuda" and problem:
         raise SettingsError([f"device cuda was asked for, and {problem}"])
     device: Device = "cpu" if wanted == "cpu" or problem else "cuda"
-    tell_device(device, wanted, problem)
+    log_device(device, wanted, problem)
     return device
 
 

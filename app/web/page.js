@@ -5,12 +5,12 @@ import { DocumentCard } from "./card.js";
 import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
-import { Flow } from "./flow.js";
+import { LatestRequest } from "./latest.js";
 import { drawHeatmap, setOffRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
-import { alignmentOf, answerOf, spliced } from "./spans.js";
+import { alignmentOf, answerOf, replaceSegment } from "./spans.js";
 import { Target, rowAt } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
@@ -57,7 +57,7 @@ const card = new DocumentCard(
 );
 const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
 const choices = new Choices(the("choices"), takeOther);
-const flow = new Flow({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
+const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
 // ---- asking
 
@@ -69,7 +69,7 @@ function translate({ atOnce = false } = {}) {
   if (!model) return;
   const length = [...text].length;
   if (text.trim() === "" || length > facts.max_characters) {
-    flow.supersede();
+    latest.supersede();
     clearTarget();
     if (length > facts.max_characters) {
       problem.show(`The text has ${count.format(length)} characters, and this server takes ${count.format(facts.max_characters)} at once.`);
@@ -91,8 +91,8 @@ function translate({ atOnce = false } = {}) {
   the("target").classList.add("stale");
   the("target").setAttribute("aria-busy", "true");
   clearTimeout(speaking);
-  if (atOnce) flow.now(request);
-  else flow.soon(request);
+  if (atOnce) latest.now(request);
+  else latest.soon(request);
 }
 
 // ---- showing
@@ -278,7 +278,7 @@ async function offerOthers(start, element) {
 function takeOther({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
-  showAnswer(spliced(answer, index, part), request);
+  showAnswer(replaceSegment(answer, index, part), request);
   showSentence(index);
   target.focus(at);
 }
@@ -339,7 +339,7 @@ function refuseFile(message) {
 async function takeDocument(file) {
   const languagesNow = { source: languages.source, target: languages.target };
   put("");
-  const { signal } = flow.controller;
+  const { signal } = latest.controller;
   the("empty").hidden = true;
   card.showWork(file, languagesNow.target);
   try {

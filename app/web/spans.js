@@ -9,10 +9,10 @@ export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
   const inTarget = unitsOf(translation.text);
   const segments = translation.segments.map((segment) => {
-    const sources = (segment.source_tokens ?? []).map((span) => placed(span, inSource));
+    const sources = (segment.source_tokens ?? []).map((span) => toUnits(span, inSource));
     return {
-      source: placed(segment.source, inSource),
-      target: placed(segment.target, inTarget),
+      source: toUnits(segment.source, inSource),
+      target: toUnits(segment.target, inTarget),
       tokens: (segment.tokens ?? []).map((token) => tokenOf(token, sources, inSource, inTarget)),
     };
   });
@@ -20,9 +20,9 @@ export function answerOf(translation, sourceText) {
 }
 
 function tokenOf(token, sources, inSource, inTarget) {
-  const target = placed(token.target, inTarget);
+  const target = toUnits(token.target, inTarget);
   if (!token.source) return { target, source: null, sources: [], weights: [] };
-  const source = placed(token.source, inSource);
+  const source = toUnits(token.source, inSource);
   if (!token.weights) return { target, source, sources: [source], weights: [token.attention] };
   return { target, source, sources, weights: token.weights };
 }
@@ -39,7 +39,7 @@ export function unitsOf(text) {
   return starts;
 }
 
-function placed(span, units) {
+function toUnits(span, units) {
   return { start: units[span.start], end: units[span.end] };
 }
 
@@ -84,10 +84,10 @@ export function alignmentOf(answer, index, targetLanguage) {
   const sums = rows.map(() => columns.map(() => 0));
   const counts = rows.map(() => 0);
   const links = rows.map(() => new Set());
-  const columnOf = (span) => overlapping(columns, owned(answer.sourceText, span));
+  const columnOf = (span) => overlapping(columns, wordSpan(answer.sourceText, span));
   const known = new Map(); // a list of sources -> the column of each: the tokens of a segment share it
   for (const { source, target, sources, weights } of segment.tokens) {
-    const row = overlapping(rows, inked(answer.text, target));
+    const row = overlapping(rows, withoutLeadingSpace(answer.text, target));
     if (source === null || row < 0) continue;
     if (!known.has(sources)) known.set(sources, sources.map(columnOf));
     known.get(sources).forEach((column, index) => {
@@ -101,13 +101,13 @@ export function alignmentOf(answer, index, targetLanguage) {
 }
 
 /** A subword's letters; white space by itself belongs to what follows. */
-function owned(text, span) {
-  const { start, end } = inked(text, span);
+function wordSpan(text, span) {
+  const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };
 }
 
 /** A span without the white space that a subword begins with. */
-function inked(text, { start, end }) {
+function withoutLeadingSpace(text, { start, end }) {
   const said = text.slice(start, end);
   return { start: start + said.length - said.trimStart().length, end };
 }
@@ -124,7 +124,7 @@ export function segmentAt(answer, at) {
 /**
  * The answer with another translation of one segment, of which `part` is the answer for that segment's source alone.
  */
-export function spliced(answer, index, part) {
+export function replaceSegment(answer, index, part) {
   const old = answer.segments[index];
   const growth = part.text.length - (old.target.end - old.target.start);
   const text = answer.text.slice(0, old.target.start) + part.text + answer.text.slice(old.target.end);

@@ -16,7 +16,7 @@ export function duration(ms) {
   return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 
-/** result: as of Flow. parts: {bar, figures, total}, elements. */
+/** result: as of LatestRequest. parts: {bar, figures, total}, elements. */
 export function drawTiming({ bar, figures, total }, { body, phases, firstMs, totalMs }) {
   total.textContent = duration(totalMs);
   const sum = phases.reduce((all, [, ms]) => all + ms, 0);

@@ -34,7 +34,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
 
     from app.observability.logging import configure_logging, start_log
     from app.runtime import native
-    from app.runtime.memory import settle_memory
+    from app.runtime.memory import freeze_and_trim
     from app.workers.model_spec import ModelSpec
 
     os.nice(NICENESS)  # of this thread and those that it starts
@@ -45,7 +45,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     except Exception:
         start_log()  # there will be no worker to write what was logged
         raise
-    settle_memory()
+    freeze_and_trim()
 
     def runner_of(number: int) -> Runner:
         if number > 0:
@@ -54,7 +54,7 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
             start_log()
         if shared is None:  # ONNX Runtime's own threads, or a GPU: neither is there in a copy
             runner = plan.load()
-            settle_memory()
+            freeze_and_trim()
         else:
             runner = shared
             native.set_num_threads(plan.num_threads)

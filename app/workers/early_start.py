@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from app.runtime.machine import knows_gpus, num_usable_cores
+from app.runtime.machine import has_cuda_provider, num_usable_cores
 from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def start_early() -> ForkServer | None:
     num_workers, num_threads = (
         int(given[name]) if given[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
     )
-    is_cpu = given["DEVICE"] == "cpu" or (given["DEVICE"] in ("", "auto") and not knows_gpus())
+    is_cpu = given["DEVICE"] == "cpu" or (given["DEVICE"] in ("", "auto") and not has_cuda_provider())
     guess = num_workers or default_num_workers("cpu" if is_cpu else "cuda", num_threads or num_usable_cores())
     if guess > 1:
         with contextlib.suppress(OSError):  # told by whoever needs it

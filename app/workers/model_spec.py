@@ -37,12 +37,12 @@ class ModelSpec:
 
     def load(self, *, starts_threads: bool = True) -> Runner:
         """As `load_variant`. Raises BundleError, SettingsError."""
-        from app.runtime.ort_runner import Loading, load_variant
+        from app.runtime.ort_runner import RunnerConfig, load_variant
 
         # ONNX Runtime's own threads are as many at all times: each worker gets its part.
         return load_variant(
             Path(self.folder),
-            Loading(self.precision, self.variant, self.limits, starts_threads=starts_threads),
+            RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),
             device=self.device,
             kernels=self.kernels,
             num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_workers),

@@ -1,4 +1,4 @@
-"""A page of memory that the processes of an engine share: since when each worker's step is under way, and its bell."""
+"""Memory that the server and its worker processes share: when each worker's step began, and each worker's wake flag."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import math
 import mmap
 import os
 
-from app.runtime.until import Bell
+from app.runtime.stop_condition import WakeFlag
 
 NUMBER_BYTES = 8
 
 
 class SharedWorkerStatus:
-    """One number a worker: seconds of time.monotonic, NaN while it is idle. Each worker writes its own, all read all.
+    """One time and one wake flag a worker. Each worker writes its own time; every process reads all.
 
-    descriptor: of the memory, to be handed on to the workers' processes. bells: of each worker, which the others ring.
+    A time is in seconds of time.monotonic, NaN while the worker is idle.
+    descriptor: of the memory; the worker processes inherit it, -1 once it is closed.
+    wake_flags: of each worker; set by the others and by the server.
     """
 
     def __init__(self, descriptor: int, num_workers: int) -> None:
@@ -22,40 +24,40 @@ class SharedWorkerStatus:
         self.num_workers = num_workers
         self._memory = mmap.mmap(descriptor, 2 * num_workers * NUMBER_BYTES)
         self._times = memoryview(self._memory).cast("d")[:num_workers]
-        self.bells = [
-            Bell(self._memory, (num_workers + number) * NUMBER_BYTES) for number in range(num_workers)
+        self.wake_flags = [
+            WakeFlag(self._memory, (num_workers + number) * NUMBER_BYTES) for number in range(num_workers)
         ]
 
     @classmethod
-    def of(cls, num_workers: int) -> SharedWorkerStatus:
-        """A new one, all idle. Linux only."""
+    def create(cls, num_workers: int) -> SharedWorkerStatus:
+        """Return new shared memory in which all workers are idle. Linux only."""
         descriptor = os.memfd_create("transduce-workers")
         os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
-        page = cls(descriptor, num_workers)
+        status = cls(descriptor, num_workers)
         for number in range(num_workers):
-            page.set(number, None)
-        return page
+            status.set(number, None)
+        return status
 
     def set(self, number: int, started_at: float | None) -> None:
-        """Say when a worker's step began, or that it is idle."""
+        """Store when a worker's step began; None when it is idle."""
         self._times[number] = math.nan if started_at is None else started_at
 
     def get(self, number: int) -> float | None:
-        """When a worker's step began; None where it is idle."""
+        """Return when a worker's step began; None when it is idle."""
         started_at = self._times[number]
         return None if math.isnan(started_at) else started_at
 
     def num_busy(self) -> int:
-        """RunningEngine at work."""
-        return sum(started_at == started_at for started_at in self._times)
+        """Return how many workers are not idle."""
+        return sum(started_at == started_at for started_at in self._times)  # NaN is not equal to itself
 
-    def ring_others(self, number: int) -> None:
-        """A worker has something to say to all others."""
-        for other, bell in enumerate(self.bells):
+    def wake_others(self, number: int) -> None:
+        """Set the wake flags of all workers but one."""
+        for other, wake_flag in enumerate(self.wake_flags):
             if other != number:
-                bell.ring()
+                wake_flag.set()
 
     def close_descriptor(self) -> None:
-        """Nobody else is to be given it; who has the memory keeps it."""
+        """Close the descriptor. Memory that is mapped already stays mapped."""
         os.close(self.descriptor)
         self.descriptor = -1

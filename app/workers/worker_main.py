@@ -20,7 +20,7 @@ from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
 from app.observability.logging import flush_log
 from app.runtime.interface import Limits, Runner
-from app.runtime.until import Bell
+from app.runtime.stop_condition import WakeFlag
 from app.workers import framing, messages
 from app.workers.shared_status import SharedWorkerStatus
 
@@ -47,7 +47,7 @@ class WorkerMain:
             return self._tell(messages.LoadFailed.of(error))
         self._tell(messages.ModelLoaded(runner.limits))
         sentences = SequenceTable(runner.limits)
-        inbox = SocketInbox(self._connection, sentences, self._page.bells[self._number])
+        inbox = SocketInbox(self._connection, sentences, self._page.wake_flags[self._number])
         started = inbox.get_started()
         if started is None:
             return None
@@ -56,7 +56,7 @@ class WorkerMain:
             was_idle = self._page.get(self._number) is None
             self._page.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._page.ring_others(self._number)  # whose threads are as many as workers are idle
+                self._page.wake_others(self._number)  # whose threads are as many as workers are idle
             if started_at is not None and (num_busy := self._page.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
@@ -139,8 +139,8 @@ class SequenceTable:
 class SocketInbox:
     """The engine's messages as its loop reads them. Where the engine has gone, the next one is Stop."""
 
-    def __init__(self, connection: socket.socket, sentences: SequenceTable, bell: Bell) -> None:
-        self.bell = bell
+    def __init__(self, connection: socket.socket, sentences: SequenceTable, wake_flag: WakeFlag) -> None:
+        self.wake_flag = wake_flag
         self._connection = connection
         self._sentences = sentences
         self._frames = framing.FrameReader()

@@ -18,7 +18,7 @@ import msgspec
 
 from app import errors
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, rings
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, wakes
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_deltas import TokenDelta
 from app.engine.worker import WorkerListener
@@ -125,8 +125,8 @@ class WorkerProxy:
     def put(self, message: Message) -> None:
         """As `Worker.put`."""
         self._say(message)
-        if rings(message):
-            self._page.bells[self._number].ring()
+        if wakes(message):
+            self._page.wake_flags[self._number].set()
 
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
@@ -205,7 +205,7 @@ class WorkerProxy:
 
     def _on_writable(self) -> None:
         del self._unsent[: self._send(self._unsent)]
-        self._page.bells[self._number].ring()
+        self._page.wake_flags[self._number].set()
         if not self._unsent and self._loop is not None:
             self._loop.remove_writer(self._connection.fileno())
 
@@ -281,7 +281,7 @@ def start_workers(fork_server: ForkServer, num_workers: int, given: bytes = b"")
     workers: list[WorkerProxy] = []
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
         unless_started.callback(fork_server.close)
-        page = SharedWorkerStatus.of(num_workers)
+        page = SharedWorkerStatus.create(num_workers)
         theirs.callback(page.close_descriptor)
         descriptors = [page.descriptor]
         for number in range(num_workers):

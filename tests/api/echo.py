@@ -15,7 +15,7 @@ from app.decoding.options import LengthPenalty
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
-from app.startup import Model, lazy_detector
+from app.startup import LoadedModel, lazy_detector
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
 from app.workers.thread_worker import ThreadWorker
@@ -81,7 +81,7 @@ class EchoRunner(FakeRunner):
         return scores
 
 
-def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> Model:
+def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> LoadedModel:
     """A model of the behaviour's pairs, with `tokenizer` for both sides."""
     limits = Limits(
         num_rows=num_rows,
@@ -98,7 +98,7 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
         ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]},
     )
     workers = [ThreadWorker(runner)]
-    return Model(
+    return LoadedModel(
         "echo",
         _manifest(tokenizer, behaviour.pairs),
         (golden,),

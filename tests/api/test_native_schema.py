@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api.native_schema import NativeParser, Requester, RequestLimits
+from app.api.native.schema import NativeParser, Requester, RequestLimits
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
 from app.translator import ScoreRequest, TranslationRequest

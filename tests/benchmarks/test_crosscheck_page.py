@@ -10,7 +10,7 @@ import pytest
 from benchmarks.loadtest_alternation import agrees
 from benchmarks.loadtest_crosscheck import CHARACTERS, NUM_TEXTS, PERCENTILES, RESULT, workload
 from benchmarks.loadtest_crosscheck_page import BLOCKS, PAGE, filled, table_of_testers
-from transduce.loadtest.figures import rank_of
+from transduce.loadtest.percentiles import rank_of
 
 
 def test_every_figure_of_the_page_is_the_committed_results() -> None:

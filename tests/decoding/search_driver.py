@@ -84,7 +84,7 @@ def drive(
         for index, own_rows in zip(alive, rows, strict=True):
             search = searches[index]
             if isinstance(search, GreedySearch):
-                search.take(int(order[own_rows[0], 0]), float(scores[own_rows[0], 0]))
+                search.append(int(order[own_rows[0], 0]), float(scores[own_rows[0], 0]))
             else:
                 asked.append((search, own_rows))
         advance(

@@ -13,7 +13,7 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.decoding.options import DecodingOptions, FinishReason
 from tests.decoding.search_driver import BOS, EOS, random_language
 
-NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, UNHELD = 6, 41, 30, -1
+NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, UNUSED_ROW = 6, 41, 30, -1
 Steps = tuple[list[int], list[float]]
 
 
@@ -44,7 +44,7 @@ def alone(sentence: int) -> tuple[GreedySearch, int]:
     """Its search at its end, and the steps that it took."""
     search = search_of(sentence)
     for number, (token, score) in enumerate(zip(*steps_of(sentence), strict=True)):
-        search.take(token, score)
+        search.append(token, score)
         if search.is_done:
             return search, number + 1
     raise AssertionError("a search has no end")
@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, unheld_id=UNHELD)
+        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, unused_id=UNUSED_ROW)
         self.running: dict[int, Running] = {}
         self.waiting = list(range(seed, seed + 60))
         self.done: list[GreedySearch] = []
@@ -71,7 +71,7 @@ class World:
             if self.waiting and row not in self.running and self.rng.random() < 0.5:
                 sentence = self.waiting.pop()
                 self.running[row] = Running(sentence, search_of(sentence), 0)
-                self.rows.begin(row, self.running[row].search)
+                self.rows.add(row, self.running[row].search)
         free = [row for row in range(NUM_ROWS) if row not in self.running]
         if self.running and free and self.rng.random() < 0.3:
             source, target = self.rng.choice(list(self.running)), self.rng.choice(free)
@@ -79,7 +79,7 @@ class World:
             self.running[target] = self.running.pop(source)
         if self.running and self.rng.random() < 0.05:
             gone = self.rng.choice(list(self.running))
-            self.rows.leave(gone)
+            self.rows.remove(gone)
             del self.running[gone]
 
     def step(self) -> None:
@@ -96,9 +96,9 @@ class World:
             assert self.rows.last_ids[row] == (said[begin - 1] if begin else BOS)
             ids[:, row], scores[:, row] = said[begin:end], told[begin:end]
             self.running[row] = Running(sentence, search, end)
-        for done in self.rows.follow(scores, ids):
+        for done in self.rows.advance(scores, ids):
             sentence, search, end = self.running.pop(done.row)
-            self.rows.leave(done.row)
+            self.rows.remove(done.row)
             wanted, num_steps = alone(sentence)
             assert (search.hypotheses(), search.has_looped) == (wanted.hypotheses(), wanted.has_looped)
             assert (done.num_steps, done.num_last_steps) == (num_steps, num_steps - (end - num_new))
@@ -107,11 +107,11 @@ class World:
     def check(self) -> None:
         assert len(self.rows) == len(self.running)
         for row in set(range(NUM_ROWS)).difference(self.running):
-            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (UNHELD, 0)
+            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (UNUSED_ROW, 0)
         for row, (sentence, search, length) in self.running.items():
             if self.rng.random() < 0.9:
                 continue
-            self.rows.sync_search(row)
+            self.rows.sync(row)
             assert search.prefixes() == [tuple(steps_of(sentence)[0][:length])]
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.decoding.options import DecodingOptions, Hypothesis, Sampling
-from app.decoding.sampling import draw, kept
+from app.decoding.sampling import candidate_ids, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
@@ -150,4 +150,4 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
 )
 def test_cuts_keep_the_smaller_of_equals(sampling: Sampling, ids: list[int]) -> None:
     weights = np.array([0.1, 0.3, 0.0, 0.2, 0.05, 0.2, 0.2, 0.0], np.float32)
-    assert kept(weights, sampling).tolist() == ids
+    assert candidate_ids(weights, sampling).tolist() == ids

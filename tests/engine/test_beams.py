@@ -12,7 +12,7 @@ from app.decoding.options import DecodingOptions, EarlyStop
 from app.engine.sequence import SequenceResult
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.beams import Outcome
+from app.runtime.beams import BeamOutcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
 from tests.engine.beam_runner import BEAM_LIMITS, BeamRunner
 from tests.engine.core_driver import (
@@ -52,7 +52,7 @@ def test_answers_are_those_of_a_plain_search_whatever_the_batch(seed: int) -> No
     driver = CoreDriver(runner)
     run_in_batch(driver, rng, [wanted(rng) for _ in range(30)])
     assert driver.core.scheduler.slots.num_occupied == 0
-    assert set(runner.outcomes) >= {Outcome.GOES_ON, Outcome.IS_DONE}
+    assert set(runner.outcomes) >= {BeamOutcome.CONTINUES, BeamOutcome.DONE}
     assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
 
 
@@ -80,7 +80,7 @@ def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
     driver = CoreDriver(runner)
     driver.submit([7, 8, EOS], replace(BEAM, alignment=True))
     driver.run()
-    assert runner.outcomes[-1] == Outcome.IS_DONE
+    assert runner.outcomes[-1] == BeamOutcome.DONE
     assert max(num_steps for _, num_steps in runner.beam_calls) > 1
 
 
@@ -163,7 +163,7 @@ def test_few_subwords_leave_the_first_step_to_the_search() -> None:
     driver = CoreDriver(runner)
     sequence = driver.submit([0, EOS], BEAM)
     driver.run()
-    assert runner.outcomes[0] == Outcome.IS_OPEN
+    assert runner.outcomes[0] == BeamOutcome.UNDECIDED
     assert_same(hypotheses_of(sequence), expected([0, EOS], BEAM, runner))
 
 
@@ -185,7 +185,7 @@ def test_a_beam_without_scores_fails_alone() -> None:
     sound = [driver.submit(source, BEAM) for source in sources]
     driver.run()
     assert isinstance(broken.outcome, EngineFailure)
-    assert Outcome.IS_OPEN in runner.outcomes
+    assert BeamOutcome.UNDECIDED in runner.outcomes
     for source, sequence in zip(sources, sound, strict=True):
         assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
 

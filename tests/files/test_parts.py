@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.files import FileError, Unit, UnitFormat
-from app.files.parts import joined, parts_of
+from app.files.parts import join_parts, split_unit
 
 SIZE = 40
 
 
 def texts(unit: Unit, size: int = SIZE) -> list[str]:
-    return [part.text for part in parts_of(unit, size)]
+    return [part.text for part in split_unit(unit, size)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_element_that_is_too_long_is_refused() -> None:
     text = "<b>" + "A house. " * 100 + "</b>"
     assert texts(Unit(text, UnitFormat.HTML), 100) == [text]
     with pytest.raises(FileError, match="more than the 400 characters"):
-        parts_of(Unit(text, UnitFormat.HTML), SIZE)
+        split_unit(Unit(text, UnitFormat.HTML), SIZE)
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_any_text_joins_to_itself(text: str, kind: UnitFormat, size: int) -> Non
     except FileError:
         return
     assert "".join(found) == text
-    assert joined([unit, unit], size, [*found, *found]) == [text, text]
+    assert join_parts([unit, unit], size, [*found, *found]) == [text, text]
     assert kind is not UnitFormat.TEXT or all(len(part) <= size for part in found)
 
 
@@ -73,4 +73,4 @@ def test_a_very_long_line_is_cut_in_time() -> None:
 
 def test_another_number_of_translations_is_refused() -> None:
     with pytest.raises(ValueError, match="1 translations for 3 parts"):
-        joined([Unit("a" * 90)], SIZE, ["a"])
+        join_parts([Unit("a" * 90)], SIZE, ["a"])

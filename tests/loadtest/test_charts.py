@@ -15,10 +15,10 @@ from transduce.loadtest.charts import (
     Chart,
     Guide,
     Series,
+    describe_chart,
     draw,
-    in_words,
 )
-from transduce.loadtest.drawings import count_timeline, rate_series
+from transduce.loadtest.report_charts import count_timeline, rate_series
 
 RATES = Axis("offered rate, requests/s")
 
@@ -42,13 +42,13 @@ def test_marks_are_drawn_where_they_are_asked_for() -> None:
 def test_a_chart_is_told_in_words() -> None:
     line = Series("p99", [(1.0, 20.0), (2.0, 50.0), (3.0, 40.0)], "c0")
     chart = Chart(RATES, Axis("latency, ms"), [line], guides=[Guide(100.0, "p99=100ms")])
-    words = in_words(chart)
+    words = describe_chart(chart)
     assert (
         words == "latency, ms over offered rate, requests/s. p99: 20 to 50, 40 at the end. Marked: p99=100ms."
     )
     assert f'aria-label="{words}"' in draw(chart)
     bars = Chart(Axis("latency, ms", is_log=True), Axis("answers"), bars=[(10, 12, 5), (12, 15, 70)])
-    assert in_words(bars).endswith("Most, 70, from 12 to 15.")
+    assert describe_chart(bars).endswith("Most, 70, from 12 to 15.")
 
 
 def test_numbers_at_an_axis_have_room() -> None:

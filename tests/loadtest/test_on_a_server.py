@@ -12,9 +12,9 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.dialects import DIALECTS
-from transduce.loadtest.plan import Plan, Target
-from transduce.loadtest.rest import NoAnswersError, answers_at_rest
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.runner import run
 from transduce.loadtest.server_side import ServerSide, difference, pinned
 from transduce.loadtest.workload import built_in
@@ -31,8 +31,8 @@ def server() -> Iterator[ServerProcess]:
         yield running.ready()
 
 
-def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", **more: Any) -> Plan:
-    made = Plan(
+def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", **more: Any) -> RunPlan:
+    made = RunPlan(
         Target(server.url, DIALECTS[dialect], api_key=KEY),
         built_in(mix),
         Arrivals.at(16.0, 1.5),
@@ -44,9 +44,9 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
 
 def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
-    before = side.standing()
+    before = side.snapshot()
     result = run(plan(server, mix="news", warm_up_s=0.0))
-    seen = difference(before, side.standing(), 1.5)
+    seen = difference(before, side.snapshot(), 1.5)
     assert result.outcomes == {"ok": 24}
     assert seen is not None
     assert seen["sentences_total"] == 24
@@ -94,12 +94,12 @@ def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
 
 def test_answers_under_load_are_those_at_rest(server: ServerProcess) -> None:
     made = plan(server, workload=built_in("short", is_distinct=False))
-    result = run(made, expected=answers_at_rest(made, 20))
+    result = run(made, expected=baseline_answers(made, 20))
     assert result.quality is not None
     assert result.quality["exact_share"] == 1.0
     assert result.quality["num_texts"] >= 20
-    with pytest.raises(NoAnswersError, match="distinct"):
-        answers_at_rest(plan(server), 20)
+    with pytest.raises(BaselineError, match="distinct"):
+        baseline_answers(plan(server), 20)
 
 
 def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:

@@ -1,4 +1,4 @@
-"""What is sent and when: drawn from a seed, at the rate that was asked for."""
+"""What is sent and when: drawn from a seed, at the rate that was spec for."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transduce.loadtest.arrivals import KINDS, Arrivals, ClosedLoop, Kind, Phase
+from transduce.loadtest.arrivals import KINDS, ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.connection import head
-from transduce.loadtest.dialects import DIALECTS, Asked, BadAnswerError, StreamError
+from transduce.loadtest.dialects import DIALECTS, BadAnswerError, RequestSpec, StreamError
 from transduce.loadtest.grammar import GRAMMAR
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
@@ -25,9 +25,9 @@ from transduce.loadtest.workload import (
     Workload,
     built_in,
     from_texts,
-    opened,
     own_sentences,
     read_lines,
+    with_distinct_opening,
 )
 
 
@@ -39,7 +39,7 @@ from transduce.loadtest.workload import (
 )
 @example(kind="bursty", rate=110.0, duration_s=6.265625, seed=432)
 @settings(deadline=None)
-def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, seed: int) -> None:
+def test_the_offered_rate_is_exact(kind: ArrivalKind, rate: float, duration_s: float, seed: int) -> None:
     arrivals = Arrivals((Phase(rate, duration_s), Phase(2 * rate, duration_s)), kind)
     times = arrivals.times_s(seed)
     assert times == sorted(times) == arrivals.times_s(seed)
@@ -50,7 +50,7 @@ def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, s
     assert len(times) - first == max(1, round(2 * rate * duration_s))
 
 
-def spread(kind: Kind, burstiness: float = 0.2) -> float:
+def spread(kind: ArrivalKind, burstiness: float = 0.2) -> float:
     """Coefficient of variation of the gaps of 20,000 requests."""
     times = Arrivals((Phase(200.0, 100.0),), kind, burstiness).times_s(3)
     gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -83,7 +83,7 @@ def test_another_seed_draws_other_times_and_texts() -> None:
         lambda: Target("127.0.0.1:8000"),
         lambda: Target("ftp://127.0.0.1"),
         lambda: Workload("empty", ()),
-        lambda: Workload("share", (Asked(("a",)),), disconnect_share=1.5),
+        lambda: Workload("share", (RequestSpec(("a",)),), disconnect_share=1.5),
         lambda: from_texts(["a", "b"], references=["c"]),
     ],
 )
@@ -104,7 +104,7 @@ def test_every_request_comes_once_before_any_comes_again() -> None:
 
 def texts_of(workload: Workload, seed: int, num_requests: int) -> list[str]:
     sequence = workload.sequence(seed)
-    return [text for index in range(num_requests) for text in sequence(index).asked.texts]
+    return [text for index in range(num_requests) for text in sequence(index).spec.texts]
 
 
 @pytest.mark.parametrize("name", MIXES)
@@ -139,7 +139,9 @@ def test_distinct_texts_are_as_long_as_those_that_they_replace() -> None:
 
 
 def test_lines_of_a_file_are_made_distinct_by_words_before_them() -> None:
-    workload = dataclasses.replace(from_texts(["It rains.", "It snows."]), renew=opened)
+    workload = dataclasses.replace(
+        from_texts(["It rains.", "It snows."]), make_distinct=with_distinct_opening
+    )
     texts = texts_of(workload, 1, 5000)
     assert len(set(texts)) == len(texts)
     assert {text[-9:] for text in texts} == {"It rains.", "It snows."}
@@ -156,21 +158,20 @@ def test_the_parts_of_the_grammar_are_single_distinct_words() -> None:
 
 def test_the_mixes_are_what_they_are_called() -> None:
     words = {
-        name: [len(text.split()) for asked in built_in(name).requests for text in asked.texts]
-        for name in MIXES
+        name: [len(text.split()) for spec in built_in(name).requests for text in spec.texts] for name in MIXES
     }
     assert max(words["short"]) <= SHORT_WORDS
     assert 15 < statistics.mean(words["news"]) < 25
     long = [number for number in words["bimodal"] if number > SHORT_WORDS]
     assert len(long) / len(words["bimodal"]) == pytest.approx(0.2, abs=0.05)
     assert min(long) > 60
-    assert {len(asked.texts) for asked in built_in("arrays").requests} == {32}
-    assert {asked.options["beam_size"] for asked in built_in("beams").requests} == {1, 2, 4, 8}
+    assert {len(spec.texts) for spec in built_in("arrays").requests} == {32}
+    assert {spec.options["beam_size"] for spec in built_in("beams").requests} == {1, 2, 4, 8}
     assert len(own_sentences()) > 150
 
 
 def test_disconnects_are_drawn_by_the_seed() -> None:
-    workload = Workload("one", (Asked(("a",)),), disconnect_share=0.3, disconnect_within_s=0.4)
+    workload = Workload("one", (RequestSpec(("a",)),), disconnect_share=0.3, disconnect_within_s=0.4)
     sequence, again = workload.sequence(1), workload.sequence(1)
     drawn = [sequence(index).disconnect_after_s for index in range(2000)]
     assert drawn == [again(index).disconnect_after_s for index in range(2000)]
@@ -209,8 +210,8 @@ def test_an_objective_is_met_at_exactly_its_share() -> None:
 
 
 def test_every_dialect_asks_in_its_own_words() -> None:
-    asked = Asked(("Hello.",), options={"beam_size": 2})
-    bodies = {name: orjson.loads(each.body(asked, "en", "de", "k")) for name, each in DIALECTS.items()}
+    spec = RequestSpec(("Hello.",), options={"beam_size": 2})
+    bodies = {name: orjson.loads(each.body(spec, "en", "de", "k")) for name, each in DIALECTS.items()}
     assert bodies["native"] == bodies["stream"] == {
         "text": "Hello.", "source": "en", "target": "de", "beam_size": 2
     }  # fmt: skip

@@ -15,13 +15,13 @@ import uvloop
 
 from tests.loadtest.steady_server import SteadyServer
 from tests.loadtest.undisturbed import undisturbed
-from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
-from transduce.loadtest.dialects import Told
-from transduce.loadtest.figures import distribution, merged, percentile_of
-from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop, Phase
+from transduce.loadtest.dialects import ParsedResponse
+from transduce.loadtest.percentiles import distribution, merged, percentile_of
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
-from transduce.loadtest.result import Observed, make_result
+from transduce.loadtest.result import RunRecord, make_result
 from transduce.loadtest.runner import Progress, observe, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Slo
@@ -30,8 +30,8 @@ from transduce.loadtest.workload import built_in
 HALF_A_SECOND = Slo.parse("p99=500ms")
 
 
-def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **more: Any) -> Plan:
-    made = Plan(
+def plan(url: str, rate: float, duration_s: float, *, kind: ArrivalKind = "poisson", **more: Any) -> RunPlan:
+    made = RunPlan(
         Target(url),
         built_in("short"),
         Arrivals.at(rate, duration_s, kind),
@@ -67,10 +67,10 @@ def test_every_request_ends_in_one_outcome() -> None:
 
 def test_the_timeline_is_even_and_has_no_gaps() -> None:
     """Nothing was due from 2.5 to 5 s: that is no stretch left out, and the last one is as long as the others."""
-    whole = Plan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
+    whole = RunPlan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
     due = (0.1, 2.4, 5.1, 7.4)
     samples = [Sample(index, 0, at, 3, ended_s=at + 0.05, outcome=OK) for index, at in enumerate(due)]
-    timeline = make_result(whole, Observed("now", samples, num_sent=len(due))).timeline
+    timeline = make_result(whole, RunRecord("now", samples, num_sent=len(due))).timeline
     assert [moment.num_sent for moment in timeline] == [1, 0, 1, 0, 1, 0, 1]
     assert [moment.from_s for moment in timeline] == pytest.approx([number * 7.5 / 7 for number in range(7)])
     assert timeline[1].p50_ms is None
@@ -120,7 +120,7 @@ def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int |
     """50 requests/s, and no answer from 1.0 s to 2.0 s: those due then waited up to a second, one of a hundred of them
     in a tester that sends the next request when it has an answer."""
 
-    def plan_of(url: str) -> Plan:
+    def plan_of(url: str) -> RunPlan:
         return plan(url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
 
     result = undisturbed(plan_of, max_late_ms=60, service_ms=2.0, stall=(1.0, 2.0))
@@ -187,11 +187,11 @@ def test_what_takes_long_before_a_run_makes_no_request_late(slow: str) -> None:
     gc.callbacks.append(collect)
     try:
         with SteadyServer() as server:
-            observed = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
+            record = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
     finally:
         gc.callbacks.remove(collect)
-    assert [sample.scheduled_s < 0 for sample in observed.samples].count(True) == 20
-    assert max(sample.lag_s for sample in observed.samples) < 0.5
+    assert [sample.scheduled_s < 0 for sample in record.samples].count(True) == 20
+    assert max(sample.lag_s for sample in record.samples) < 0.5
 
 
 @pytest.mark.alone
@@ -311,9 +311,9 @@ def test_a_result_is_json() -> None:
 
 
 def test_answers_from_the_servers_store_are_told_and_left_out_of_quality() -> None:
-    told = Told(("Ja.",), 2, 2, 1)
+    told = ParsedResponse(("Ja.",), 2, 2, 1)
     samples = [
-        Sample(number, number, 0.1, 1, outcome=OK, ended_s=0.2, num_cached=number, told=told)
+        Sample(number, number, 0.1, 1, outcome=OK, ended_s=0.2, num_cached=number, response=told)
         for number in (0, 1)
     ]
     expected = Expectation("answers at rest", {0: ("Nein.",), 1: ("Ja.",)})
@@ -324,4 +324,4 @@ def test_answers_from_the_servers_store_are_told_and_left_out_of_quality() -> No
     assert nothing is not None
     assert nothing["chrf"] is None
     made = plan("http://127.0.0.1:1", 1.0, 1.0)
-    assert make_result(made, Observed("now", samples, num_sent=2)).cached_share == 0.5
+    assert make_result(made, RunRecord("now", samples, num_sent=2)).cached_share == 0.5

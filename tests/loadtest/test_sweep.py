@@ -10,8 +10,8 @@ import pytest
 from tests.loadtest.steady_server import SteadyServer
 from tests.loadtest.undisturbed import undisturbed_runs
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.plan import Plan, Target
-from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.plan import RunPlan, Target
+from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.runner import OnProgress
 from transduce.loadtest.sample import OK, Sample
 from transduce.loadtest.slo import Slo
@@ -22,8 +22,8 @@ SLO = Slo.parse("p99=200ms")
 SETTINGS = SweepSettings(duration_s=10.0)
 
 
-def plan(url: str = "http://127.0.0.1:1", **more: Any) -> Plan:
-    made = Plan(Target(url), built_in("short"), Arrivals.at(1.0, 1.0), warm_up_s=0.3, slos=(SLO,))
+def plan(url: str = "http://127.0.0.1:1", **more: Any) -> RunPlan:
+    made = RunPlan(Target(url), built_in("short"), Arrivals.at(1.0, 1.0), warm_up_s=0.3, slos=(SLO,))
     return dataclasses.replace(made, **more)
 
 
@@ -35,8 +35,8 @@ class ToldServer:
         self.lag_s = lag_s
         self.num_runs = 0
 
-    def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
-        observed = Observed("now")
+    def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
+        record = RunRecord("now")
         if isinstance(one.load, Arrivals):
             rate = one.load.phases[0].rate
             lag_s = self.lag_s[self.num_runs] if self.num_runs < len(self.lag_s) else 0.0
@@ -48,9 +48,9 @@ class ToldServer:
             due_s = number / rate
             sample = Sample(number, 0, due_s, 3, begun_s=due_s + lag_s, sent_s=due_s, ended_s=due_s + took_s)
             sample.outcome = OK
-            observed.samples.append(sample)
-        observed.num_sent = len(observed.samples)
-        return make_result(one, observed)
+            record.samples.append(sample)
+        record.num_sent = len(record.samples)
+        return make_result(one, record)
 
 
 @pytest.mark.parametrize("first_rate", [None, 3.0, 100.0, 900.0])
@@ -84,7 +84,7 @@ def test_what_held_once_must_hold_again() -> None:
     """Above 60 requests/s only every third run is in time."""
 
     class Unsteady(ToldServer):
-        def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
+        def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
             self.capacity = 100.0 if self.num_runs % 3 == 0 else 60.0
             return super().run(one, on_progress)
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.loadtest.steady_server import SteadyServer
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
 NUM_TRIALS = 10
-CarryOut = Callable[[Plan, OnProgress | None], RunResult]
+CarryOut = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
 class Trials:
@@ -25,7 +25,7 @@ class Trials:
         self.num_left = NUM_TRIALS
 
     def run(
-        self, server: SteadyServer, plan: Plan, on_progress: OnProgress | None = None
+        self, server: SteadyServer, plan: RunPlan, on_progress: OnProgress | None = None
     ) -> RunResult | None:
         """One run; None where the tester or the server was late by more than `max_late_ms`."""
         if not self.num_left:
@@ -42,7 +42,7 @@ class Trials:
         return None
 
 
-def undisturbed(plan_of: Callable[[str], Plan], *, max_late_ms: float, **server: Any) -> RunResult:
+def undisturbed(plan_of: Callable[[str], RunPlan], *, max_late_ms: float, **server: Any) -> RunResult:
     """The first run in which neither was later than that, each on a steady server of its own.
 
     plan_of: makes the plan of the server's URL. server: what a SteadyServer is made of.
@@ -58,7 +58,7 @@ def undisturbed_runs(server: SteadyServer, *, max_late_ms: float) -> CarryOut:
     """Carries out plans one after another, all on one server, and each until it was not disturbed."""
     trials = Trials(max_late_ms)
 
-    def carry_out(plan: Plan, on_progress: OnProgress | None) -> RunResult:
+    def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         while True:
             if (result := trials.run(server, plan, on_progress)) is not None:
                 return result

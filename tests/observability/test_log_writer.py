@@ -30,7 +30,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def new_writer(descriptor: int) -> LogWriter:
-    return LogWriter(descriptor, tell_dropped=lambda count: f"{count} dropped")
+    return LogWriter(descriptor, format_dropped=lambda count: f"{count} dropped")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -64,7 +64,7 @@ def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
 def test_the_queue_is_read_when_it_is_asked_for() -> None:
     metrics = Metrics()
     pending = [3]
-    metrics.follow_queue(
+    metrics.track_queue(
         lambda: Health(
             is_alive=True,
             is_stalled=False,
@@ -84,7 +84,7 @@ def test_the_decoder_is_read_when_it_is_asked_for() -> None:
     facts = [
         DecoderFacts(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
     ]
-    metrics.follow_decoder(lambda: facts[0])
+    metrics.track_cache(lambda: facts[0])
     lookups = "transduce_sentence_cache_lookups_total"
     assert [value(metrics, lookups, result=result) for result in ("hit", "miss")] == [2, 5]
     assert value(metrics, "transduce_sentence_cache_bytes") == 900
@@ -98,7 +98,7 @@ def test_the_decoder_is_read_when_it_is_asked_for() -> None:
 def test_a_time_that_is_not_known_is_no_number() -> None:
     metrics = Metrics()
     health = [Health(True, False, 0.0, 0, 0), Health(True, False, 0.0, 9, 90, drain_time_s=1.5)]
-    metrics.follow_queue(lambda: health[0])
+    metrics.track_queue(lambda: health[0])
     assert math.isnan(value(metrics, "transduce_queue_drain_seconds") or 0.0)
     del health[0]
     assert value(metrics, "transduce_queue_drain_seconds") == 1.5
@@ -111,13 +111,13 @@ def test_every_metric_of_ours_is_documented_and_well_named() -> None:
     metrics.rejected.labels("queue_full").inc()
     metrics.phase_seconds.labels("decode").observe(1)
     metrics.model_info.labels("a", "1", "fp32").set(1)
-    metrics.follow_queue(lambda: Health(True, False, 0.0, 0, 0))
-    metrics.follow_decoder(DecoderFacts)
+    metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
+    metrics.track_cache(DecoderFacts)
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]
     assert len(ours) > 15
-    documented = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    documented = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
     for family in ours:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in documented, name

@@ -85,8 +85,10 @@ class HostCuda:
             for z in range(copy.extent.depth):
                 for y in range(copy.extent.height):
                     target, source = (
-                        box.ptr + ((position.z + z) * box.ysize + position.y + y) * box.pitch + position.x
-                        for box, position in ((copy.dst, copy.dst_pos), (copy.src, copy.src_pos))
+                        block.ptr
+                        + ((position.z + z) * block.ysize + position.y + y) * block.pitch
+                        + position.x
+                        for block, position in ((copy.dst, copy.dst_pos), (copy.src, copy.src_pos))
                     )
                     ctypes.memmove(target, source, copy.extent.width)
 
@@ -121,7 +123,7 @@ def host_cuda(library: HostCuda | None = None, **options: Any) -> Cuda:
 def read_cuda(pool: CudaPool, shape: PoolShape) -> np.ndarray[Any, Any]:
     """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
     axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
-    content = (ctypes.c_uint8 * shape.num_bytes).from_address(pool.box.address)
+    content = (ctypes.c_uint8 * shape.num_bytes).from_address(pool.block.address)
     values: np.ndarray[Any, Any] = np.ctypeslib.as_array(content).view(shape.dtype).reshape(axes)
     return values
 

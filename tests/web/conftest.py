@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.model.sentences import write_tokenizer
-from tests.web.desk import Desk
+from tests.web.page_object import TranslatePage
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -25,7 +25,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-OpenDesk = Callable[..., Desk]
+OpenUi = Callable[..., TranslatePage]
 
 
 @pytest.fixture(scope="module")
@@ -74,33 +74,33 @@ def nobody_stays_held(hang_file: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def open_desk(browser: Browser) -> Iterator[OpenDesk]:
+def open_ui(browser: Browser) -> Iterator[OpenUi]:
     """Opens the page of a server; options are those of a browser's context.
 
     Afterwards no page may have failed in a script, or have asked anyone but its own server.
     """
-    desks: list[Desk] = []
+    opened: list[TranslatePage] = []
 
     def open_page(
         server: ServerProcess, *, before: Callable[[Page], None] | None = None, **options: object
-    ) -> Desk:
+    ) -> TranslatePage:
         context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})  # type: ignore[arg-type]
         page = context.new_page()
-        desk = Desk(page, server.url)
-        desks.append(desk)
+        ui = TranslatePage(page, server.url)
+        opened.append(ui)
         if before is not None:
             before(page)
         page.goto(f"{server.url}/")
-        return desk
+        return ui
 
     yield open_page
-    for desk in desks:
-        desk.page.context.close()
-        assert desk.script_errors == []
-        assert [url for url in desk.asked if not url.startswith(f"{desk.url}/")] == []
+    for ui in opened:
+        ui.page.context.close()
+        assert ui.script_errors == []
+        assert [url for url in ui.asked if not url.startswith(f"{ui.url}/")] == []
 
 
 @pytest.fixture
-def desk(open_desk: OpenDesk, model_server: ServerProcess) -> Desk:
+def ui(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
     """The page of the bundled model's server, ready to be typed into."""
-    return open_desk(model_server).ready()
+    return open_ui(model_server).ready()

@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
+from tests.web.conftest import OpenUi
 
 TEXT = "Where is the station? It is late, and I would like to go home.\n\nCould you help me, please?"
 TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönntest du mir bitte helfen?"
@@ -27,7 +27,7 @@ COLORS = 224
     ],
 )
 def test_a_picture(
-    open_desk: OpenDesk,
+    open_ui: OpenUi,
     model_server: ServerProcess,
     tmp_path: Path,
     name: str,
@@ -36,18 +36,18 @@ def test_a_picture(
 ) -> None:
     """Small, and not of an empty page."""
     width, height = size
-    desk = open_desk(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
-    desk.type(TEXT)
-    desk.shows(TEXT_DE)
+    ui = open_ui(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
+    ui.type(TEXT)
+    ui.shows(TEXT_DE)
     if name == "page-dark":
-        desk.word("Könntest").click()
-        expect(desk["choices"].get_by_role("option").first).to_be_focused()
+        ui.word("Könntest").click()
+        expect(ui["choices"].get_by_role("option").first).to_be_focused()
     else:
-        desk.word("möchte").hover()
-        expect(desk["which"]).to_have_text("2 of 3")
-    desk.page.wait_for_timeout(250)  # until colours have changed
+        ui.word("möchte").hover()
+        expect(ui["which"]).to_have_text("2 of 3")
+    ui.page.wait_for_timeout(250)  # until colours have changed
     taken = tmp_path / "taken.png"
-    desk.page.screenshot(path=taken, full_page=name == "page-phone")
+    ui.page.screenshot(path=taken, full_page=name == "page-phone")
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
     file = folder / f"{name}.png"
     with Image.open(taken) as picture:

@@ -34,7 +34,7 @@ def test_it_is_where_there_will_be_workers(
     for name, value in environment.items():
         monkeypatch.setenv(f"TRANSDUCE_{name}", value)
     monkeypatch.setattr(early_start, "num_usable_cores", lambda: num_cores)
-    monkeypatch.setattr(early_start, "knows_gpus", lambda: False)
+    monkeypatch.setattr(early_start, "has_cuda_provider", lambda: False)
     fork_server = early_start.start_early()
     try:
         assert (fork_server is not None) == is_started

@@ -149,7 +149,7 @@ def test_frames_may_be_cut_anywhere() -> None:
 
 
 def test_the_busy_page_is_one_for_all_who_have_it() -> None:
-    page = SharedWorkerStatus.of(3)
+    page = SharedWorkerStatus.create(3)
     other = SharedWorkerStatus(os.dup(page.descriptor), 3)
     page.close_descriptor()
     assert [other.get(number) for number in range(3)] == [None] * 3
@@ -160,10 +160,10 @@ def test_the_busy_page_is_one_for_all_who_have_it() -> None:
     assert (page.num_busy(), other.num_busy()) == (2, 2)
     page.set(2, None)
     assert other.num_busy() == 1
-    page.ring_others(1)
-    assert [bell.is_ringing for bell in other.bells] == [True, False, True]
-    other.bells[0].mute()
-    assert [bell.is_ringing for bell in page.bells] == [False, False, True]
+    page.wake_others(1)
+    assert [wake_flag.is_set for wake_flag in other.wake_flags] == [True, False, True]
+    other.wake_flags[0].clear()
+    assert [wake_flag.is_set for wake_flag in page.wake_flags] == [False, False, True]
     assert (page.num_busy(), page.get(0)) == (1, now)
     other.close_descriptor()
     assert page.get(0) == other.get(0) == now

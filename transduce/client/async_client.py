@@ -24,7 +24,7 @@ from transduce.client.results import (
     read_models,
     read_scores,
 )
-from transduce.client.retries import Attempts, RetryPolicy
+from transduce.client.retries import RetryLimits, RetryState
 
 
 class AsyncClient:
@@ -49,7 +49,7 @@ class AsyncClient:
             ValueError: the URL is not of the form http://host:port.
         """
         self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
-        self._policy = RetryPolicy(max_retries, max_wait_s)
+        self._limits = RetryLimits(max_retries, max_wait_s)
         self._http = httpx.AsyncClient(**self._endpoint.http_options())
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class AsyncClient:
     ) -> TranslationResult:
         """One translation a text, in order, also of a single string. source: a language, or `auto`."""
         body = wire.translate_body(text, source, target, options)
-        return wire.translations_of(await self._ask("POST", wire.TRANSLATE, body), wire.num_texts(text))
+        return wire.translations_of(await self._request("POST", wire.TRANSLATE, body), wire.num_texts(text))
 
     def stream(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
@@ -82,7 +82,7 @@ class AsyncClient:
 
     async def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
         """The language of each text."""
-        answer = await self._ask("POST", wire.DETECT, {"text": wire.listed(text)})
+        answer = await self._request("POST", wire.DETECT, {"text": wire.json_texts(text)})
         return parsed(read_detections, answer, "a detection")
 
     async def score(
@@ -96,14 +96,14 @@ class AsyncClient:
     ) -> ScoreResult:
         """How probable each translation is, in the model's eyes."""
         body = wire.score_body(text, translation, (source, target), options)
-        return parsed(read_scores, await self._ask("POST", wire.SCORE, body), "a score")
+        return parsed(read_scores, await self._request("POST", wire.SCORE, body), "a score")
 
     async def models(self) -> tuple[Model, ...]:
         """The models that are served."""
-        return parsed(read_models, await self._ask("GET", wire.MODELS, None), "a list of models")
+        return parsed(read_models, await self._request("GET", wire.MODELS, None), "a list of models")
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        attempts = Attempts(self._policy)
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        attempts = RetryState(self._limits)
         while True:
             try:
                 response = await self._http.request(method, path, json=body)
@@ -112,13 +112,13 @@ class AsyncClient:
                 failure.__cause__ = error
             else:
                 if response.status_code == httpx.codes.OK:
-                    return wire.answer_of(response)
-                failure = wire.refusal(response)
+                    return wire.json_of(response)
+                failure = wire.error_of(response)
             await asyncio.sleep(attempts.wait_after(failure))
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
         """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
-        attempts = Attempts(self._policy)
+        attempts = RetryState(self._limits)
         has_begun = False
         while True:
             try:
@@ -139,11 +139,11 @@ class AsyncClient:
             async with self._http.stream("POST", wire.STREAM, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
-                    raise wire.refusal(response)
+                    raise wire.error_of(response)
                 async for chunk in response.aiter_bytes():
                     for name, data in reader.feed(chunk):
                         if name == "error":
-                            raise wire.streamed_error(data)
+                            raise wire.stream_error(data)
                         event = read_event(name, data)
                         if event is not None:
                             yield event

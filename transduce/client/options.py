@@ -1,6 +1,6 @@
 """What may be asked of the server beside texts and languages, as keyword arguments. docs/http-api.md has the meanings.
 
-An argument that is not given is left to the server. Values are checked there, names here.
+An argument that is not given is left to the server. Values are request_fields there, names here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GlossaryOfTerms(TypedDict):
     terms: Mapping[str, str]
 
 
-class TellOptions(TypedDict, total=False):
+class SharedOptions(TypedDict, total=False):
     """What is told of translations, and how long it may take."""
 
     timeout_ms: int
@@ -49,7 +49,7 @@ class TellOptions(TypedDict, total=False):
     num_alternatives: int
 
 
-class TranslateOptions(TellOptions, total=False):
+class TranslateOptions(SharedOptions, total=False):
     """Everything that POST /v1/translate takes."""
 
     beam_size: int
@@ -74,11 +74,13 @@ class TranslateOptions(TellOptions, total=False):
     glossary: GlossaryById | GlossaryOfTerms
 
 
-class ScoreOptions(TellOptions, total=False):
+class ScoreOptions(SharedOptions, total=False):
     """Everything that POST /v1/score takes."""
 
 
-def checked(options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]) -> dict[str, Any]:
+def request_fields(
+    options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]
+) -> dict[str, Any]:
     """The options as fields of a body. Raises TypeError for a name that is none."""
     unknown = sorted(options.keys() - known.__annotations__.keys())
     if unknown:

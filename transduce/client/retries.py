@@ -16,18 +16,18 @@ JITTER = 0.25
 
 
 @dataclass(frozen=True)
-class RetryPolicy:
+class RetryLimits:
     """max_retries: repetitions of one call. max_wait_s: seconds that it may wait between them, altogether."""
 
     max_retries: int = 5
     max_wait_s: float = 60.0
 
 
-class Attempts:
+class RetryState:
     """The attempts of one call."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
+    def __init__(self, limits: RetryLimits) -> None:
+        self._limits = limits
         self._num_retries = 0
         self._num_connections = 0
         self._waited_s = 0.0
@@ -35,7 +35,7 @@ class Attempts:
     def wait_after(self, error: TransduceError) -> float:
         """Seconds to wait before the next attempt. Raises `error` where there is to be none."""
         wait_s = self._wait_s(error) * (1 + random.uniform(0, JITTER))
-        if self._num_retries == self._policy.max_retries or self._waited_s + wait_s > self._policy.max_wait_s:
+        if self._num_retries == self._limits.max_retries or self._waited_s + wait_s > self._limits.max_wait_s:
             raise error
         self._num_retries += 1
         self._waited_s += wait_s

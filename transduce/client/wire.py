@@ -23,7 +23,7 @@ from transduce.client.errors import (
     TimedOut,
     TransduceError,
 )
-from transduce.client.options import ScoreOptions, TranslateOptions, checked
+from transduce.client.options import ScoreOptions, TranslateOptions, request_fields
 from transduce.client.results import (
     Json,
     TranslationResult,
@@ -90,28 +90,28 @@ def is_loopback(host: str) -> bool:
 
 def translate_body(text: Texts, source: str, target: str, options: TranslateOptions) -> dict[str, Any]:
     """The body of a request to translate. Raises TypeError for an unknown option."""
-    fields = checked(options, TranslateOptions)
+    fields = request_fields(options, TranslateOptions)
     prefix = fields.get("target_prefix")
     if isinstance(prefix, str) and not isinstance(text, str):
         fields["target_prefix"] = [prefix] * len(text)
-    return {"text": listed(text), "source": source, "target": target, **fields}
+    return {"text": json_texts(text), "source": source, "target": target, **fields}
 
 
 def score_body(
     text: Texts, translation: Texts, languages: tuple[str, str], options: ScoreOptions
 ) -> dict[str, Any]:
     """The body of a request to score; languages: source and target. Raises TypeError for an unknown option."""
-    fields = checked(options, ScoreOptions)
+    fields = request_fields(options, ScoreOptions)
     return {
-        "text": listed(text),
-        "translation": listed(translation),
+        "text": json_texts(text),
+        "translation": json_texts(translation),
         "source": languages[0],
         "target": languages[1],
         **fields,
     }
 
 
-def listed(text: Texts) -> str | list[str]:
+def json_texts(text: Texts) -> str | list[str]:
     """As JSON knows it."""
     return text if isinstance(text, str) else list(text)
 
@@ -121,7 +121,7 @@ def num_texts(text: Texts) -> int:
     return 1 if isinstance(text, str) else len(text)
 
 
-def answer_of(response: httpx.Response) -> Any:
+def json_of(response: httpx.Response) -> Any:
     """The JSON of a good answer. Raises InvalidAnswer."""
     try:
         return response.json()
@@ -137,7 +137,7 @@ def translations_of(answer: object, wanted: int) -> TranslationResult:
     return result
 
 
-def refusal(response: httpx.Response) -> TransduceError:
+def error_of(response: httpx.Response) -> TransduceError:
     """The error that an answer tells; its body must have been read."""
     try:
         body = response.json()
@@ -147,7 +147,7 @@ def refusal(response: httpx.Response) -> TransduceError:
     told: Json = error if isinstance(error, dict) else {"message": error}
     if not isinstance(told.get("message"), str):
         told = {**told, "message": response.text or response.reason_phrase}
-    return told_error(told, response.status_code, retry_after_s(response.headers))
+    return make_error(told, response.status_code, retry_after_s(response.headers))
 
 
 CODES = {
@@ -159,16 +159,16 @@ CODES = {
 }
 
 
-def streamed_error(data: Json) -> TransduceError:
+def stream_error(data: Json) -> TransduceError:
     """The error that an event of a stream tells. Its status is the one that an answer would have had."""
     told = data.get("error", data)
     fields = told if isinstance(told, dict) else {}
     code = fields.get("code")
     status = CODES.get(code, HTTPStatus.UNPROCESSABLE_ENTITY) if isinstance(code, str) else None
-    return told_error(fields, status or HTTPStatus.INTERNAL_SERVER_ERROR, None)
+    return make_error(fields, status or HTTPStatus.INTERNAL_SERVER_ERROR, None)
 
 
-def told_error(told: Json, status: int, retry_s: float | None) -> TransduceError:
+def make_error(told: Json, status: int, retry_s: float | None) -> TransduceError:
     """The error of an error object and a status."""
     message = " ".join(str(told.get("message", "")).split())[:MAX_ERROR_CHARACTERS]
     request_id = _text(told.get("request_id"))

@@ -13,11 +13,18 @@ import orjson
 
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arrivals import DEFAULT_BURSTINESS, KINDS, Arrivals, ClosedLoop, Phase
-from transduce.loadtest.dialects import DIALECTS, Asked
+from transduce.loadtest.dialects import DIALECTS, RequestSpec
 from transduce.loadtest.document import DEFAULT_MIN_OK
-from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, Plan, Target
+from transduce.loadtest.plan import DEFAULT_MAX_LAG_S, DEFAULT_TIMEOUT_S, DEFAULT_WARM_UP_S, RunPlan, Target
 from transduce.loadtest.slo import Slo
-from transduce.loadtest.workload import MIXES, Workload, built_in, from_texts, opened, read_lines
+from transduce.loadtest.workload import (
+    MIXES,
+    Workload,
+    built_in,
+    from_texts,
+    read_lines,
+    with_distinct_opening,
+)
 
 DEFAULT_DURATION_S = 30.0
 DEFAULT_RATE = 10.0
@@ -156,7 +163,7 @@ def _add_judgement(group: argparse._ArgumentGroup) -> None:
     add("--html", type=Path, metavar="FILE", help="write the report as one page")
 
 
-def make_plan(args: argparse.Namespace) -> Plan:
+def make_plan(args: argparse.Namespace) -> RunPlan:
     """What the arguments ask for.
 
     Raises:
@@ -174,7 +181,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise CommandError("--pin needs --server-pid", exit_code=ExitCode.USAGE)
     seed = random.SystemRandom().randrange(MAX_DRAWN_SEED) if args.seed is None else args.seed
     try:
-        return Plan(
+        return RunPlan(
             target=Target(
                 args.url, DIALECTS[args.dialect], args.source, args.target, find_api_key(args.api_key_file)
             ),
@@ -192,7 +199,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def make_load(args: argparse.Namespace) -> Arrivals | ClosedLoop:
-    """The open loop unless clients are asked for."""
+    """The open loop unless clients are spec for."""
     if args.clients is not None:
         return ClosedLoop(args.clients, args.duration)
     phases = args.phases or (Phase(args.rate or DEFAULT_RATE, args.duration),)
@@ -211,10 +218,14 @@ def make_workload(args: argparse.Namespace, seed: int) -> Workload:
         if references is not None and len(references) != len(texts):
             raise ValueError(f"{len(texts)} texts have {len(references)} references")
         workload = from_texts(texts, name=args.file.name, references=references)
-        workload = dataclasses.replace(workload, renew=opened if args.distinct else None)
+        workload = dataclasses.replace(
+            workload, make_distinct=with_distinct_opening if args.distinct else None
+        )
     options: dict[str, Any] = dict(args.option)
-    asked = tuple(Asked(one.texts, one.is_array, {**one.options, **options}) for one in workload.requests)
-    return dataclasses.replace(workload, requests=asked, disconnect_share=args.disconnects)
+    spec = tuple(
+        RequestSpec(one.texts, one.is_array, {**one.options, **options}) for one in workload.requests
+    )
+    return dataclasses.replace(workload, requests=spec, disconnect_share=args.disconnects)
 
 
 def find_api_key(path: Path | None) -> str | None:

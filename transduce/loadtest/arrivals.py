@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["poisson", "constant", "bursty"]
-KINDS: tuple[Kind, ...] = ("poisson", "constant", "bursty")
+ArrivalKind = Literal["poisson", "constant", "bursty"]
+KINDS: tuple[ArrivalKind, ...] = ("poisson", "constant", "bursty")
 DEFAULT_BURSTINESS = 0.2
 
 
@@ -38,7 +38,7 @@ class Arrivals:
     """
 
     phases: tuple[Phase, ...]
-    kind: Kind = "poisson"
+    kind: ArrivalKind = "poisson"
     burstiness: float = DEFAULT_BURSTINESS
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class Arrivals:
             raise ValueError("burstiness must be above 0")
 
     @classmethod
-    def at(cls, rate: float, duration_s: float, kind: Kind = "poisson") -> Arrivals:
+    def at(cls, rate: float, duration_s: float, kind: ArrivalKind = "poisson") -> Arrivals:
         """One phase."""
         return cls((Phase(rate, duration_s),), kind)
 

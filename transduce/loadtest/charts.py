@@ -82,7 +82,7 @@ def draw(chart: Chart) -> str:
     bottom = chart.height - BOTTOM
     parts = [
         legend([(one.name, one.colour, one.is_dashed) for one in chart.series]),
-        f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(in_words(chart))}">',
+        f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(describe_chart(chart))}">',
     ]
     for value, text in y_ticks:
         y = to_y(value)
@@ -158,7 +158,7 @@ def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
     return [(value, number_text(value)) for value in values if low <= value <= high]
 
 
-def in_words(chart: Chart) -> str:
+def describe_chart(chart: Chart) -> str:
     """What one sees in the chart, for those who do not."""
     parts = [f"{chart.y.label} over {chart.x.label}."]
     for series in chart.series:

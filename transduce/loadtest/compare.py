@@ -11,8 +11,8 @@ from typing import Any
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.drawings import limits, percentile_chart, rate_series
-from transduce.loadtest.page import HOLLOW, shown_runs
+from transduce.loadtest.html_report import MARKS_NOTE, shown_runs
+from transduce.loadtest.report_charts import limits, percentile_chart, rate_series
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import facts, page_number, section, table
 
@@ -44,7 +44,7 @@ def compare_files(paths: Sequence[Path], html: Path | None) -> int:
     if not MIN_FILES <= len(paths) <= MAX_FILES:
         raise CommandError(f"compare takes {MIN_FILES} to {MAX_FILES} result files", exit_code=ExitCode.USAGE)
     documents = [read_json(path) for path in paths]
-    print(table_in_words(documents))
+    print(text_table(documents))
     if html is not None:
         html.write_text(compare_page(documents), "utf-8")
     return ExitCode.OK
@@ -98,7 +98,7 @@ def labels_of(documents: Sequence[Document]) -> list[str]:
     ]
 
 
-def table_in_words(documents: Sequence[Document]) -> str:
+def text_table(documents: Sequence[Document]) -> str:
     """For a terminal: a column for each file."""
     labels = labels_of(documents)
     lines = [f"{chr(ord('A') + number)}: {label}" for number, label in enumerate(labels)]
@@ -141,7 +141,7 @@ def compare_page(documents: Sequence[Document]) -> str:
         *(_not_valid(label, document["problems"]) for label, document in told),
         section("Figures", table(("", *labels), [["verdict", *verdicts], *rows])),
         "<div class=pair>",
-        section("Latency over rate, p99", _wide(_rates(documents, labels)), HOLLOW),
+        section("Latency over rate, p99", _wide(_rates(documents, labels)), MARKS_NOTE),
         section("Latency by percentile", _wide(_percentiles(documents, labels))),
         "</div>",
         section("Commands", facts([(escape(label), _command(one)) for label, one in told])),

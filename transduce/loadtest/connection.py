@@ -33,7 +33,7 @@ class ConnectionLostError(Exception):
 
 
 @dataclass(slots=True)
-class Received:
+class RawResponse:
     """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text.
 
     num_cached: sentences that the server says it had translated before; None where it does not say.
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         self._first_text = first_text
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._received: Received | None = None
+        self._received: RawResponse | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ends_with_connection = True
         self._may_go_on = False
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
             and now() - self.idle_since < MAX_IDLE_S
         )
 
-    async def exchange(self, content: bytes) -> tuple[float, Received]:
+    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
         """Send and receive. Returns when the first byte was handed over, and the answer.
 
         Raises:
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLostError
         self._parser = httptools.HttpResponseParser(self)
-        received = self._received = Received()
+        response = self._received = RawResponse()
         self._ends_with_connection = True
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         sent_at = now()
@@ -90,8 +90,8 @@ class Connection(asyncio.Protocol):
             await waiter
         finally:
             self._waiter = None
-        self.idle_since = received.ended_at
-        return sent_at, received
+        self.idle_since = response.ended_at
+        return sent_at, response
 
     def close(self) -> None:
         """At once; what is under way is lost."""
@@ -107,20 +107,20 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """An answer without a length ends here; any other is lost."""
-        received = self._received
-        if exc is None and received is not None and received.status and self._ends_with_connection:
+        response = self._received
+        if exc is None and response is not None and response.status and self._ends_with_connection:
             self.on_message_complete()
         self._may_go_on = False
         self._end(ConnectionLostError())
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of an answer."""
-        received = self._received
-        if received is None:
+        response = self._received
+        if response is None:
             self.close()
             return
-        if not received.first_byte_at:
-            received.first_byte_at = now()
+        if not response.first_byte_at:
+            response.first_byte_at = now()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -131,13 +131,13 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """What is needed of the head."""
         lowered = name.lower()
-        received = self._received
-        if received is None:
+        response = self._received
+        if response is None:
             return
         if lowered == b"server-timing":
-            received.server_timing = value.decode("latin-1")
+            response.server_timing = value.decode("latin-1")
         elif lowered == CACHED_HEADER and value.isdigit():
-            received.num_cached = int(value)
+            response.num_cached = int(value)
         elif lowered in {b"content-length", b"transfer-encoding"}:
             self._ends_with_connection = False
 
@@ -148,19 +148,19 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Some of the body; for a stream, whether it has text in it by now."""
-        received = self._received
-        if received is None:
+        response = self._received
+        if response is None:
             return
-        received.body += data
-        if not received.first_text_at and any(mark in received.body for mark in self._first_text):
-            received.first_text_at = now()
+        response.body += data
+        if not response.first_text_at and any(mark in response.body for mark in self._first_text):
+            response.first_text_at = now()
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
-        received = self._received
-        if received is None:
+        response = self._received
+        if response is None:
             return
-        received.ended_at = now()
+        response.ended_at = now()
         self._received = None
         self._may_go_on = self._parser.should_keep_alive()
         if self._waiter is not None and not self._waiter.done():
@@ -172,10 +172,10 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-class Pool:
-    """Connections to one server: the one that was idle last is taken first, a new one is opened where none is.
+class ConnectionPool:
+    """A pool of connections to one server: reuses the most recently idle one, or opens a new one.
 
-    max_connections: where given, no more are open, and whoever finds none waits its turn.
+    max_connections: None for no limit; at the limit a request waits for a free connection.
     """
 
     def __init__(self, target: Target, max_connections: int | None = None) -> None:
@@ -185,7 +185,7 @@ class Pool:
         self._tls = ssl.create_default_context() if target.has_tls else None
         self.num_opened = 0
 
-    async def exchange(self, content: bytes) -> tuple[float, Received]:
+    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
         """Send over some connection, and receive.
 
         Raises:
@@ -196,7 +196,7 @@ class Pool:
         async with self._places:
             return await self._exchange(content)
 
-    async def _exchange(self, content: bytes) -> tuple[float, Received]:
+    async def _exchange(self, content: bytes) -> tuple[float, RawResponse]:
         connection = self._take_idle() or await self._open()
         try:
             answered = await connection.exchange(content)

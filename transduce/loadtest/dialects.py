@@ -10,7 +10,7 @@ import orjson
 
 
 class BadAnswerError(Exception):
-    """A 200 whose body is no answer to what was asked."""
+    """A 200 whose body is no answer to what was spec."""
 
 
 class StreamError(Exception):
@@ -18,11 +18,11 @@ class StreamError(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestSpec:
     """What one request asks for.
 
     Attributes:
-        texts: one or several; an empty tuple is never asked.
+        texts: one or several; an empty tuple is never spec.
         is_array: several go as an array, one may too.
         options: further fields of the body.
     """
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ParsedResponse:
     """What an answer tells. Token and sentence counts are 0 where the dialect tells none."""
 
     texts: tuple[str, ...]
@@ -64,11 +64,11 @@ class Dialect(Protocol):
         """Beside Host and Content-Length."""
         ...
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """The request's body."""
         ...
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """Read a 200's body; raises BadAnswerError, StreamError."""
         ...
 
@@ -88,11 +88,11 @@ class NativeDialect:
         """The key as a bearer token."""
         return {**JSON_HEADERS, **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """The key is in the headers."""
-        return orjson.dumps({"text": asked.value, "source": source, "target": target, **asked.options})
+        return orjson.dumps({"text": spec.value, "source": source, "target": target, **spec.options})
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """Texts and usage; raises BadAnswerError."""
         return _native_answer(_json(body))
 
@@ -108,7 +108,7 @@ class StreamDialect(NativeDialect):
         """As of the native dialect, and what is wanted back."""
         return {**super().headers(api_key), "Accept": "text/event-stream"}
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """The `done` event; raises BadAnswerError, StreamError."""
         for event in reversed(body.replace(b"\r\n", b"\n").split(b"\n\n")):
             lines = (line.partition(b":") for line in event.split(b"\n"))
@@ -131,16 +131,16 @@ class RootDialect:
         """The key is in the body."""
         return JSON_HEADERS
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """`q`, `source`, `target`, `api_key`."""
-        fields: dict[str, Any] = {"q": asked.value, "source": source, "target": target, **asked.options}
+        fields: dict[str, Any] = {"q": spec.value, "source": source, "target": target, **spec.options}
         return orjson.dumps({**fields, "api_key": api_key} if api_key else fields)
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """`translatedText`; raises BadAnswerError."""
         found = _json(body).get("translatedText")
         texts = [found] if isinstance(found, str) else found
-        return Told(_texts(texts))
+        return ParsedResponse(_texts(texts))
 
 
 class V2Dialect:
@@ -154,14 +154,14 @@ class V2Dialect:
         """The key with the scheme that clients of this API send."""
         return {**JSON_HEADERS, **({"Authorization": f"DeepL-Auth-Key {api_key}"} if api_key else {})}
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """Always an array; languages in capitals."""
-        fields = {"text": list(asked.texts), "source_lang": source.upper(), "target_lang": target.upper()}
-        return orjson.dumps({**fields, **asked.options})
+        fields = {"text": list(spec.texts), "source_lang": source.upper(), "target_lang": target.upper()}
+        return orjson.dumps({**fields, **spec.options})
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """`translations[].text`; raises BadAnswerError."""
-        return Told(_translations(_json(body)))
+        return ParsedResponse(_translations(_json(body)))
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -205,11 +205,11 @@ def _translations(answer: dict[str, Any]) -> tuple[str, ...]:
     return _texts([each.get("text") for each in found])
 
 
-def _native_answer(answer: dict[str, Any]) -> Told:
+def _native_answer(answer: dict[str, Any]) -> ParsedResponse:
     usage = answer.get("usage")
     if not isinstance(usage, dict):
         raise BadAnswerError("the answer holds no usage")
-    return Told(
+    return ParsedResponse(
         _translations(answer),
         num_source_tokens=_count(usage, "source_tokens"),
         num_target_tokens=_count(usage, "target_tokens"),

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.repeats import latency_of_all, summary
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.sample import DISCONNECTED, OK
@@ -37,7 +37,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RunMetadata:
     """What belongs into a document beside figures. models: what the server says it serves."""
 
     label: str
@@ -47,10 +47,10 @@ class Circumstances:
 
 
 def make_document(
-    plan: Plan,
+    plan: RunPlan,
     runs: Sequence[RunResult],
     sweep: SweepResult | None,
-    circumstances: Circumstances,
+    metadata: RunMetadata,
     *,
     min_rate: float | None = None,
     min_ok: float = DEFAULT_MIN_OK,
@@ -70,25 +70,25 @@ def make_document(
         verdict = FAILED
     return {
         "format": FORMAT,
-        "label": circumstances.label,
+        "label": metadata.label,
         "verdict": verdict,
         "failure": failure,
         "problems": problems,
         "thresholds": [asdict(threshold) for threshold in thresholds],
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": circumstances.command,
+        "command": metadata.command,
         "target": {
             "url": plan.target.url,
             "dialect": plan.target.dialect.name,
             "source": plan.target.source,
             "target": plan.target.target,
-            "models": circumstances.models,
+            "models": metadata.models,
         },
         "plan": describe_plan(plan),
         "machine": {
             **describe_machine(),
-            "server_cores": list(circumstances.pinning.server),
-            "tester_cores": list(circumstances.pinning.tester),
+            "server_cores": list(metadata.pinning.server),
+            "tester_cores": list(metadata.pinning.tester),
         },
         "summary": summary(runs),
         "latency_of_all_runs_ms": latency_of_all(runs),
@@ -164,7 +164,7 @@ def find_thresholds(
     return found
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
+def describe_plan(plan: RunPlan) -> dict[str, Any]:
     """The plan in JSON; no key, no text."""
     load = asdict(plan.load)
     return {

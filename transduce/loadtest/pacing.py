@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-TURNING_S = 0.002
+SPIN_S = 0.002
 PROBE_S = 0.02
 
 
 async def wait_until(moment: float) -> None:
     """Until time.perf_counter() says `moment`; returns at once where it is past."""
     left_s = moment - time.perf_counter()
-    if left_s > TURNING_S:
-        await asyncio.sleep(left_s - TURNING_S)
+    if left_s > SPIN_S:
+        await asyncio.sleep(left_s - SPIN_S)
     while time.perf_counter() < moment:  # noqa: ASYNC110 - a timer would be a millisecond late
         await asyncio.sleep(0)
 

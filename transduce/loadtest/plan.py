@@ -63,7 +63,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """One run.
 
     Attributes:

@@ -49,15 +49,15 @@ def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] 
     found = [
         sample
         for sample in samples
-        if sample.told is not None and sample.number in expected.texts and sample.scheduled_s >= 0
+        if sample.response is not None and sample.number in expected.texts and sample.scheduled_s >= 0
     ]
     if not found:
         return None
     pairs = [
         pair
         for sample in found
-        if sample.told is not None and not sample.num_cached
-        for pair in zip(sample.told.texts, expected.texts[sample.number], strict=True)
+        if sample.response is not None and not sample.num_cached
+        for pair in zip(sample.response.texts, expected.texts[sample.number], strict=True)
     ]
     told: dict[str, Any] = {
         "against": expected.against,

@@ -6,8 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from transduce.loadtest.figures import PERCENTILES, merged
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.percentiles import PERCENTILES, merged
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
@@ -20,7 +20,7 @@ RATES = (
 DISTRIBUTIONS = ("latency", "uncorrected_latency", "first_text", "lag")
 
 
-def repeat(plan: Plan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
+def repeat(plan: RunPlan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
     """Carry out a plan several times, each with a seed of its own."""
     return [
         run(dataclasses.replace(plan, seed=plan.seed + 1000 * number), on_progress)

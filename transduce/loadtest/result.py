@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.figures import Distribution, distribution, percentile_of, rank_of
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.percentiles import Distribution, distribution, percentile_of, rank_of
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.sample import DISCONNECTED, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
@@ -19,7 +19,7 @@ MAX_TIMELINE = 120
 
 
 @dataclass(slots=True)
-class Observed:
+class RunRecord:
     """What a run saw.
 
     error_examples: what was said of the first request with each outcome but `ok`. cpu_share: of one core, that the
@@ -37,7 +37,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Moment:
+class TimelineBin:
     """One stretch of the timeline. from_s: where it begins; latencies in ms, of requests due in it."""
 
     from_s: float
@@ -116,7 +116,7 @@ class RunResult:
     per_s: dict[str, float]
     cached_share: float | None
     phases_ms: dict[str, dict[str, float]]
-    timeline: list[Moment]
+    timeline: list[TimelineBin]
     phases: list[PhaseResult]
     tester_cpu_share: float
     num_connections: int
@@ -144,27 +144,25 @@ class RunResult:
         return {"is_valid": self.is_valid, **asdict(self)}
 
 
-def make_result(plan: Plan, observed: Observed) -> RunResult:
+def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
     """The figures of what was seen.
 
     Raises:
         ConservationError: a bug of the tester.
     """
-    warm_up = [sample for sample in observed.samples if sample.scheduled_s < 0]
-    samples = [sample for sample in observed.samples if sample.scheduled_s >= 0]
-    count_outcomes(observed.samples, observed.num_sent)
+    warm_up = [sample for sample in record.samples if sample.scheduled_s < 0]
+    samples = [sample for sample in record.samples if sample.scheduled_s >= 0]
+    count_outcomes(record.samples, record.num_sent)
     answered = [sample for sample in samples if sample.is_ok]
     # Also of requests from the warm-up, as those that the run itself leaves open come later.
-    in_time = [
-        sample for sample in observed.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s
-    ]
+    in_time = [sample for sample in record.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s]
     is_open = isinstance(plan.load, Arrivals)
     latency = distribution(sample.latency_s for sample in answered)
     lag = distribution(max(0.0, sample.lag_s) for sample in samples) if is_open else None
     goal = plan.slos[-1] if plan.slos else None
     return RunResult(
         mode="open" if is_open else "closed",
-        started_at=observed.started_at,
+        started_at=record.started_at,
         seed=plan.seed,
         duration_s=plan.duration_s,
         warm_up_s=plan.warm_up_s,
@@ -173,9 +171,9 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         achieved_rate=len(in_time) / plan.duration_s,
         goodput=None if goal is None else _num_within(samples, goal) / plan.duration_s,
         attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
-        outcomes=count_outcomes(samples, observed.num_sent - len(warm_up)),
+        outcomes=count_outcomes(samples, record.num_sent - len(warm_up)),
         warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
-        error_examples=observed.error_examples,
+        error_examples=record.error_examples,
         latency=latency,
         uncorrected_latency=distribution(sample.uncorrected_latency_s for sample in answered),
         first_text=distribution(
@@ -183,16 +181,16 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         ),
         refusals=distribution(sample.latency_s for sample in samples if sample.is_refusal),
         lag=lag,
-        loop_lag=distribution(observed.loop_late_s),
+        loop_lag=distribution(record.loop_late_s),
         problems=_problems(latency, lag, len(samples), plan.max_lag_s),
         per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
         cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),
         phases=_phases(plan.load, samples, goal) if isinstance(plan.load, Arrivals) else [],
-        tester_cpu_share=observed.cpu_share,
-        num_connections=observed.num_connections,
-        max_open=observed.max_open,
+        tester_cpu_share=record.cpu_share,
+        num_connections=record.num_connections,
+        max_open=record.max_open,
     )
 
 
@@ -222,7 +220,7 @@ def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
 
 
 def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
-    told = [sample.told for sample in answered if sample.told is not None]
+    told = [sample.response for sample in answered if sample.response is not None]
     return {
         "sentences": sum(each.num_sentences for each in told),
         "source_words": sum(sample.num_words for sample in answered),
@@ -234,8 +232,8 @@ def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
 def _cached_share(answered: Sequence[Sample]) -> float | None:
     num_sentences, num_cached = 0, 0
     for sample in answered:
-        if sample.told is not None and sample.num_cached is not None:
-            num_sentences += sample.told.num_sentences
+        if sample.response is not None and sample.num_cached is not None:
+            num_sentences += sample.response.num_sentences
             num_cached += sample.num_cached
     return num_cached / num_sentences if num_sentences else None
 
@@ -255,20 +253,20 @@ def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
     }
 
 
-def _timeline(samples: Sequence[Sample], duration_s: float) -> list[Moment]:
+def _timeline(samples: Sequence[Sample], duration_s: float) -> list[TimelineBin]:
     """The run in equal stretches of at least a second, at most MAX_TIMELINE, by when requests were due."""
     num = max(1, min(MAX_TIMELINE, int(duration_s)))
     step_s = duration_s / num
     stretches: list[list[Sample]] = [[] for _ in range(num)]
     for sample in samples:
         stretches[min(num - 1, int(sample.scheduled_s / step_s))].append(sample)
-    return [_moment(number * step_s, own) for number, own in enumerate(stretches)]
+    return [_timeline_bin(number * step_s, own) for number, own in enumerate(stretches)]
 
 
-def _moment(from_s: float, samples: Sequence[Sample]) -> Moment:
+def _timeline_bin(from_s: float, samples: Sequence[Sample]) -> TimelineBin:
     latencies = [sample.latency_s for sample in samples if sample.is_ok]
     num_given_up = sum(sample.outcome == DISCONNECTED for sample in samples)
-    return Moment(
+    return TimelineBin(
         from_s=from_s,
         num_sent=len(samples),
         num_ok=len(latencies),

@@ -15,12 +15,18 @@ from typing import Any
 import uvloop
 
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
-from transduce.loadtest.connection import ConnectFailedError, ConnectionLostError, Pool, Received, head
-from transduce.loadtest.dialects import BadAnswerError, StreamError, Told, error_message
+from transduce.loadtest.connection import (
+    ConnectFailedError,
+    ConnectionLostError,
+    ConnectionPool,
+    RawResponse,
+    head,
+)
+from transduce.loadtest.dialects import BadAnswerError, ParsedResponse, StreamError, error_message
 from transduce.loadtest.pacing import LoopProbe, wait_until
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, compare
-from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.sample import (
     BAD_ANSWER,
     CONNECT_FAILED,
@@ -33,7 +39,7 @@ from transduce.loadtest.sample import (
     TIMEOUT,
     Sample,
 )
-from transduce.loadtest.workload import RequestSequence, Sending
+from transduce.loadtest.workload import RequestSequence, RunRequest
 
 now = time.perf_counter
 PROGRESS_S = 0.5
@@ -62,7 +68,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def run(
-    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+    plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
     """Carry out a plan in an event loop of its own.
 
@@ -76,17 +82,17 @@ def run(
 
 
 async def run_async(
-    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+    plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
     """As `run`, in the running event loop, which should have nothing else to do."""
     if expected is None:
         return make_result(plan, await observe(plan, on_progress))
     plan = dataclasses.replace(plan, keeps_texts=True)
-    observed = await observe(plan, on_progress)
-    return dataclasses.replace(make_result(plan, observed), quality=compare(observed.samples, expected))
+    record = await observe(plan, on_progress)
+    return dataclasses.replace(make_result(plan, record), quality=compare(record.samples, expected))
 
 
-async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed:
+async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRecord:
     """Carry out a plan; every sample as it came."""
     with _no_collections():
         one = _Run(plan)
@@ -94,7 +100,7 @@ async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed
         wall_at = now()
         helpers = [asyncio.create_task(one.probe.run())]
         if on_progress is not None:
-            helpers.append(asyncio.create_task(one.tell(on_progress)))
+            helpers.append(asyncio.create_task(one.report_progress(on_progress)))
         try:
             await (one.open_loop() if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load))
             await one.drain()
@@ -102,10 +108,10 @@ async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed
             for helper in helpers:
                 helper.cancel()
             one.pool.close()
-    one.observed.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
-    one.observed.loop_late_s = one.probe.late_s
-    one.observed.num_connections = one.pool.num_opened
-    return one.observed
+    one.record.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
+    one.record.loop_late_s = one.probe.late_s
+    one.record.num_connections = one.pool.num_opened
+    return one.record
 
 
 @contextlib.contextmanager
@@ -121,7 +127,7 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _times_s(plan: Plan) -> list[float]:
+def _times_s(plan: RunPlan) -> list[float]:
     """When requests are due, in seconds from the start, the warm-up's before it; none where clients wait."""
     if not isinstance(plan.load, Arrivals):
         return []
@@ -136,14 +142,14 @@ class _Run:
     Once it is made its time runs: all that takes long comes before that.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
-        self.pool = Pool(plan.target, plan.max_connections)
+        self.pool = ConnectionPool(plan.target, plan.max_connections)
         self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
         self.times_s = _times_s(plan)
         self.started_at = now() + HEAD_START_S + plan.warm_up_s
         self.probe = LoopProbe(self.started_at)
-        self.observed = Observed(
+        self.record = RunRecord(
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -155,9 +161,9 @@ class _Run:
     async def open_loop(self) -> None:
         """Begin each request when it is due."""
         prepared = (self._prepare(index) for index in range(len(self.times_s)))
-        for moment, (sending, content) in zip(self.times_s, prepared, strict=True):
+        for moment, (request, content) in zip(self.times_s, prepared, strict=True):
             await wait_until(self.started_at + moment)
-            task = asyncio.create_task(self._follow(sending, content, moment))
+            task = asyncio.create_task(self._send_one(request, content, moment))
             self.tasks.add(task)
             task.add_done_callback(self._ended)
             await asyncio.sleep(0)  # the task begins before the next request is prepared
@@ -169,8 +175,8 @@ class _Run:
 
         async def client() -> None:
             while now() < until and self.index != loop.num_requests:
-                sending, content = self._prepare(self.index)
-                if not await self._follow(sending, content, now() - self.started_at):
+                request, content = self._prepare(self.index)
+                if not await self._send_one(request, content, now() - self.started_at):
                     await asyncio.sleep(AFTER_FAILURE_S)
 
         await wait_until(self.started_at - self.plan.warm_up_s)
@@ -189,7 +195,7 @@ class _Run:
         if self.bugs:
             raise self.bugs[0]
 
-    async def tell(self, on_progress: OnProgress) -> None:
+    async def report_progress(self, on_progress: OnProgress) -> None:
         """Now and then, until it is cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_S)
@@ -197,10 +203,10 @@ class _Run:
                 Progress(
                     now() - self.started_at,
                     self.plan.duration_s,
-                    self.observed.num_sent,
+                    self.record.num_sent,
                     self.num_failed,
                     len(self.under_way),
-                    self.observed.samples,
+                    self.record.samples,
                 )
             )
 
@@ -209,24 +215,24 @@ class _Run:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.bugs.append(error)
 
-    def _prepare(self, index: int) -> tuple[Sending, bytes]:
+    def _prepare(self, index: int) -> tuple[RunRequest, bytes]:
         """All that can be done before the request is due."""
         self.index = index + 1
         target = self.plan.target
-        sending = self.sequence(index)
-        body = target.dialect.body(sending.asked, target.source, target.target, target.api_key)
-        return sending, head(target, len(body)) + body
+        request = self.sequence(index)
+        body = target.dialect.body(request.spec, target.source, target.target, target.api_key)
+        return request, head(target, len(body)) + body
 
-    async def _follow(self, sending: Sending, content: bytes, scheduled_s: float) -> bool:
+    async def _send_one(self, request: RunRequest, content: bytes, scheduled_s: float) -> bool:
         """One request from its beginning to its one outcome. Returns whether it was answered."""
         begun_s = now() - self.started_at
-        index = self.observed.num_sent
-        self.observed.num_sent += 1
-        sample = Sample(index, sending.number, scheduled_s, sending.num_words, begun_s)
+        index = self.record.num_sent
+        self.record.num_sent += 1
+        sample = Sample(index, request.number, scheduled_s, request.num_words, begun_s)
         self.under_way[index] = sample
-        self.observed.max_open = max(self.observed.max_open, len(self.under_way))
+        self.record.max_open = max(self.record.max_open, len(self.under_way))
         try:
-            sample.outcome = await self._outcome(sample, sending, content)
+            sample.outcome = await self._outcome(sample, request, content)
         except asyncio.CancelledError:
             sample.outcome = OPEN
             raise
@@ -234,23 +240,23 @@ class _Run:
             if not sample.ended_s:
                 sample.ended_s = now() - self.started_at
             del self.under_way[index]
-            self.observed.samples.append(sample)
+            self.record.samples.append(sample)
             self.num_failed += not sample.is_ok
         return sample.is_ok
 
     def _failed(self, outcome: str, message: str) -> str:
         """The outcome; the message of the first error of its kind is kept."""
-        self.observed.error_examples.setdefault(outcome, message)
+        self.record.error_examples.setdefault(outcome, message)
         return outcome
 
-    async def _outcome(self, sample: Sample, sending: Sending, content: bytes) -> str:
+    async def _outcome(self, sample: Sample, request: RunRequest, content: bytes) -> str:
         left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
-        given_up_s = sending.disconnect_after_s
+        given_up_s = request.disconnect_after_s
         gives_up = given_up_s is not None and given_up_s < left_s
         limit_s = given_up_s if gives_up and given_up_s is not None else left_s
         try:
             async with asyncio.timeout(limit_s):
-                sent_at, received = await self.pool.exchange(content)
+                sent_at, response = await self.pool.exchange(content)
         except TimeoutError:
             return DISCONNECTED if gives_up else TIMEOUT
         except ConnectFailedError as error:
@@ -258,27 +264,27 @@ class _Run:
         except ConnectionLostError:
             return CONNECTION_LOST
         sample.sent_s = sent_at - self.started_at
-        sample.ended_s = received.ended_at - self.started_at
-        return self._read(sample, sending, received)
+        sample.ended_s = response.ended_at - self.started_at
+        return self._read(sample, request, response)
 
-    def _read(self, sample: Sample, sending: Sending, received: Received) -> str:
+    def _read(self, sample: Sample, request: RunRequest, response: RawResponse) -> str:
         """The outcome of an answer that is whole; the clock has stopped."""
-        if received.status != HTTP_OK:
-            return self._failed(f"{STATUS_PREFIX}{received.status}", error_message(bytes(received.body)))
-        if received.first_text_at:
-            sample.first_text_s = received.first_text_at - self.started_at
-        sample.server_timing = received.server_timing
-        sample.num_cached = received.num_cached
+        if response.status != HTTP_OK:
+            return self._failed(f"{STATUS_PREFIX}{response.status}", error_message(bytes(response.body)))
+        if response.first_text_at:
+            sample.first_text_s = response.first_text_at - self.started_at
+        sample.server_timing = response.server_timing
+        sample.num_cached = response.num_cached
         try:
-            told = self.plan.target.dialect.read(bytes(received.body))
+            told = self.plan.target.dialect.read(bytes(response.body))
         except BadAnswerError as error:
             return self._failed(BAD_ANSWER, str(error))
         except StreamError:
             return STREAM_ERROR
-        num_texts, num_asked = len(told.texts), len(sending.asked.texts)
+        num_texts, num_asked = len(told.texts), len(request.spec.texts)
         if num_texts != num_asked:
             return self._failed(BAD_ANSWER, f"{num_asked} texts have {num_texts} translations")
         if not self.plan.keeps_texts:
-            told = Told((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
-        sample.told = told
+            told = ParsedResponse((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
+        sample.response = told
         return OK

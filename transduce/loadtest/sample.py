@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transduce.loadtest.dialects import Told
+from transduce.loadtest.dialects import ParsedResponse
 
 OK = "ok"
 TIMEOUT = "timeout"
@@ -40,7 +40,7 @@ class Sample:
         num_words: of its texts.
         server_timing: the header, as it came.
         num_cached: sentences of the answer that the server had translated before; None where it does not say.
-        told: what the answer says; None where there is none.
+        response: the parsed body; None without one.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Sample:
     outcome: str = OPEN
     server_timing: str = ""
     num_cached: int | None = None
-    told: Told | None = None
+    response: ParsedResponse | None = None
 
     @property
     def is_ok(self) -> bool:

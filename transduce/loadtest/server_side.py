@@ -27,7 +27,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Standing:
+class ServerSnapshot:
     """How things stand at one moment. metrics: samples without labels. cpu_s: of the process, None without its id."""
 
     metrics: dict[str, float]
@@ -49,7 +49,7 @@ class ServerSide:
             return answer.json().get("models") if answer is not None else None
         return None
 
-    def standing(self) -> Standing:
+    def snapshot(self) -> ServerSnapshot:
         """Now."""
         answer = self._get("/metrics")
         metrics: dict[str, float] = {}
@@ -59,8 +59,8 @@ class ServerSide:
                 with contextlib.suppress(ValueError):
                     metrics[name] = float(value)
         if self._pid is None:
-            return Standing(metrics, None, None)
-        return Standing(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
+            return ServerSnapshot(metrics, None, None)
+        return ServerSnapshot(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
 
     def _get(self, path: str) -> httpx.Response | None:
         key = self._target.api_key
@@ -81,7 +81,7 @@ class ServerSide:
         return answer if answer.status_code == httpx.codes.OK else None
 
 
-def difference(before: Standing, after: Standing, seconds: float) -> dict[str, Any] | None:
+def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
     """What a run did to the server; None where nothing is known. seconds: how long it took."""
     found: dict[str, Any] = {}
     for name in COUNTERS:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
@@ -38,7 +38,7 @@ class SweepSettings:
     """
 
     duration_s: float = 20.0
-    kind: Kind = "poisson"
+    kind: ArrivalKind = "poisson"
     num_clients: int = 32
     saturation_s: float = 10.0
     precision: float = 0.05
@@ -48,7 +48,7 @@ class SweepSettings:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """One run at one rate. holds: valid, and every objective was met."""
 
     rate: float
@@ -70,7 +70,7 @@ class SweepResult:
     slos: list[str]
     max_rate: float | None
     saturation: RunResult | None
-    points: list[Point]
+    points: list[SweepPoint]
     problems: list[str]
 
     @property
@@ -93,12 +93,12 @@ class SweepResult:
         }
 
 
-Run = Callable[[Plan, OnProgress | None], RunResult]
-OnPoint = Callable[[Point], None]
+Run = Callable[[RunPlan, OnProgress | None], RunResult]
+OnPoint = Callable[[SweepPoint], None]
 
 
 def sweep(
-    plan: Plan,
+    plan: RunPlan,
     settings: SweepSettings,
     *,
     on_point: OnPoint | None = None,
@@ -119,8 +119,8 @@ def sweep(
     first = settings.first_rate or (FIRST_SHARE * saturation.achieved_rate if saturation else 0.0)
     found = None
     if first > 0:
-        search.enclose(first)
-        search.close_in()
+        search.bracket(first)
+        search.bisect()
         found = search.confirm()
     else:
         search.problems.append("no request was answered")
@@ -135,11 +135,11 @@ def sweep(
 class _Search:
     """lower: the highest rate that held; upper: the lowest that did not."""
 
-    plan: Plan
+    plan: RunPlan
     settings: SweepSettings
     on_point: OnPoint | None
-    carry_out: Callable[[Plan], RunResult]
-    points: list[Point] = field(default_factory=list)
+    carry_out: Callable[[RunPlan], RunResult]
+    points: list[SweepPoint] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     lower: float | None = None
     upper: float | None = None
@@ -159,7 +159,7 @@ class _Search:
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)
             result = self.carry_out(dataclasses.replace(self.plan, load=load, seed=seed))
-            point = Point(rate, result.is_valid and result.meets_slos, result)
+            point = SweepPoint(rate, result.is_valid and result.meets_slos, result)
             self.points.append(point)
             if self.on_point is not None:
                 self.on_point(point)
@@ -169,7 +169,7 @@ class _Search:
                 self.problems.append(f"at {rate:.3g} requests/s: {result.problems[0]}")
         return point.holds
 
-    def enclose(self, rate: float) -> None:
+    def bracket(self, rate: float) -> None:
         """Find a rate that holds and one that does not."""
         lowest = rate * LOWEST_SHARE
         while not self.is_spent and not self.problems and rate > lowest:
@@ -184,7 +184,7 @@ class _Search:
                     return
                 rate *= DOWN
 
-    def close_in(self) -> None:
+    def bisect(self) -> None:
         """Halve what lies between the two, until it is narrow."""
         while self.lower is not None and self.upper is not None and not self.is_spent and not self.problems:
             if self.upper - self.lower <= self.settings.precision * self.lower:

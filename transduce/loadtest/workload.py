@@ -1,8 +1,8 @@
-"""What is sent: mixes of the sentences beside this file, or the lines of a file of the user's.
+"""The requests of a run: built-in mixes of the sentences in `sentences.txt`, or the lines of a user's file.
 
-A server may keep the translations of sentences that it has seen. So each text of a built-in mix is replaced by a
-distinct one of the same length (`grammar.py`), unless told otherwise; a file's lines are sent as they stand, unless
-asked. No distinct text is made by a number: a server may translate a text with a number more than once.
+A server may cache translations, so each text of a built-in mix is replaced by a distinct one of the same length
+(`grammar.py`) unless the workload repeats. A file's lines are sent unchanged; `--distinct` puts distinct words before
+each of them. Distinct texts hold no numbers, because a server may translate a text with a number more than once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.loadtest.dialects import Asked
+from transduce.loadtest.dialects import RequestSpec
 from transduce.loadtest.grammar import distinct_opening, distinct_sentence
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
@@ -30,7 +30,7 @@ SENTENCE_ENDS = ".!?…"
 
 
 # Makes a text another one: the text, a seed, and a number of its own within the run.
-Renew = Callable[[str, int, int], str]
+MakeDistinct = Callable[[str, int, int], str]
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Workload:
     Attributes:
         name: for the report.
         requests: at least one.
-        renew: where given, makes every text another one; the same seed makes the same texts.
+        make_distinct: where given, makes every text another one; the same seed makes the same texts.
         disconnect_share: of the requests that the tester gives up before the answer, 0 to 1.
         disconnect_within_s: it does so at a random time up to this.
         references: where given, a human translation of each request's texts, in the same order.
     """
 
     name: str
-    requests: tuple[Asked, ...]
-    renew: Renew | None = None
+    requests: tuple[RequestSpec, ...]
+    make_distinct: MakeDistinct | None = None
     disconnect_share: float = 0.0
     disconnect_within_s: float = 0.5
     references: tuple[tuple[str, ...], ...] | None = None
@@ -60,14 +60,14 @@ class Workload:
         if not 0 <= self.disconnect_share <= 1 or self.disconnect_within_s <= 0:
             raise ValueError("the share of disconnects is from 0 to 1, and their time above 0")
         if self.references is not None and [len(texts) for texts in self.references] != [
-            len(asked.texts) for asked in self.requests
+            len(spec.texts) for spec in self.requests
         ]:
             raise ValueError("every text needs one reference")
 
     @property
     def is_distinct(self) -> bool:
         """Whether no text of a run comes twice."""
-        return self.renew is not None
+        return self.make_distinct is not None
 
     def sequence(self, seed: int) -> RequestSequence:
         """What is sent n-th, for any n."""
@@ -75,18 +75,18 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class RunRequest:
     """One request of a run.
 
     Attributes:
         number: of the entry of `Workload.requests`.
-        asked: what it asks.
-        disconnect_after_s: when the tester gives it up, from its sending; None: it does not.
+        spec: what it asks.
+        disconnect_after_s: when the tester gives it up, from its request; None: it does not.
         num_words: of its texts, split at white space.
     """
 
     number: int
-    asked: Asked
+    spec: RequestSpec
     disconnect_after_s: float | None
     num_words: int
 
@@ -104,16 +104,16 @@ class RequestSequence:
         random.Random(f"order {self._seed} {turn}").shuffle(order)
         return order
 
-    def __call__(self, index: int) -> Sending:
+    def __call__(self, index: int) -> RunRequest:
         """The index-th. index: from 0."""
         workload = self._workload
         turn, place = divmod(index, len(workload.requests))
         number = self._order(turn)[place]
-        asked = workload.requests[number]
-        if workload.renew is not None:
-            asked = _renewed(asked, workload.renew, self._seed, index)
-        num_words = sum(len(text.split()) for text in asked.texts)
-        return Sending(number, asked, self._disconnect_after_s(index), num_words)
+        spec = workload.requests[number]
+        if workload.make_distinct is not None:
+            spec = _distinct_request(spec, workload.make_distinct, self._seed, index)
+        num_words = sum(len(text.split()) for text in spec.texts)
+        return RunRequest(number, spec, self._disconnect_after_s(index), num_words)
 
     def _disconnect_after_s(self, index: int) -> float | None:
         workload = self._workload
@@ -125,19 +125,19 @@ class RequestSequence:
         return draw.uniform(0, workload.disconnect_within_s)
 
 
-def _renewed(asked: Asked, renew: Renew, seed: int, index: int) -> Asked:
+def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int, index: int) -> RequestSpec:
     """A request like this one whose texts were never sent before."""
-    first = index * len(asked.texts)
-    texts = tuple(renew(text, seed, first + place) for place, text in enumerate(asked.texts))
-    return Asked(texts, asked.is_array, asked.options)
+    first = index * len(spec.texts)
+    texts = tuple(make_distinct(text, seed, first + place) for place, text in enumerate(spec.texts))
+    return RequestSpec(texts, spec.is_array, spec.options)
 
 
-def replaced(text: str, seed: int, number: int) -> str:
+def distinct_replacement(text: str, seed: int, number: int) -> str:
     """A distinct sentence of as many words as the text."""
     return distinct_sentence(len(text.split()), seed, number)
 
 
-def opened(text: str, seed: int, number: int) -> str:
+def with_distinct_opening(text: str, seed: int, number: int) -> str:
     """The text behind distinct words."""
     return f"{distinct_opening(seed, number)} {text}"
 
@@ -161,18 +161,18 @@ def from_texts(
 ) -> Workload:
     """One request for each text."""
     told = tuple((reference,) for reference in references) if references is not None else None
-    return Workload(name, tuple(Asked((text,)) for text in texts), references=told)
+    return Workload(name, tuple(RequestSpec((text,)) for text in texts), references=told)
 
 
-def _singles(texts: Sequence[str]) -> tuple[Asked, ...]:
-    return tuple(Asked((text,)) for text in texts)
+def _singles(texts: Sequence[str]) -> tuple[RequestSpec, ...]:
+    return tuple(RequestSpec((text,)) for text in texts)
 
 
-def _short(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _short(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return _singles([text for text in sentences if len(text.split()) <= SHORT_WORDS])
 
 
-def _news(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _news(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return _singles([_news_sentence(draw, sentences) for _ in range(NUM_PREPARED)])
 
 
@@ -183,7 +183,7 @@ def _news_sentence(draw: random.Random, sentences: Sequence[str]) -> str:
     return draw.choice([text for text in sentences if low <= len(text.split()) <= high])
 
 
-def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     short = [text for text in sentences if len(text.split()) <= SHORT_WORDS and text.endswith(".")]
     texts = []
     for _ in range(NUM_PREPARED):
@@ -198,21 +198,21 @@ def _one_long_sentence(draw: random.Random, short: Sequence[str]) -> str:
     return ", and ".join(clause[0].lower() + clause[1:] for clause in clauses).capitalize() + "."
 
 
-def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return tuple(
-        Asked(tuple(_news_sentence(draw, sentences) for _ in range(ARRAY_LENGTH)), is_array=True)
+        RequestSpec(tuple(_news_sentence(draw, sentences) for _ in range(ARRAY_LENGTH)), is_array=True)
         for _ in range(NUM_PREPARED // 10)
     )
 
 
-def _beams(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _beams(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return tuple(
-        Asked((_news_sentence(draw, sentences),), options={"beam_size": draw.choice(BEAMS)})
+        RequestSpec((_news_sentence(draw, sentences),), options={"beam_size": draw.choice(BEAMS)})
         for _ in range(NUM_PREPARED)
     )
 
 
-Maker = Callable[[random.Random, Sequence[str]], tuple[Asked, ...]]
+Maker = Callable[[random.Random, Sequence[str]], tuple[RequestSpec, ...]]
 MIXES: dict[str, tuple[str, Maker]] = {
     "short": (f"sentences of at most {SHORT_WORDS} words", _short),
     "news": ("one sentence a request, lengths as in newspapers", _news),
@@ -225,8 +225,8 @@ MIXES: dict[str, tuple[str, Maker]] = {
 def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
     """One of MIXES. Raises KeyError.
 
-    is_distinct: whether each text is replaced by a distinct one of as many words.
+    is_distinct: whether each text is distinct_replacement by a distinct one of as many words.
     """
     _, make = MIXES[name]
     requests = make(random.Random(f"mix {seed}"), own_sentences())
-    return Workload(name, requests, renew=replaced if is_distinct else None)
+    return Workload(name, requests, make_distinct=distinct_replacement if is_distinct else None)

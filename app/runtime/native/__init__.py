@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.until import Until
+from app.runtime.stop_condition import StopCondition
 
 # As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
 NEEDED_FLAGS = frozenset(
@@ -119,34 +119,34 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
 
 
-class Given:
+class DecodeArgs:
     """What a call of the decoder is given beside what its graph says (native/course.h). One thread's own.
 
     max_beams: that it may be given. Raises RuntimeError where the library cannot be used.
     """
 
     def __init__(self, max_beams: int) -> None:
-        self._give = _library().transduce_give
+        self._set = _library().transduce_give
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
-    def give(self, addresses: list[int], num_steps: int, until: Until) -> None:
+    def set_args(self, addresses: list[int], num_steps: int, stop: StopCondition) -> None:
         """Give these beams to the next call on this thread, and how many steps it may take."""
         count = len(addresses)
         if count:
             self._addresses[:count] = addresses
         addresses_at, outcomes_at = self._pointers
-        bell = None if until.bell is None else until.bell.address
-        self._give(
-            *(addresses_at, count, num_steps, until.num_after_end, bell, until.num_unheard, outcomes_at)
+        wake_flag = None if stop.wake_flag is None else stop.wake_flag.address
+        self._set(
+            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps, outcomes_at)
         )
 
-    def forget(self) -> None:
+    def clear_args(self) -> None:
         """Give nothing: a call that failed may not have begun."""
-        self._give(None, 0, 1, 0, None, 0, None)
+        self._set(None, 0, 1, 0, None, 0, None)
 
-    def taken(self, num_beams: int) -> tuple[int, list[int]]:
+    def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
         """After the call: how many steps it took, and of each beam the outcome of the last."""
         num_steps, *outcomes = self._outcomes[: num_beams + 1].tolist()
         return num_steps, outcomes
@@ -167,8 +167,8 @@ def advance_beam(
     count = ctypes.c_int64()
     scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
     paid = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
-    given = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
-    outcome: int = _library().transduce_advance_beam(*given, copies.ctypes.data, ctypes.byref(count))
+    arguments = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
+    outcome: int = _library().transduce_advance_beam(*arguments, copies.ctypes.data, ctypes.byref(count))
     return outcome, copies[: count.value].tolist()
 
 
