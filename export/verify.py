@@ -307,7 +307,7 @@ class _Verification:
         options = golden_options(self._bundle.manifest, beam_size)
         found = translate_ids(runner, fitting, options, progress=f"{test_set.name} {precision}")
         texts = [
-            self._target_tokenizer.decode(ids, source.carried).text
+            self._target_tokenizer.decode(ids, source.verbatim_spans).text
             for ids, source in zip(found, encoded, strict=True)
         ]
         scores = score(texts, test_set.references)

@@ -229,7 +229,7 @@ def encode_corpus(
                 encoded = tokenizer.encode(one.source)
                 source, target = (
                     (*prefix, *encoded.ids),
-                    tokenizer.encode_target(one.target, encoded.carried),
+                    tokenizer.encode_target(one.target, encoded.verbatim_spans),
                 )
             except TokenizerError:
                 dropped["too many unknown characters"] += 1

@@ -212,7 +212,7 @@ class Engine:
         streams = _streams(sequence.options, on_tokens)
         pending.worker.put(Join(sequence, caller, request_id, deadline, streams=streams))
 
-    def resubmit(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+    def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
 
         It has waited its turn, and is next, in each worker that has any, with the first that is not answered yet.
@@ -220,7 +220,7 @@ class Engine:
         first_by_worker: dict[Worker, Sequence] = {}
         for future in futures:
             if (sequence := self._sequences.get(future)) is not None:
-                sequence.is_resubmitted = True
+                sequence.is_retry = True
                 first_by_worker.setdefault(self._pending[sequence].worker, sequence)
         for worker, sequence in first_by_worker.items():
             worker.put(Prioritize(sequence))

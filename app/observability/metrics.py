@@ -84,7 +84,7 @@ class QueueFigures(Protocol):
 
 
 class CacheFigures(Protocol):
-    """What is told of sentences that were known or shared; `app.translator.decoder.CacheFigures`."""
+    """What is told of sentences that were known or shared; `app.translator.caching_submitter.SubmitterStats`."""
 
     @property
     def num_entries(self) -> int: ...  # noqa: D102

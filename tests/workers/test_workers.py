@@ -316,10 +316,10 @@ def test_who_comes_back_is_next_in_its_worker(plan: FakePlan) -> None:
             await workers.until_held(0)
             futures += [submit(workers.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(workers.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
-            workers.engine.resubmit(again)
+            workers.engine.prioritize_retries(again)
             plan.release(0)
             await asyncio.gather(*futures, *again)
-            workers.engine.resubmit(again)  # they are answered
+            workers.engine.prioritize_retries(again)  # they are answered
         assert plan.told(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
@@ -336,7 +336,7 @@ def test_who_comes_back_is_next_in_each_of_its_workers(plan: FakePlan) -> None:
             await workers.until_held(0, 1)
             futures += [put(worker, source, request_id="b") for source in (6, 7) for worker in (0, 1)]
             again = [put(worker, source, request_id="c") for source in (8, 10) for worker in (0, 1)]
-            workers.engine.resubmit(again)
+            workers.engine.prioritize_retries(again)
             plan.release(0, 1)
             await asyncio.gather(*futures, *again)
         assert [plan.told(worker, "encode") for worker in (0, 1)] == [[5, 8, 6, 10, 7]] * 2

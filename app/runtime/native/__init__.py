@@ -120,7 +120,7 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
 
 
 class DecodeArgs:
-    """What a call of the decoder is given beside what its graph says (native/course.h). One thread's own.
+    """What a call of the decoder is given beside what its graph says (native/step_budget.h). One thread's own.
 
     max_beams: that it may be given. Raises RuntimeError where the library cannot be used.
     """

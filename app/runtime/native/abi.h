@@ -80,9 +80,9 @@ struct OrtCustomOp {
     Characteristic (*get_input_characteristic)(const OrtCustomOp*, size_t index);
     Characteristic (*get_output_characteristic)(const OrtCustomOp*, size_t index);
     int (*get_input_memory)(const OrtCustomOp*, size_t index);
-    int (*get_variadic_input_least)(const OrtCustomOp*);
+    int (*get_variadic_input_min_arity)(const OrtCustomOp*);
     int (*get_variadic_input_homogeneity)(const OrtCustomOp*);
-    int (*get_variadic_output_least)(const OrtCustomOp*);
+    int (*get_variadic_output_min_arity)(const OrtCustomOp*);
     int (*get_variadic_output_homogeneity)(const OrtCustomOp*);
     OrtStatus* (*create_kernel_v2)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*, void** kernel);
     OrtStatus* (*compute_v2)(void* kernel, OrtKernelContext*);

@@ -14,13 +14,13 @@ constexpr int MAX_HEAD_DIM = 128;
 constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES - 1) / LANES * LANES; }
 
 // Queries that are taken together at most, each column read once for all of them.
-constexpr int QUERIES_TOGETHER = 4;
+constexpr int MAX_QUERIES = 4;
 
-// Some heads side by side of `count` queries, 1 to QUERIES_TOGETHER: (count, num_heads, head_dim), `apart` floats from
+// Some heads side by side of `count` queries, 1 to MAX_QUERIES: (count, num_heads, head_dim), `query_stride` floats from
 // query to query. head_dim: a multiple of 16, at most MAX_HEAD_DIM.
 struct Queries {
     const float* values;
-    int64_t apart;
+    int64_t query_stride;
     int count;
     int num_heads;
     int head_dim;
@@ -37,26 +37,26 @@ struct Columns {
     const Element* next = nullptr;
 };
 
-// What attention leaves beside its result: of each head of a query the weights (count,), times their sum, `each` floats
-// from head to head, num_scores(count) or more; behind them the heads' sums (num_heads,). `apart` floats from query to
+// What attention leaves beside its result: of each head of a query the weights (count,), times their sum, `head_stride` floats
+// from head to head, num_scores(count) or more; behind them the heads' sums (num_heads,). `query_stride` floats from query to
 // query.
-struct Weights {
+struct ScoreBuffer {
     float* values;
-    int64_t each;
-    int64_t apart;
+    int64_t head_stride;
+    int64_t query_stride;
 
-    float* sums(int query, int num_heads) const { return values + query * apart + num_heads * each; }
+    float* sums(int query, int num_heads) const { return values + query * query_stride + num_heads * head_stride; }
 };
 
-// to (queries, num_heads, head_dim), to_apart floats from query to query, = softmax(q keys^T) values over exactly the
+// to (queries, num_heads, head_dim), to_stride floats from query to query, = softmax(q keys^T) values over exactly the
 // columns given, at least one. A head's result does not depend on which others are asked for, nor on the other queries.
 template <class Element>
-void attend(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
-            int64_t to_apart);
+void attend(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& weights, float* to,
+            int64_t to_stride);
 
 // One head of one sentence to itself: to (num_queries, head_dim), to_stride floats from row to row,
 // = softmax(queries keys^T) values. queries (num_queries, head_dim), keys and values (count, head_dim), each one block.
-// A query's result does not depend on the others. scores: (QUERIES_TOGETHER, num_scores(count) or more).
+// A query's result does not depend on the others. scores: (MAX_QUERIES, num_scores(count) or more).
 struct SentenceHead {
     const float* queries;
     const float* keys;
@@ -65,6 +65,6 @@ struct SentenceHead {
     int64_t count;
     int head_dim;
 };
-void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride);
+void attend_sentence(const SentenceHead& head, float* scores, int64_t score_stride, float* to, int64_t to_stride);
 
 }  // namespace transduce

@@ -11,15 +11,15 @@ namespace transduce {
 enum class Stack : int { encoder, decoder };
 constexpr int NUM_STACKS = 2;
 
-enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_columns, candidates };
+enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_cache, candidates };
 constexpr int NUM_BLOCK_KINDS = 6;
 
 inline std::atomic<int64_t> block_nanoseconds_spent[NUM_STACKS][NUM_BLOCK_KINDS];
 
 // Of some rows, from its beginning on.
-class BlockTimes {
+class BlockTimer {
 public:
-    explicit BlockTimes(Stack stack) : spent_(block_nanoseconds_spent[static_cast<int>(stack)]) {}
+    explicit BlockTimer(Stack stack) : spent_(block_nanoseconds_spent[static_cast<int>(stack)]) {}
 
     // What has passed since the last call was such a block's.
     void add(BlockKind kind) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "team.h"
+#include "thread_pool.h"
 
 namespace transduce {
 namespace {
 
 // Bytes a nanosecond that one thread copies, roughly.
-constexpr int64_t BYTES_A_NS = 6;
+constexpr int64_t BYTES_PER_NS = 6;
 
 // Some bytes of a row, in every plane. A source that is also a target waits in the thread's own memory.
 struct Move {
@@ -28,14 +28,14 @@ void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t ro
     all.reserve(copies.size());
     int64_t staged = 0, total = 0;
     for (const RowCopy& copy : copies) {
-        bool waits = is_target[copy.source];
+        bool needs_staging = is_target[copy.source];
         int64_t bytes = copy.end - copy.first;
         all.push_back({copy.source * row_bytes + copy.first, copy.target * row_bytes + copy.first, bytes,
-                       waits ? staged : -1});
-        if (waits) staged += bytes;
+                       needs_staging ? staged : -1});
+        if (needs_staging) staged += bytes;
         total += bytes;
     }
-    parallel(int(num_planes), num_planes * total / BYTES_A_NS, [&](int chunk, Direction) {
+    parallel_for(int(num_planes), num_planes * total / BYTES_PER_NS, [&](int chunk, Direction) {
         static thread_local std::vector<char> memory;
         if (memory.size() < size_t(staged)) memory.resize(staged);
         char* plane = values + chunk * plane_bytes;

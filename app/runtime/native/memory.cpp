@@ -48,7 +48,7 @@ Region::Region(size_t wanted) : bytes(round_up(wanted, HUGE_PAGE)) {
     madvise(start, bytes, MADV_HUGEPAGE);
 }
 
-Block::Block(size_t bytes) {
+Buffer::Buffer(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex);
     bytes = round_up(bytes, LINE);
     region_ = current.lock();
@@ -60,8 +60,8 @@ Block::Block(size_t bytes) {
     region_->used += bytes;
 }
 
-Scratch::Scratch(size_t bytes, Extent extent) {
-    std::unique_ptr<Region>& own = scratch[static_cast<int>(extent)];
+Scratch::Scratch(size_t bytes, ScratchLevel level) {
+    std::unique_ptr<Region>& own = scratch[static_cast<int>(level)];
     if (!own || own->bytes < bytes) {
         own.reset();
         own = std::make_unique<Region>(bytes + bytes / 2);

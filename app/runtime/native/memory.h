@@ -10,10 +10,10 @@ struct Region;
 
 // Zeroed memory, aligned to a cache line, in a region of huge pages where the system has them. Blocks made one after
 // another stand one after another: a model's weights are read in that order. Throws std::bad_alloc.
-class Block {
+class Buffer {
 public:
-    Block() = default;
-    explicit Block(size_t bytes);
+    Buffer() = default;
+    explicit Buffer(size_t bytes);
 
     template <class T>
     T* as() const {
@@ -27,25 +27,25 @@ private:
 };
 
 // What scratch memory is for: one block of a Transformer, or several that follow one another and stand around it.
-enum class Extent { block, step };
+enum class ScratchLevel { block, step };
 
 // The calling thread's scratch memory for one call: taken in pieces, all given back with the object. One at a
 // time in a thread, for each extent.
 class Scratch {
 public:
     // bytes: the sum of the pieces that will be taken. Throws std::bad_alloc.
-    explicit Scratch(size_t bytes, Extent extent = Extent::block);
+    explicit Scratch(size_t bytes, ScratchLevel level = ScratchLevel::block);
 
     template <class T>
-    T* take(size_t count) {
-        T* taken = reinterpret_cast<T*>(next_);
-        next_ += piece<T>(count);
-        return taken;
+    T* allocate(size_t count) {
+        T* memory = reinterpret_cast<T*>(next_);
+        next_ += padded_bytes<T>(count);
+        return memory;
     }
 
-    // Bytes that `take` needs.
+    // Bytes that `allocate` needs.
     template <class T>
-    static constexpr size_t piece(size_t count) {
+    static constexpr size_t padded_bytes(size_t count) {
         return (count * sizeof(T) + 127) / 64 * 64;
     }
 
