@@ -1,7 +1,7 @@
-"""The command of the process that an engine's workers are copies of: `python -m app.workers CONTROL`.
+"""The command of the fork server: `python -m app.workers CONTROL`, CONTROL being the descriptor of a socket.
 
-It imports what every worker needs, which takes longest, is told by the engine through CONTROL what to load, and becomes
-as many workers as it was given connections.
+It imports what every worker needs, which takes longest, then waits for the server to say which model to load, loads
+it, and forks once for each worker.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from app.workers.fork_server import ignore_signals
 if TYPE_CHECKING:
     from app.runtime.interface import Runner
 
-# Below the event loop's priority: in a flood every request is read, and refused or not, in time. With 0 they wait for
-# seconds until they are read, with 10 what was accepted comes late while others are refused.
+# Added to the nice value of the workers, below the event loop's priority. With 0 requests wait for seconds in an
+# overload before the event loop reads them; with 10 accepted requests are late while others are refused.
 NICENESS = 3
-# A process that is copied has one thread. NumPy's library of linear algebra would start more, which nothing here uses.
+# The fork server has one thread, since others would be missing after a fork. NumPy's BLAS library would start some.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def prepare(given: bytes) -> Callable[[int], Runner]:
-    """Load what the workers share; returns what gives each worker, by its number, its runner.
+def prepare(spec_json: bytes) -> Callable[[int], Runner]:
+    """Load what the workers share, and return a function from a worker's number to its runner.
 
-    given: a ModelSpec as JSON. Raises BundleError, SettingsError, as the function returned does.
+    spec_json: a ModelSpec as JSON. Raises BundleError and SettingsError, as the returned function does.
     """
     import msgspec
 
@@ -37,13 +37,13 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
     from app.runtime.memory import freeze_and_trim
     from app.workers.model_spec import ModelSpec
 
-    os.nice(NICENESS)  # of this thread and those that it starts
-    plan = msgspec.json.decode(given, type=ModelSpec)
-    configure_logging(plan.log_level, starts_thread=False)
+    os.nice(NICENESS)  # of this thread and of those that it starts
+    spec = msgspec.json.decode(spec_json, type=ModelSpec)
+    configure_logging(spec.log_level, starts_thread=False)
     try:
-        shared = plan.load(starts_threads=False) if plan.is_native else None
+        shared = spec.load(starts_threads=False) if spec.is_native else None
     except Exception:
-        start_log()  # there will be no worker to write what was logged
+        start_log()  # without it nothing would write what was logged: no worker starts
         raise
     freeze_and_trim()
 
@@ -52,12 +52,12 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
             configure_logging("warning")
         else:
             start_log()
-        if shared is None:  # ONNX Runtime's own threads, or a GPU: neither is there in a copy
-            runner = plan.load()
+        if shared is None:  # ONNX Runtime's own threads and a GPU's context do not survive a fork
+            runner = spec.load()
             freeze_and_trim()
         else:
             runner = shared
-            native.set_num_threads(plan.num_threads)
+            native.set_num_threads(spec.num_threads)
         gc.enable()
         return runner
 
@@ -65,11 +65,11 @@ def prepare(given: bytes) -> Callable[[int], Runner]:
 
 
 def main(arguments: list[str]) -> None:
-    """Become the workers; each runs until the engine says stop or has gone."""
+    """Load and fork; each worker runs until the server stops it or is gone."""
     gc.disable()
     ignore_signals()
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    import app.runtime.ort_runner  # noqa: F401 - while nobody waits for it yet
+    import app.runtime.ort_runner  # noqa: F401 - imported before the server says which model to load
     from app.workers.fork_server_main import load_and_fork
 
     with socket.socket(fileno=int(arguments[0])) as control:

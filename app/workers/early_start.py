@@ -1,6 +1,6 @@
 """Starts the fork server before the settings are read, so that it imports while the server does.
 
-This module imports little, for it is the first that a server does.
+The server imports this module first of all, so it imports little itself.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from app.workers.fork_server import ForkServer
 if TYPE_CHECKING:
     from app.runtime.device import Device
 
-# More processes for one model's engine than this were not measured.
+# Default number of worker processes at most. More were not measured; each has its own row caches.
 MAX_WORKERS = 4
 
 
 def default_num_workers(device: Device, num_threads: int) -> int:
-    """RunningEngine of an engine whose settings do not say how many."""
+    """Return the number of workers when the settings name none: one a thread on a CPU, one on a GPU."""
     return min(num_threads, MAX_WORKERS) if device == "cpu" else 1
 
 
 def start_fork_server() -> ForkServer:
-    """The process of the workers, which has yet to be told what to load. Raises OSError where it cannot be started."""
+    """Start the fork server, which then waits for the model to load. Raises OSError when it cannot be started."""
     return ForkServer([sys.executable, "-P", "-m", "app.workers"])
 
 
 def start_early() -> ForkServer | None:
     """Start the fork server if the environment suggests that there will be worker processes; else return None.
 
-    A guess that costs time where it is wrong, and nothing else.
+    It is a guess without the settings' checks. A wrong one costs time and nothing else.
     """
-    given = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
+    found = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
     num_workers, num_threads = (
-        int(given[name]) if given[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
+        int(found[name]) if found[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
     )
-    is_cpu = given["DEVICE"] == "cpu" or (given["DEVICE"] in ("", "auto") and not has_cuda_provider())
+    is_cpu = found["DEVICE"] == "cpu" or (found["DEVICE"] in ("", "auto") and not has_cuda_provider())
     guess = num_workers or default_num_workers("cpu" if is_cpu else "cuda", num_threads or num_usable_cores())
     if guess > 1:
-        with contextlib.suppress(OSError):  # told by whoever needs it
+        with contextlib.suppress(OSError):  # `load_model` tries again and reports the error
             return start_fork_server()
     return None

@@ -1,4 +1,4 @@
-"""The process that an engine's workers come of, as it sees itself: told what to load, it becomes the workers."""
+"""What the fork server does: receive the model's spec and the descriptors, load, fork once for each worker, end."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from app.workers.fork_server import LENGTH_BYTES
 from app.workers.shared_status import SharedWorkerStatus
 from app.workers.worker_main import WorkerMain
 
-# Of workers and what they share, more than there are; the most that Linux passes at once.
+# Descriptors received at once: Linux passes no more in one message. Workers are fewer.
 MAX_DESCRIPTORS = 253
 
 
 def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
-    """Load and divide; returns in each worker at its end, and at once where the engine has gone.
+    """Load the model and fork the workers. Returns in each worker at its end, and when the server is gone.
 
-    prepare: takes the bytes that came and returns a function from a worker's number to its runner. What it loads is
-    shared. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError
+    prepare: takes the spec and returns a function from a worker's number to its runner. The workers share what it
+    loads. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError
     and SettingsError, which are sent to the server.
     """
     header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, MAX_DESCRIPTORS, socket.MSG_WAITALL)
     length = int.from_bytes(header, "little")
-    given = control.recv(length, socket.MSG_WAITALL) if length else b""
-    if len(header) < LENGTH_BYTES or len(given) < length:
+    spec = control.recv(length, socket.MSG_WAITALL) if length else b""
+    if len(header) < LENGTH_BYTES or len(spec) < length:
         return None
-    page, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
+    memory, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
     try:
-        runner_of = prepare(given)
+        runner_of = prepare(spec)
     except (BundleError, SettingsError) as error:
         for connection in connections:
             with contextlib.suppress(OSError):
@@ -45,8 +45,8 @@ def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[i
             for other in connections:
                 if other is not connection:
                     other.close()
-            worker = WorkerMain(connection, SharedWorkerStatus(page, len(connections)), number)
-            os.close(page)
+            worker = WorkerMain(connection, SharedWorkerStatus(memory, len(connections)), number)
+            os.close(memory)
             with connection:
                 return worker.run(partial(runner_of, number))
-    os._exit(0)  # nothing is taken down that the workers have
+    os._exit(0)  # skips clean-up: the workers still use what was loaded

@@ -17,7 +17,7 @@ from app.runtime.interface import Limits
 
 
 class SubmitSequence(msgspec.Struct, tag="submit", array_like=True):
-    """As `messages.Submit`. source_ids: int32 in the machine's order."""
+    """`app.engine.messages.Submit`. source_ids: int32 in the machine's byte order."""
 
     key: int
     source_ids: bytes
@@ -30,7 +30,7 @@ class SubmitSequence(msgspec.Struct, tag="submit", array_like=True):
 
 
 class JoinSequence(msgspec.Struct, tag="join", array_like=True):
-    """As `messages.Join`."""
+    """`app.engine.messages.Join`."""
 
     key: int
     caller: str
@@ -40,64 +40,64 @@ class JoinSequence(msgspec.Struct, tag="join", array_like=True):
 
 
 class PrioritizeSequence(msgspec.Struct, tag="prioritize", array_like=True):
-    """As `messages.Prioritize`."""
+    """`app.engine.messages.Prioritize`."""
 
     key: int
 
 
 class CancelSequence(msgspec.Struct, tag="cancel", array_like=True):
-    """As `messages.Cancel`."""
+    """`app.engine.messages.Cancel`."""
 
     key: int
 
 
 class StartWorker(msgspec.Struct, tag="start", array_like=True):
-    """The first frame to a worker that has loaded."""
+    """The first frame to a worker, after it has loaded."""
 
     settings: EngineLimits
 
 
 class StopWorker(msgspec.Struct, tag="stop", array_like=True):
-    """As `messages.Stop`."""
+    """`app.engine.messages.Stop`."""
 
 
 class WorkerStarted(msgspec.Struct, tag="begun", array_like=True):
-    """The first frame from a worker, which has yet to say whether its model is there."""
+    """The first frame from a worker, before it loads."""
 
     process_id: int
 
 
 class ModelLoaded(msgspec.Struct, tag="loaded", array_like=True):
-    """Its model is there."""
+    """The second frame from a worker: its model is loaded."""
 
     limits: Limits
 
 
 class LoadFailed(msgspec.Struct, tag="not-loaded", array_like=True):
-    """Or it is not: what is wrong with the bundle (its name in `path`) or, where that is None, with the settings."""
+    """Sent instead of ModelLoaded: the problems of the bundle named `path`, or of the settings when path is None."""
 
     path: str | None
     problems: tuple[str, ...]
 
     @classmethod
     def of(cls, error: BundleError | SettingsError) -> LoadFailed:
-        """What an error says."""
+        """Return the message that carries an error."""
         return cls(error.path if isinstance(error, BundleError) else None, error.problems)
 
     def error(self) -> BundleError | SettingsError:
-        """The error that says so."""
+        """Return the error that it carries."""
         return SettingsError(self.problems) if self.path is None else BundleError(self.path, self.problems)
 
 
 class Failure(msgspec.Struct, tag="failure", array_like=True):
-    """How a sentence ended without a result: `kind` is the name of an error in `app.errors`."""
+    """How a sequence ended without a result. kind: the name of an error in `app.errors`."""
 
     kind: str
     message: str
 
 
 class Delta(msgspec.Struct, array_like=True):
-    """As `TokenDelta`."""
+    """`app.engine.token_deltas.TokenDelta`."""
 
     key: int
     position: int
@@ -105,13 +105,13 @@ class Delta(msgspec.Struct, array_like=True):
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
-    """A sentence's result."""
+    """A sequence's result."""
 
     result: SequenceResult
 
 
 class WorkerReport(msgspec.Struct, tag="report", array_like=True):
-    """As `messages.Report`; each sentence that ended with its outcome."""
+    """`app.engine.messages.Report`. ended: key and outcome of each sequence that ended."""
 
     ended: list[tuple[int, Answer | Failure]]
     steps: list[StepStats]

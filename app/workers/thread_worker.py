@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """A worker in a thread of this process, over a runner that was loaded here."""
+    """A worker in a thread of this process."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -59,12 +59,12 @@ class ThreadWorker:
         self._core.inbox.put(message)
 
     def close(self) -> None:
-        """As `Worker.close`: a thread whose step never returns is left behind."""
+        """As `Worker.close`: a thread whose step never returns is abandoned."""
         if self._thread is not None and self._has_exited:
-            self._thread.join()  # its last act was to say so
+            self._thread.join()  # returns at once: `on_exit` is the last thing that the thread does
 
     def _run(self, core: EngineCore, listener: WorkerListener) -> None:
-        """The engine thread: steps until it is told to stop. Whatever ends it, nobody is left waiting."""
+        """Step until a Stop arrives. `on_exit` is called whatever ends the loop, so that every future is failed."""
         has_died = True
         try:
             core.run()
@@ -79,7 +79,7 @@ class ThreadWorker:
         listener.on_exit(has_died)
 
     def _call_loop(self, callback: Callable[[], None]) -> None:
-        """Run a callback on the event loop; a loop that has closed has nobody left to tell."""
+        """Run a callback on the event loop; does nothing when the loop has closed."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)

@@ -1,4 +1,4 @@
-"""A worker's own process: the engine's loop over a runner that was loaded here, told and telling through a socket."""
+"""A worker process: load the model, then run the engine's loop with messages from and to the server's socket."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerMain:
-    """One worker: load, say so, step until told to stop. Everything runs on the thread that calls `run`."""
+    """One worker process. Everything runs on the thread that calls `run`."""
 
-    def __init__(self, connection: socket.socket, page: SharedWorkerStatus, number: int) -> None:
-        """connection: to the engine. page: shared with it. number: the worker's own."""
+    def __init__(self, connection: socket.socket, status: SharedWorkerStatus, number: int) -> None:
+        """connection: to the server. status: shared with it. number: of this worker."""
         self._connection = connection
-        self._page = page
+        self._status = status
         self._number = number
         self._num_busy = 0
 
     def run(self, load: Callable[[], Runner]) -> None:
-        """Until the engine says stop or has gone. What keeps the model from loading is told to it."""
+        """Load and step until the server stops this worker or is gone. Errors of loading are sent to the server."""
         exit_when_closed(self._connection)
-        self._tell(messages.WorkerStarted(os.getpid()))
+        self._send(messages.WorkerStarted(os.getpid()))
         try:
             runner = load()
         except (BundleError, SettingsError) as error:
-            return self._tell(messages.LoadFailed.of(error))
-        self._tell(messages.ModelLoaded(runner.limits))
-        sentences = SequenceTable(runner.limits)
-        inbox = SocketInbox(self._connection, sentences, self._page.wake_flags[self._number])
-        started = inbox.get_started()
-        if started is None:
+            return self._send(messages.LoadFailed.of(error))
+        self._send(messages.ModelLoaded(runner.limits))
+        sequences = SequenceTable(runner.limits)
+        inbox = SocketInbox(self._connection, sequences, self._status.wake_flags[self._number])
+        start = inbox.get_start()
+        if start is None:
             return None
 
         def on_step(started_at: float | None) -> None:
-            was_idle = self._page.get(self._number) is None
-            self._page.set(self._number, started_at)
+            was_idle = self._status.get(self._number) is None
+            self._status.set(self._number, started_at)
             if was_idle != (started_at is None):
-                self._page.wake_others(self._number)  # whose threads are as many as workers are idle
-            if started_at is not None and (num_busy := self._page.num_busy()) != self._num_busy:
+                self._status.wake_others(self._number)  # the threads are shared anew at their next call
+            if started_at is not None and (num_busy := self._status.num_busy()) != self._num_busy:
                 self._num_busy = num_busy
                 runner.share_cores(num_busy)
 
         core = EngineCore(
             runner,
-            started.settings,
-            report=lambda report: self._tell(sentences.reported(report)),
+            start.settings,
+            report=lambda report: self._send(sequences.to_wire(report)),
             incoming=inbox,
             on_step=on_step,
         )
@@ -74,43 +74,45 @@ class WorkerMain:
             has_died = False
         except Exception:
             logger.exception("a worker of the engine has died")
-            flush_log()  # the engine may end this process once it has been told
-        self._tell(messages.WorkerExited(has_died))
+            flush_log()  # the server may kill this process once it has read the next message
+        self._send(messages.WorkerExited(has_died))
         return None
 
-    def _tell(self, message: messages.FromWorker) -> None:
+    def _send(self, message: messages.FromWorker) -> None:
         try:
             self._connection.sendall(framing.encode_frame(message))
         except OSError:
-            os._exit(0)  # the engine has gone, and nobody waits for anything here
+            os._exit(0)  # the server is gone
 
 
 class SequenceTable:
-    """The sentences of this worker by the engine's numbers, and what is said of them turned into messages and back."""
+    """The worker's sequences by the server's keys; turns messages from the socket into the engine's and back."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
 
-    def message(self, told: messages.ToWorker) -> Message | None:
-        """As the engine's loop takes it; None where it is of a sentence that has ended here already."""
-        if isinstance(told, messages.SubmitSequence):
-            return Submit(self._add(told), streams=told.streams)
-        if isinstance(told, messages.StopWorker | messages.StartWorker):
+    def from_wire(self, message: messages.ToWorker) -> Message | None:
+        """Return the engine's message; None when it is about a sequence that has ended here already."""
+        if isinstance(message, messages.SubmitSequence):
+            return Submit(self._add(message), streams=message.streams)
+        if isinstance(message, messages.StopWorker | messages.StartWorker):
             return Stop()
-        sequence = self._by_key.get(told.key)
+        sequence = self._by_key.get(message.key)
         if sequence is None:
             return None
-        if isinstance(told, messages.JoinSequence):
-            return Join(sequence, told.caller, told.request_id, told.deadline, streams=told.streams)
-        if isinstance(told, messages.PrioritizeSequence):
+        if isinstance(message, messages.JoinSequence):
+            return Join(
+                sequence, message.caller, message.request_id, message.deadline, streams=message.streams
+            )
+        if isinstance(message, messages.PrioritizeSequence):
             return Prioritize(sequence)
         self._forget(sequence)
         return Cancel(sequence)
 
-    def reported(self, report: Report) -> messages.WorkerReport:
-        """As it goes over the messages. Who has left meanwhile is left out."""
+    def to_wire(self, report: Report) -> messages.WorkerReport:
+        """Return a report with keys for sequences, without those that were cancelled meanwhile."""
         deltas = [
             messages.Delta(self._keys[one.sequence], one.position, one.ids)
             for one in report.deltas
@@ -119,15 +121,21 @@ class SequenceTable:
         ended = [(self._forget(one), _outcome(one)) for one in report.ended if one in self._keys]
         return messages.WorkerReport(ended, report.steps, deltas)
 
-    def _add(self, told: messages.SubmitSequence) -> Sequence:
-        limits = self._limits
-        ids = np.frombuffer(told.source_ids, np.int32)
-        search = new_search(told.options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=ids.tolist())
+    def _add(self, message: messages.SubmitSequence) -> Sequence:
+        limits, options = self._limits, message.options
+        ids = np.frombuffer(message.source_ids, np.int32)
+        search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=ids.tolist())
         sequence = Sequence(
-            ids, told.options, told.request_id, told.caller, told.deadline, told.submitted_at, search
+            ids,
+            options,
+            message.request_id,
+            message.caller,
+            message.deadline,
+            message.submitted_at,
+            search,
         )
-        self._by_key[told.key] = sequence
-        self._keys[sequence] = told.key
+        self._by_key[message.key] = sequence
+        self._keys[sequence] = message.key
         return sequence
 
     def _forget(self, sequence: Sequence) -> int:
@@ -137,32 +145,32 @@ class SequenceTable:
 
 
 class SocketInbox:
-    """The engine's messages as its loop reads them. Where the engine has gone, the next one is Stop."""
+    """The engine's inbox over a socket. When the server is gone, the next message is Stop."""
 
-    def __init__(self, connection: socket.socket, sentences: SequenceTable, wake_flag: WakeFlag) -> None:
+    def __init__(self, connection: socket.socket, sequences: SequenceTable, wake_flag: WakeFlag) -> None:
         self.wake_flag = wake_flag
         self._connection = connection
-        self._sentences = sentences
+        self._sequences = sequences
         self._frames = framing.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(messages.ToWorker)
         self._messages: deque[Message] = deque()
 
-    def get_started(self) -> messages.StartWorker | None:
-        """The first message, awaited; None where the engine has gone or stops the worker instead."""
+    def get_start(self) -> messages.StartWorker | None:
+        """Wait for the first message; None when the server stops the worker instead, or is gone."""
         frames = self._frames.first(lambda: self._read(0))
-        told = [self._decoder.decode(found) for found in frames]
-        for other in told[1:]:
-            self._take(other)
-        return told[0] if told and isinstance(told[0], messages.StartWorker) else None
+        received = [self._decoder.decode(found) for found in frames]
+        for other in received[1:]:
+            self._append(other)
+        return received[0] if received and isinstance(received[0], messages.StartWorker) else None
 
     def empty(self) -> bool:
-        """Whether nothing has come. Never waits."""
+        """Whether no message has come. Never waits."""
         if not self._messages:
             self._receive(socket.MSG_DONTWAIT)
         return not self._messages
 
     def get(self) -> Message:
-        """The next message, awaited."""
+        """Wait for the next message and return it."""
         while not self._messages:
             self._receive(0)
         return self._messages.popleft()
@@ -175,17 +183,20 @@ class SocketInbox:
         if not data:
             self._messages.append(Stop())
         for found in self._frames.take(data):
-            self._take(self._decoder.decode(found))
+            self._append(self._decoder.decode(found))
 
     def _read(self, flags: int) -> bytes:
-        """What has come; nothing where the engine has gone. Raises BlockingIOError where it would wait and may not."""
+        """Return the bytes that have come, none when the server is gone.
+
+        Raises BlockingIOError when there are none yet and MSG_DONTWAIT is set.
+        """
         try:
             return self._connection.recv(framing.RECEIVE_BYTES, flags)
         except ConnectionError:
             return b""
 
-    def _take(self, told: messages.ToWorker) -> None:
-        message = self._sentences.message(told)
+    def _append(self, received: messages.ToWorker) -> None:
+        message = self._sequences.from_wire(received)
         if message is not None:
             self._messages.append(message)
 
@@ -199,11 +210,11 @@ def _outcome(sequence: Sequence) -> messages.Answer | messages.Failure:
 
 
 def exit_when_closed(connection: socket.socket) -> None:
-    """End this process as soon as the other side of a connection has gone, whatever it is doing."""
+    """Start a thread that ends this process as soon as the other side of a connection has closed."""
 
     def watch() -> None:
         poll = select.poll()
-        poll.register(connection, 0)  # told of a hang-up all the same
+        poll.register(connection, 0)  # a hang-up is reported without asking for it
         poll.poll()
         os._exit(0)
 

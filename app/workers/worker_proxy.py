@@ -1,7 +1,7 @@
-"""A worker in a process of its own: its steps share neither a core nor Python's lock with the event loop.
+"""The server's side of a worker process: sends it messages, reads its reports, and notices its end.
 
-The process is forked by the fork server, which has loaded what all workers share, and is reached through a pair of
-sockets. It ends when the server says so or is gone.
+A process of its own shares neither a core nor Python's lock with the event loop. The fork server forks it; it is
+reached through a pair of sockets.
 """
 
 from __future__ import annotations
@@ -33,19 +33,16 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerProxy:
-    """A worker over a runner that its process loads. `load` is for any thread, all else for the event loop's."""
+    """A worker in a process. `load` may run on any thread, all else on the event loop's."""
 
     def __init__(
-        self, fork_server: ForkServer, connection: socket.socket, page: SharedWorkerStatus, number: int
+        self, fork_server: ForkServer, connection: socket.socket, status: SharedWorkerStatus, number: int
     ) -> None:
-        """Take the side of a connection whose other side the process has, or will have.
-
-        fork_server: which the process comes of. page: shared by the engine's workers. number: of this one.
-        """
+        """connection: the worker has its other side. status: shared by all workers. number: of this worker."""
         self._fork_server = fork_server
-        self._child: ChildProcess | None = None  # while it has not said which
+        self._child: ChildProcess | None = None  # until its first message
         self._connection = connection
-        self._page = page
+        self._status = status
         self._number = number
         self._unread: deque[bytes] = deque()  # frames, while it loads
         self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
@@ -57,34 +54,34 @@ class WorkerProxy:
         self._num_keys = 0
         self._by_key: dict[int, Sequence] = {}
         self._keys: dict[Sequence, int] = {}
-        self._heard_at = -math.inf  # seconds of time.monotonic: its last report
+        self._reported_at = -math.inf  # time of its last report, in seconds of time.monotonic
 
     def load(self) -> None:
-        """Wait until its model is there.
+        """Wait until its model is loaded.
 
-        Raises BundleError and SettingsError as its runner's loading, and RuntimeError where the process has ended.
+        Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile.
         """
-        told = self._awaited()
-        if isinstance(told, messages.WorkerStarted):
-            told = self._awaited()
-        if isinstance(told, messages.LoadFailed):
+        message = self._next_message()
+        if isinstance(message, messages.WorkerStarted):
+            message = self._next_message()
+        if isinstance(message, messages.LoadFailed):
             self.close()
-            raise told.error()
-        assert isinstance(told, messages.ModelLoaded)
-        self._limits = told.limits
+            raise message.error()
+        assert isinstance(message, messages.ModelLoaded)
+        self._limits = message.limits
         with contextlib.suppress(TimeoutError):
-            self._fork_server.exit_code()
+            self._fork_server.wait()
 
-    def _awaited(self) -> messages.FromWorker:
-        """The next frame, awaited. Raises RuntimeError where the process has ended instead."""
+    def _next_message(self) -> messages.FromWorker:
+        """Wait for the next message. Raises RuntimeError when the process has ended instead."""
         if not self._unread:
             self._unread += self._frames.first(lambda: self._connection.recv(framing.RECEIVE_BYTES))
         if not self._unread:
             raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
-        told: messages.FromWorker = self._decoder.decode(self._unread.popleft())
-        if isinstance(told, messages.WorkerStarted):
-            self._child = ChildProcess(told.process_id)
-        return told
+        message: messages.FromWorker = self._decoder.decode(self._unread.popleft())
+        if isinstance(message, messages.WorkerStarted):
+            self._child = ChildProcess(message.process_id)
+        return message
 
     @property
     def limits(self) -> Limits:
@@ -94,19 +91,19 @@ class WorkerProxy:
 
     @property
     def process_id(self) -> int:
-        """Of the worker's process, once it is loaded."""
+        """The process's id, once it is loaded."""
         assert self._child is not None
         return self._child.process_id
 
     @property
     def step_started_at(self) -> float | None:
-        """As `Worker.step_started_at`; where its process does not take up what it was told, since when it is silent."""
+        """As `Worker.step_started_at`; of an idle worker with unanswered sequences, when it last said anything."""
         if not self.is_alive:
             return None
-        started_at = self._page.get(self._number)
+        started_at = self._status.get(self._number)
         if started_at is None and self._by_key:
             oldest = next(iter(self._by_key.values()))
-            return max(oldest.submitted_at, self._heard_at)
+            return max(oldest.submitted_at, self._reported_at)
         return started_at
 
     @property
@@ -120,38 +117,38 @@ class WorkerProxy:
         self._listener = listener
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection.fileno(), self._on_readable)
-        self._tell(messages.StartWorker(settings))
+        self._send(messages.StartWorker(settings))
 
     def put(self, message: Message) -> None:
         """As `Worker.put`."""
-        self._say(message)
+        self._send_as_frame(message)
         if wakes(message):
-            self._page.wake_flags[self._number].set()
+            self._status.wake_flags[self._number].set()
 
-    def _say(self, message: Message) -> None:
+    def _send_as_frame(self, message: Message) -> None:
         if isinstance(message, Submit):
-            self._tell(self._submitted(message))
+            self._send(self._add(message))
         elif not isinstance(message, Join | Prioritize | Cancel):
-            self._tell(messages.StopWorker())
+            self._send(messages.StopWorker())
         elif (key := self._keys.get(message.sequence)) is not None:
             if isinstance(message, Join):
-                told = message.caller, message.request_id, message.deadline, message.streams
-                self._tell(messages.JoinSequence(key, *told))
+                request = message.caller, message.request_id, message.deadline, message.streams
+                self._send(messages.JoinSequence(key, *request))
             elif isinstance(message, Prioritize):
-                self._tell(messages.PrioritizeSequence(key))
+                self._send(messages.PrioritizeSequence(key))
             else:
                 self._forget(key)
-                self._tell(messages.CancelSequence(key))
+                self._send(messages.CancelSequence(key))
 
     def close(self) -> None:
         """As `Worker.close`: a process that has not ended yet is killed."""
-        self._end_reading()
+        self._stop_reading()
         self._fork_server.close()
         if self._child is None:
-            # No more of them come: either this one says at once which it is, or there is none.
+            # The fork server forks no more: either this worker's first message has been sent, or there is no worker.
             with contextlib.suppress(OSError, RuntimeError):
                 self._connection.settimeout(END_TIMEOUT_S)
-                self._awaited()
+                self._next_message()
         self._connection.close()
         if self._child is not None:
             self._child.kill()
@@ -160,7 +157,7 @@ class WorkerProxy:
 
     # ---- to the process
 
-    def _submitted(self, message: Submit) -> messages.SubmitSequence:
+    def _add(self, message: Submit) -> messages.SubmitSequence:
         sequence = message.sequence
         self._num_keys += 1
         key = self._keys[sequence] = self._num_keys
@@ -181,21 +178,21 @@ class WorkerProxy:
         del self._keys[sequence]
         return sequence
 
-    def _tell(self, message: messages.ToWorker) -> None:
-        """Write what can be written now, and keep the rest until more can."""
+    def _send(self, message: messages.ToWorker) -> None:
+        """Write what the socket takes now; the rest is written when it takes more."""
         if not self.is_alive:
             return
         data = framing.encode_frame(message)
         if not self._unsent:
-            data = data[self._send(data) :]
+            data = data[self._write(data) :]
         if data and self.is_alive:
             assert self._loop is not None
             if not self._unsent:
                 self._loop.add_writer(self._connection.fileno(), self._on_writable)
             self._unsent += data
 
-    def _send(self, data: bytes | bytearray) -> int:
-        """How many bytes were taken. What ended the process is told when reading finds it gone."""
+    def _write(self, data: bytes | bytearray) -> int:
+        """Return how many bytes were written: all when the pipe is broken, since reading notices that too."""
         try:
             return self._connection.send(data)
         except BlockingIOError:
@@ -204,8 +201,8 @@ class WorkerProxy:
             return len(data)
 
     def _on_writable(self) -> None:
-        del self._unsent[: self._send(self._unsent)]
-        self._page.wake_flags[self._number].set()
+        del self._unsent[: self._write(self._unsent)]
+        self._status.wake_flags[self._number].set()
         if not self._unsent and self._loop is not None:
             self._loop.remove_writer(self._connection.fileno())
 
@@ -219,35 +216,35 @@ class WorkerProxy:
         except OSError:
             data = b""
         for found in self._frames.take(data):
-            told = self._decoder.decode(found)
-            if isinstance(told, messages.WorkerReport):
-                self._on_reported(told)
-            elif isinstance(told, messages.WorkerExited):
-                return self._on_exit(has_died=told.has_died)
+            message = self._decoder.decode(found)
+            if isinstance(message, messages.WorkerReport):
+                self._on_report(message)
+            elif isinstance(message, messages.WorkerExited):
+                return self._on_exit(has_died=message.has_died)
         if not data:
             self._on_exit(has_died=True)
         return None
 
-    def _on_reported(self, told: messages.WorkerReport) -> None:
-        """Hand on a report of this process's own sentences. Who has left meanwhile is left out."""
-        self._heard_at = time.monotonic()
+    def _on_report(self, message: messages.WorkerReport) -> None:
+        """Pass a report on to the listener, without sequences that were cancelled meanwhile."""
+        self._reported_at = time.monotonic()
         deltas = [
             TokenDelta(self._by_key[one.key], one.position, one.ids)
-            for one in told.deltas
+            for one in message.deltas
             if one.key in self._by_key
         ]
         ended = []
-        for key, outcome in told.ended:
+        for key, outcome in message.ended:
             if key in self._by_key:
                 sequence = self._forget(key)
                 sequence.outcome = _outcome(outcome)
                 ended.append(sequence)
         if self._listener is not None:
-            self._listener.on_report(Report(ended, told.steps, deltas))
+            self._listener.on_report(Report(ended, message.steps, deltas))
 
     def _on_exit(self, *, has_died: bool) -> None:
         listener = self._listener
-        self._end_reading()
+        self._stop_reading()
         if has_died:
             exit_code = self._exit_code()
             log_event(
@@ -259,16 +256,16 @@ class WorkerProxy:
         if listener is not None:
             listener.on_exit(has_died)
 
-    def _end_reading(self) -> None:
+    def _stop_reading(self) -> None:
         if self._listener is not None and self._loop is not None:
             self._listener = None
             self._loop.remove_reader(self._connection.fileno())
             self._loop.remove_writer(self._connection.fileno())
 
     def _exit_code(self) -> str:
-        """Of the process that closed its side of the connection."""
+        """Describe the end of the process that closed its side of the connection."""
         try:
-            code = self._fork_server.exit_code()
+            code = self._fork_server.wait()
             if self._child is not None:
                 code = self._child.wait()
         except TimeoutError:
@@ -276,26 +273,29 @@ class WorkerProxy:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def start_workers(fork_server: ForkServer, num_workers: int, given: bytes = b"") -> list[WorkerProxy]:
-    """The workers of one engine, which begin to load what is given. Where that fails none is left. Raises OSError."""
+def start_workers(fork_server: ForkServer, num_workers: int, spec: bytes = b"") -> list[WorkerProxy]:
+    """Return the workers of one engine, which begin to load. Raises OSError; then no process is left.
+
+    spec: what they load.
+    """
     workers: list[WorkerProxy] = []
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
         unless_started.callback(fork_server.close)
-        page = SharedWorkerStatus.create(num_workers)
-        theirs.callback(page.close_descriptor)
-        descriptors = [page.descriptor]
+        status = SharedWorkerStatus.create(num_workers)
+        theirs.callback(status.close_descriptor)
+        descriptors = [status.descriptor]
         for number in range(num_workers):
             ours, other = socket.socketpair()
             unless_started.enter_context(ours)
             descriptors.append(theirs.enter_context(other).fileno())
-            workers.append(WorkerProxy(fork_server, ours, page, number))
-        fork_server.fork_workers(given, descriptors)
+            workers.append(WorkerProxy(fork_server, ours, status, number))
+        fork_server.fork_workers(spec, descriptors)
         unless_started.pop_all()
     return workers
 
 
-def _outcome(told: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
-    if isinstance(told, messages.Answer):
-        return told.result
-    kind: type[ServiceError] = getattr(errors, told.kind)
-    return kind(told.message)
+def _outcome(outcome: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
+    if isinstance(outcome, messages.Answer):
+        return outcome.result
+    kind: type[ServiceError] = getattr(errors, outcome.kind)
+    return kind(outcome.message)

@@ -46,7 +46,7 @@ class RunningEngine:
     def began(self, worker: int) -> float | None:
         """When its process says that its step under way began."""
         process = self.processes[worker]
-        return process._page.get(process._number)
+        return process._status.get(process._number)
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -116,7 +116,7 @@ def test_a_sentence_is_the_same_on_the_other_side() -> None:
     options = replace(OPTIONS, sampling=None, forced_target=None)  # which no search has together with a beam
     told = msgspec.structs.replace(SUBMITTED, options=options)
     (data,) = framing.FrameReader().take(framing.encode_frame(told))
-    message = sentences.message(msgspec.msgpack.decode(data, type=messages.ToWorker))
+    message = sentences.from_wire(msgspec.msgpack.decode(data, type=messages.ToWorker))
     assert isinstance(message, Submit)
     sequence = message.sequence
     assert sequence.source_ids.tolist() == [5, 3]

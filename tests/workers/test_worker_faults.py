@@ -131,7 +131,7 @@ def test_a_worker_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePla
             submit(workers.engine, [5, EOS])
             await workers.until_held(0)
             (worker,) = workers.processes
-            worker._end_reading()
+            worker._stop_reading()
             worker._connection.close()
             assert worker._child is not None
             assert await asyncio.to_thread(worker._child.wait, PATIENCE_S) == 0
