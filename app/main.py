@@ -239,13 +239,8 @@ def create_app(settings: Settings) -> FastAPI:
     return Application(settings).app
 
 
-<<<<<<< HEAD
 def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: of the workers, where it was started.
-=======
-def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. origin: the engine's fork server if it is already running.
->>>>>>> main
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: the workers', if it runs already.
 
     0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
     engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.

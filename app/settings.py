@@ -87,26 +87,12 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=256,
-<<<<<<< HEAD
-        description="threads of the engine, shared by its workers that are busy; 0: one a usable core",
-=======
         description="threads of the engine, shared by its workers; 0: one per usable core",
->>>>>>> main
     )
     num_lanes: int = Field(
         0,
         ge=0,
         le=64,
-<<<<<<< HEAD
-        description="workers: processes that share the engine's sentences, each with the whole model; 1: none, a "
-        "thread of the server's process; 0: one a thread, at most 4, and 1 on a GPU",
-    )
-    num_rows: int = Field(
-        64, ge=1, le=4096, description="hypotheses that run at once in each worker, of a caller that is alone"
-    )
-    num_kept_rows: int = Field(
-        16, ge=0, le=1024, description="as many more in each worker, kept for callers that come; 0: none"
-=======
         description="worker processes of the engine, each with the whole model; 1: a thread of the server's process "
         "instead; 0: one per thread, at most 4, and 1 on a GPU",
     )
@@ -121,7 +107,6 @@ class Settings(BaseSettings):
         ge=0,
         le=1024,
         description="further hypotheses per worker, reserved for callers that arrive later; 0: none",
->>>>>>> main
     )
     golden_min_share: float = Field(
         0.8,

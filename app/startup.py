@@ -46,11 +46,7 @@ NUM_WARM_UP = 3
 
 @dataclass(frozen=True)
 class LoadedModel:
-<<<<<<< HEAD
-    """A bundle's variant, loaded, in as many workers as will share the work.
-=======
     """One loaded variant of a bundle, in one or more workers that share the load.
->>>>>>> main
 
     name: the bundle folder's name. detector: None without language detection.
     """
@@ -66,25 +62,14 @@ class LoadedModel:
 
     @property
     def limits(self) -> Limits:
-<<<<<<< HEAD
-        """What it can hold, each worker by itself."""
+        """The limits of each single worker."""
         return self.workers[0].limits
 
 
 def load_model(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
-    """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError.
-
-    fork_server: of the workers' processes, where it was started before; it is left where it is of no use.
-=======
-        """The limits of each single worker."""
-        return self.lanes[0].limits
-
-
-def load_model(settings: Settings, origin: Origin | None = None) -> LoadedModel:
     """Read and check the bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    origin: the fork server of the workers if it is already running; it is closed if no worker process is needed.
->>>>>>> main
+    fork_server: the fork server of the workers if it is already running; it is closed if no worker process is needed.
     """
     path = find_bundle(settings)
     device = find_device(settings)
@@ -127,27 +112,17 @@ def load_model(settings: Settings, origin: Origin | None = None) -> LoadedModel:
     )
 
 
-<<<<<<< HEAD
 def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
-    """The workers of a spec in processes of their own, which begin to load. fork_server: as for `load_model`."""
+    """Start the workers of a spec in their own processes, where they begin to load. fork_server: as in `load_model`."""
     return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
-=======
-def start_processes(plan: Plan, origin: Origin | None = None) -> list[ProcessLane]:
-    """Start the workers of a plan in their own processes, where they begin to load. origin: as in `load_model`."""
-    return start_lanes(origin or start_origin(), plan.num_lanes, msgspec.json.encode(plan))
->>>>>>> main
 
 
 def find_device(settings: Settings) -> Device:
     """The device that the model runs on. Raises SettingsError if a GPU is required and there is none."""
     device = known_device(settings.device)
     if device is None:
-<<<<<<< HEAD
-        # Imported only where it has to be asked: a server whose workers are processes needs none of its memory.
-=======
         # Imported only if the device must be probed: a server whose workers are processes does not need the memory of
         # ONNX Runtime.
->>>>>>> main
         from app.runtime.session import choose_device
 
         device = choose_device(settings.device)
@@ -317,12 +292,6 @@ def in_daemon_thread(
 
 
 def release_model(model: LoadedModel) -> None:
-<<<<<<< HEAD
-    """Let go of a model that no engine has taken."""
+    """Close the workers of a model that no engine uses."""
     for worker in model.workers:
         worker.close()
-=======
-    """Close the workers of a model that no engine uses."""
-    for lane in model.lanes:
-        lane.leave()
->>>>>>> main

@@ -176,13 +176,8 @@ def test_a_lane_that_is_stopped_is_a_stall_and_one_that_is_killed_the_servers_en
         assert server.ended() == 70
         died = server.wait_for("engine_process_died")
         assert died["exit"] == "signal 9"
-<<<<<<< HEAD:tests/api/test_workers_of_the_model.py
         assert are_gone(workers)
-        assert server.errors == ["transduce serve: the engine has died; the log says of what\n"]
-=======
-        assert are_gone(lanes)
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
->>>>>>> main:tests/api/test_lanes_of_the_model.py
 
 
 def test_a_server_that_is_killed_leaves_no_lane() -> None:
