@@ -1,9 +1,9 @@
-"""Whose sentences a worker steps, where several callers have some: first those that have had less of it of late.
+"""Fair shares of a worker's time: which callers' sequences are in the next step.
 
-A step of many rows takes many times as long as one of few, so that a line that shares its steps with another caller's
-hundred is slow, though it never waits. Its caller's rows are therefore stepped alone, and the other's pause, for as
-long as the other has had more of the worker's time: what each has had fades within seconds. The others are never shut
-out: every so often all are stepped together. A sentence that pauses keeps its rows and goes on where it stood.
+A step of many rows takes many times as long as a step of few. A single line whose steps are shared with a hundred rows
+of another caller would be slow although it never waits. So while one caller has used more of the worker's time lately,
+its rows pause and the other callers' rows are stepped alone. Used time decays within seconds. No caller starves: every
+so often all are stepped together. A paused sequence keeps its rows and continues where it stopped.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
 
-# What a caller has had fades with this time constant.
+# Time constant, in seconds, with which used time decays. Larger: a caller pays longer for earlier work.
 DECAY_S = 2.0
-# Callers that differ by no more are stepped together: a batch reads the weights once for all.
+# Callers whose used time differs by at most these seconds are stepped together. Smaller: more, smaller batches, and
+# every batch reads all weights.
 TOLERANCE_S = 0.05
-# Those that pause are stepped, with all others, as soon as they have paused for so many times what that takes.
+# All callers are stepped together after steps of some took this many times as long as a step of all. Larger: paused
+# callers get less; at 7 they get an eighth of the time.
 MAX_PAUSE_RATIO = 7.0
-# What is less than this is forgotten.
+# Used seconds below which a caller is forgotten.
 MIN_USED_S = 1e-4
 
 
 class CallerFairness:
-    """One worker's; the engine thread's own."""
+    """The used time of each caller of one worker. Belongs to the engine thread."""
 
     def __init__(self) -> None:
         self._used_s: dict[str, float] = {}
         self._recorded_at: float | None = None
-        self._apart_s = 0.0  # of steps since the last one of all
+        self._apart_s = 0.0  # of steps without all callers, since the last step of all
         self._together_s = 0.0  # of one step of all
 
     def choose(self, callers: Collection[str]) -> frozenset[str] | None:
-        """Of the callers that have sentences here, those that are stepped now; None: all are."""
+        """Return the callers whose sequences the next step takes, of those that have any here; None: all."""
         if len(callers) < 2 or self.alone_s <= 0:
             return None
         used_s = {caller: self._used_s.get(caller, 0.0) for caller in callers}
@@ -45,11 +47,11 @@ class CallerFairness:
 
     @property
     def alone_s(self) -> float:
-        """Seconds for which some may be stepped alone before all are."""
+        """Seconds for which some callers may be stepped alone until all are."""
         return MAX_PAUSE_RATIO * self._together_s - self._apart_s
 
     def record(self, rows: Mapping[str, int], stats: StepStats, now: float) -> None:
-        """What a call took. rows: of each caller that was in it, at least one. now: its end, in seconds."""
+        """Record the time of a call. rows: by caller, of those in it, at least one. now: its end, in seconds."""
         time_s = stats.step_time_s
         if stats.num_paused:
             self._apart_s += time_s
@@ -69,7 +71,7 @@ class CallerFairness:
 
 
 def rows_by_caller(present: Collection[Sequence], scheduler: Scheduler) -> dict[str, int]:
-    """Rows that are reserved for sentences that run, by their callers."""
+    """Return the rows reserved for some of the running sequences, by caller."""
     if len(present) == len(scheduler.running):
         return dict(scheduler.num_held_rows)
     callers = {one.caller for one in present}

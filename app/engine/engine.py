@@ -1,4 +1,4 @@
-"""The engine as the event loop sees it: submit a sentence, await its future.
+"""The engine's interface on the event loop: submit a sentence and await its future.
 
 The event loop owns the futures; each worker owns its model and its sequences. They meet in two places only:
 `Worker.put()` on the way in and the listener's callbacks, on the event loop, on the way out.
@@ -29,17 +29,18 @@ from app.engine.worker import Worker, WorkerListener
 from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits
 
-# A step that is under way when the engine closes gets this long to end before its worker is left behind.
+# Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed.
 LAST_STEP_TIMEOUT_S = 1.0
-# Rows up to which one worker with all threads is quicker than two that share them.
+# Rows up to which one worker with all threads is faster than two that share them. Smaller: few sentences are split
+# between workers, and each reads all weights. Larger: the other workers stay idle too long.
 FEW_ROWS = 32
-# Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenDelta`.
+# Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
 OnTokens = Callable[[int, tuple[int, ...]], None]
 
 
 @dataclass
 class _Pending:
-    """What the event loop holds of a sentence that is not answered yet."""
+    """The event loop's state of a sequence that is not answered yet."""
 
     future: asyncio.Future[SequenceResult]
     worker: Worker
@@ -50,11 +51,11 @@ class _Pending:
 
 
 class Engine:
-    """One model's engine. Every method is called from the event loop's thread, after start().
+    """One model's engine. Every method is called on the event loop's thread, after start().
 
     workers: at least one, all with the same model.
-    on_steps: is given the facts of each step, several at a time, on the event loop.
-    on_death: is called once, on the event loop, when a worker has died of an error: then the engine takes no more work.
+    on_steps: called on the event loop with the statistics of some steps.
+    on_death: called once, on the event loop, when an error has ended a worker. The engine then takes no more work.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Engine:
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises SettingsError where the settings contradict one another or the workers' limits."""
+        """Raises SettingsError when the settings contradict one another or the model's limits."""
         self._workers = list(workers)
         self._limits = self._workers[0].limits
         check_limits(settings, self._limits)
@@ -73,12 +74,12 @@ class Engine:
         self._on_steps = on_steps
         self._on_death = on_death
         self._admission = Admission(settings, num_workers=len(self._workers))
-        self._num_rows = dict.fromkeys(self._workers, 0)  # that a worker's sentences reserve or will
-        self._rows_of_callers: Counter[tuple[Worker, str]] = Counter()  # of these, whose
+        self._num_rows = dict.fromkeys(self._workers, 0)  # reserved by each worker's sequences, now or later
+        self._rows_of_callers: Counter[tuple[Worker, str]] = Counter()  # the same by caller
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._num_running = 0  # workers
+        self._num_running = 0  # workers that have not exited
         self._exited = asyncio.Event()
         self._emptied = asyncio.Event()
         self._is_accepting = False
@@ -98,10 +99,10 @@ class Engine:
             worker.start(self._settings, WorkerListener(partial(self._on_report, number), self._on_exit))
 
     async def close(self, drain_timeout_s: float) -> None:
-        """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
+        """Take no more work, wait up to drain_timeout_s for accepted sentences, and fail the rest with NotReady.
 
-        Who holds a place and has submitted nothing yet is refused then: drain the requests before the engine.
-        Returns within drain_timeout_s and one second more, even when a step never returns.
+        A request that holds a reservation but has not submitted is refused, so drain the requests before the engine.
+        Returns within drain_timeout_s and LAST_STEP_TIMEOUT_S, even when a step never returns.
         """
         self._is_accepting = False
         if self._pending and self.health().is_alive:
@@ -126,20 +127,21 @@ class Engine:
         caller: str = "",
         deadline: float | None = None,
     ) -> Reservation:
-        """A place in the queue, to be held with `with` around the whole of a request's work.
+        """Return a context manager to hold around all of a request's work.
 
-        num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. options: of all sentences. Raises NotReady. Entering raises Overloaded when
-        sentences or tokens accepted and not yet answered would pass the caller's part of their bounds, and entering and
-        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds
-        the engine empty always enters.
+        num_tokens: source subwords, end tokens included; an estimate that `Reservation.resize` replaces if they are
+        not known yet. options: of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
+
+        Entering it raises Overloaded when the accepted work would exceed the caller's share of the bounds. Entering
+        it and `resize` raise Overloaded when the answer is expected after the deadline. An engine without work admits
+        every request.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)
         return Reservation(self._admission, cost, caller=caller, deadline=deadline)
 
     def end_warm_up(self) -> None:
-        """What was decoded so far tells how quick the engine is, before its rows were ever full."""
+        """Use the steps so far as the engine's speed until its rows have been full."""
         self._admission.speed.end_guessing()
 
     def submit(
@@ -152,13 +154,14 @@ class Engine:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
-        """Have one sentence translated, in any company.
+        """Submit one sentence and return the future of its result.
 
-        source_ids: with the end token last. request_id: sentences of one request are served in the order
-        of their submission, requests of a caller in turn, and callers in turn. deadline: seconds of
-        time.monotonic. on_tokens: called on the event loop where the search is greedy, before the future is done.
-        The future fails with DeadlineExceeded, EngineFailure or NotReady; cancelling it frees its rows at the
-        next step. Raises InvalidRequest where the sentence does not fit the model, and NotReady.
+        source_ids: with the end token last. request_id: sentences of a request are served in order of submission,
+        requests of a caller take turns, and callers take turns. deadline: seconds of time.monotonic.
+        on_tokens: called on the event loop with new tokens before the future is done, if the search is greedy.
+
+        The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows at the next
+        step. Raises NotReady, and InvalidRequest when the sentence does not fit the model.
         """
         self._check_accepting()
         assert self._loop is not None
@@ -193,10 +196,10 @@ class Engine:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> None:
-        """Another request waits for a sentence that was submitted, with its future.
+        """Make another request wait for a submitted sentence. Does nothing when it is answered.
 
-        It is served in the turn of whichever comes first, and fails at the later of the deadlines. on_tokens: takes
-        the place of what was given before, and is told from the first token on. Without effect where it is answered.
+        The sentence is served in the turn of whichever request comes first, and expires at the later deadline.
+        on_tokens: replaces the sentence's callback, and is called with all tokens from the first on.
         """
         sequence = self._sequences.get(future)
         if sequence is None or future.done():
@@ -213,9 +216,10 @@ class Engine:
         pending.worker.put(Join(sequence, caller, request_id, deadline, streams=streams))
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
+        """Mark submitted sentences of one request as retries, and move the request to the front.
 
-        It has waited its turn, and is next, in each worker that has any, with the first that is not answered yet.
+        A retry decodes again what the request's reservation has counted already. In each worker that has any of the
+        sentences, the request is next with the first one that is not answered yet.
         """
         first_by_worker: dict[Worker, Sequence] = {}
         for future in futures:
@@ -226,7 +230,7 @@ class Engine:
             worker.put(Prioritize(sequence))
 
     def health(self) -> Health:
-        """The truth about the workers, from outside of them: nothing waits for a step that hangs."""
+        """Return the state of the workers without waiting for a step that hangs."""
         began_at = [worker.step_started_at for worker in self._workers]
         now = time.monotonic()
         step_age_s = max(0.0 if at is None else max(0.0, now - at) for at in began_at)
@@ -239,10 +243,10 @@ class Engine:
             drain_time_s=self._admission.drain_time_s(),
         )
 
-    # ---- the event loop's side of the crossing
+    # ---- futures and workers
 
     def _next_worker(self) -> Worker:
-        """The first one with few rows, since together they read the weights once, else the one with the fewest."""
+        """Return the first worker with few rows, since a batch reads the weights once, else the one with the fewest."""
         rows = self._num_rows
         for worker in self._workers:
             if rows[worker] < FEW_ROWS:
@@ -254,30 +258,30 @@ class Engine:
             raise NotReady("the engine takes no work: it has not started, is shutting down, or has died")
 
     def _expire(self, sequence: Sequence) -> None:
-        """The deadline holds even while a step hangs: its timer is the event loop's."""
+        """Fail a future at its deadline. The event loop's timer calls it, so it works while a step hangs."""
         pending = self._pending.get(sequence)
         if pending is not None and not pending.future.done():
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Tell the worker where a future ended for another reason than its report."""
+        """Clean up, and cancel the sequence if its future is done for another reason than the worker's report."""
         if not future.cancelled():
-            future.exception()  # marks it as seen: a caller that left does not read it
+            future.exception()  # marks it as retrieved, so that asyncio does not log it when the caller is gone
         pending = self._pending.pop(sequence)
         pending.timer.cancel()
         del self._sequences[future]
         self._num_rows[pending.worker] -= sequence.num_reserved_rows
-        place = pending.worker, pending.caller
-        self._rows_of_callers[place] -= sequence.num_reserved_rows
-        if not self._rows_of_callers[place]:
-            del self._rows_of_callers[place]
+        owner = pending.worker, pending.caller
+        self._rows_of_callers[owner] -= sequence.num_reserved_rows
+        if not self._rows_of_callers[owner]:
+            del self._rows_of_callers[owner]
         if sequence.outcome is None:
             pending.worker.put(Cancel(sequence))
         if not self._pending:
             self._emptied.set()
 
     def _on_report(self, number: int, report: Report) -> None:
-        """Hand out what a worker reports."""
+        """Set results and errors, and pass on tokens and statistics."""
         for deltas in report.deltas:
             pending = self._pending.get(deltas.sequence)
             if pending is not None and pending.on_tokens is not None and not pending.future.done():
@@ -313,5 +317,5 @@ class Engine:
 
 
 def _streams(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
-    """Whether the engine thread is to tell tokens: a beam's best hypothesis is known only at its end."""
+    """Return whether tokens are streamed: a beam's best hypothesis is known at its end only."""
     return on_tokens is not None and options.beam_size == 1

@@ -1,4 +1,4 @@
-"""New tokens of the sentences that somebody watches while they are decoded. The others pay nothing for it."""
+"""New tokens of the sequences that are streamed. Other sequences cost nothing here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from app.engine.sequence import Sequence, Status
 
 
 class TokenDelta(NamedTuple):
-    """From `position` on a sentence's translation says `ids` now; what was told from there on before is void.
+    """From `position` on, a sequence's target is now `ids`; tokens sent before from there on are void.
 
-    position is the number of ids told so far, or 0 where the sentence has begun again.
+    position: the number of tokens sent before, or 0 when decoding has restarted.
     """
 
     sequence: Sequence
@@ -20,34 +20,37 @@ class TokenDelta(NamedTuple):
 
 
 class TokenStreams:
-    """The engine thread's own. Sentences have greedy searches: of a beam nobody knows which hypothesis will win."""
+    """What was sent of each streamed sequence. Belongs to the engine thread.
+
+    Only greedy searches are streamed: a beam's best hypothesis is known at its end only.
+    """
 
     def __init__(self, greedy: GreedyRows) -> None:
-        """greedy: where those run that have no options but the plain ones."""
+        """greedy: the rows in which plain greedy searches run."""
         self._greedy = greedy
         self._num_sent: dict[Sequence, int] = {}
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a sentence that has not ended is listened to."""
+        """Whether a sequence that has not ended is streamed."""
         return bool(self._num_sent)
 
     def add(self, sequence: Sequence) -> None:
-        """Tell of a sentence from its first token on, also where it was listened to before."""
+        """Stream a sequence from its first token on, again if it was streamed already."""
         self._num_sent[sequence] = 0
 
     def take_deltas(self) -> list[TokenDelta]:
-        """What is new since the last call. Who has ended is forgotten: its result tells all."""
+        """Return what is new since the last call. Ended sequences are dropped: their results hold all tokens."""
         found: list[TokenDelta] = []
-        for sequence, told in list(self._num_sent.items()):
+        for sequence, num_sent in list(self._num_sent.items()):
             if sequence.status is Status.ENDED:
                 del self._num_sent[sequence]
             elif sequence.status is Status.RUNNING:
                 if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
                     self._greedy.sync(sequence.rows[0])
-                (said,) = sequence.search.prefixes()
-                position = told if len(said) >= told else 0  # fewer than before: begun again
-                if len(said) != told:
-                    found.append(TokenDelta(sequence, position, said[position:]))
-                    self._num_sent[sequence] = len(said)
+                (tokens,) = sequence.search.prefixes()
+                position = num_sent if len(tokens) >= num_sent else 0  # fewer than before: it has restarted
+                if len(tokens) != num_sent:
+                    found.append(TokenDelta(sequence, position, tokens[position:]))
+                    self._num_sent[sequence] = len(tokens)
         return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import FEW_STEPS, MAX_AHEAD_S, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_FOLLOWED
+from app.engine.core import FEW_STEPS, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_STREAMED, MIN_CALL_S
 from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult
@@ -114,7 +114,7 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
 @pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)])
 def test_who_comes_waits_no_longer_than_newcomers_may(steps_in_time: float, wanted: int) -> None:
     """The call ends for who comes in its first step, but not before steps that take no time."""
-    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_AHEAD_S / steps_in_time)
+    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MIN_CALL_S / steps_in_time)
     runner.comes_in = 2
     driver.submit([5, EOS], GREEDY)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_who_leaves_ends_the_call_as_well() -> None:
 
     runner = Leaving(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
-    runner.step_s = MAX_AHEAD_S
+    runner.step_s = MIN_CALL_S
     first, _ = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
     driver.run()
     assert runner.steps == [1, 2, 10]
@@ -327,8 +327,8 @@ def test_who_listens_is_told_every_subword_once_and_soon() -> None:
             told += deltas.ids
     said = hypotheses_of(sequence)[0].ids
     assert tuple(told) == said[: len(told)]
-    assert len(told) >= len(said) - MAX_STEPS_FOLLOWED
-    assert runner.steps == [1, *[MAX_STEPS_FOLLOWED] * 6]
+    assert len(told) >= len(said) - MAX_STEPS_STREAMED
+    assert runner.steps == [1, *[MAX_STEPS_STREAMED] * 6]
     # Nobody listens any more.
     driver.submit([6, EOS], GREEDY)
     driver.run()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
-from app.engine.core import MAX_AHEAD_S
+from app.engine.core import MIN_CALL_S
 from app.engine.engine import FEW_ROWS, Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
@@ -161,7 +161,7 @@ def test_a_call_of_many_steps_ends_for_who_comes_and_for_who_shares_the_cores(
             plan.hold(0)
             first = put_into(workers, 0, 5, request_id="first", options=ALONE)
             await workers.until_held(0)
-            assert HOLDS_BEHIND > MAX_AHEAD_S / STEP_S
+            assert HOLDS_BEHIND > MIN_CALL_S / STEP_S
             second = put_into(workers, worker, 6, request_id="second", options=ALONE)
             if worker == 1:
                 await second
