@@ -53,7 +53,7 @@ class StepFigures(Protocol):
     @property
     def num_waiting(self) -> int: ...  # noqa: D102
     @property
-    def lane(self) -> int: ...  # noqa: D102
+    def worker(self) -> int: ...  # noqa: D102
     @property
     def num_encode_tokens(self) -> int: ...  # noqa: D102
     @property
@@ -158,7 +158,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody reads
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFigures] = []
-        self._num_waiting: dict[int, int] = {}  # by lane, after its last step
+        self._num_waiting: dict[int, int] = {}  # by worker, after its last step
         self._last_noted_at = 0.0  # seconds since 1970
         self.registry.register(_BeforeScrape(self.count_steps))  # the first, so that the others know them
         ProcessCollector(registry=self.registry)
@@ -318,7 +318,7 @@ class Metrics:
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
-        self._num_waiting |= {step.lane: step.num_waiting for step in steps}
+        self._num_waiting |= {step.worker: step.num_waiting for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
 
     def track_queue(self, health: Callable[[], QueueFigures]) -> None:

@@ -1,4 +1,4 @@
-"""Lanes' processes that are killed, hang, or do not come up: everybody is told, and nothing is left behind."""
+"""RunningEngine' processes that are killed, hang, or do not come up: everybody is told, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from app.engine.engine import Engine
-from app.engine.origin import Origin
-from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.sequence import SequenceResult
 from app.errors import BundleError, NotReady, SettingsError
-from tests.engine.fake_lane import POISON, PROBLEMS, SHARED, FakePlan
+from app.workers.fork_server import ForkServer
+from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.fake_runner import EOS
-from tests.engine.lanes import SETTINGS, Lanes, children, descriptors, running, until
 from tests.engine.test_engine import PATIENCE_S, WIDE, submit
-from tests.engine.test_lanes import run
+from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
+from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
+from tests.workers.test_workers import run
 
 # What Engine.close promises beside its drain, and what a busy machine adds to it.
 CLOSE_S = 1.0 + 30.0
@@ -42,36 +42,36 @@ def of_this_test() -> Callable[[], set[int]]:
     return lambda: set(children()) - before
 
 
-async def assert_dead(lanes: Lanes, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
+async def assert_dead(workers: RunningEngine, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
     """Long before any deadline: whoever waits is told, and so is whoever comes."""
-    await until(lambda: bool(lanes.deaths))
+    await until(lambda: bool(workers.deaths))
     done, pending = await asyncio.wait(futures, timeout=5.0) if futures else ((), ())
     assert not pending
     assert [type(future.exception()) for future in done] == [NotReady] * len(futures)
-    assert not lanes.engine.health().is_alive
+    assert not workers.engine.health().is_alive
     with pytest.raises(NotReady):
-        submit(lanes.engine, [5, EOS])
+        submit(workers.engine, [5, EOS])
     with pytest.raises(NotReady):
-        lanes.engine.reserve(1, 1)
+        workers.engine.reserve(1, 1)
     began = time.monotonic()
-    await lanes.engine.close(0.0)
+    await workers.engine.close(0.0)
     assert time.monotonic() - began < CLOSE_S
-    assert len(lanes.deaths) == 1
+    assert len(workers.deaths) == 1
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
-def test_when_a_lane_is_killed_nobody_is_left_waiting(
+def test_when_a_worker_is_killed_nobody_is_left_waiting(
     plan: FakePlan, is_idle: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             futures = []
             if not is_idle:
                 plan.hold(0, 1)
-                futures = [submit(lanes.engine, [5 + number, EOS], WIDE) for number in range(8)]
-                await lanes.until_held(0, 1)
-            lanes.signal(signal.SIGKILL, 1)
-            await assert_dead(lanes, futures)
+                futures = [submit(workers.engine, [5 + number, EOS], WIDE) for number in range(8)]
+                await workers.until_held(0, 1)
+            workers.signal(signal.SIGKILL, 1)
+            await assert_dead(workers, futures)
 
     run(scenario())
     (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
@@ -80,86 +80,86 @@ def test_when_a_lane_is_killed_nobody_is_left_waiting(
 
 def test_when_both_are_killed_it_is_told_once(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as lanes:
-            lanes.signal(signal.SIGKILL, 0, 1)
-            await until(lambda: not any(process.is_alive for process in lanes.processes))
-            await assert_dead(lanes, [])
+        async with running(plan) as workers:
+            workers.signal(signal.SIGKILL, 0, 1)
+            await until(lambda: not any(process.is_alive for process in workers.processes))
+            await assert_dead(workers, [])
 
     run(scenario())
 
 
-def test_a_lane_whose_forwards_are_of_no_use_ends_the_engine(plan: FakePlan) -> None:
-    """After as many in a row as the engine's settings say, in the lane's process."""
+def test_a_worker_whose_forwards_are_of_no_use_ends_the_engine(plan: FakePlan) -> None:
+    """After as many in a row as the engine's settings say, in the worker's process."""
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             most = SETTINGS.max_consecutive_failures
             for _ in range(most - 1):
-                await asyncio.wait([submit(lanes.engine, [POISON, EOS])])
-            assert lanes.engine.health().is_alive
-            last = submit(lanes.engine, [POISON, EOS])
-            other = submit(lanes.engine, [5, EOS])
-            await assert_dead(lanes, [last, other])
+                await asyncio.wait([submit(workers.engine, [POISON, EOS])])
+            assert workers.engine.health().is_alive
+            last = submit(workers.engine, [POISON, EOS])
+            other = submit(workers.engine, [5, EOS])
+            await assert_dead(workers, [last, other])
 
     run(scenario())
 
 
 def test_a_step_that_hangs_is_a_stall_and_its_process_is_ended(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as lanes:
-            assert lanes.engine.health().step_age_s == 0.0
+        async with running(plan) as workers:
+            assert workers.engine.health().step_age_s == 0.0
             plan.hold(0)
-            future = submit(lanes.engine, [5, EOS])
-            await lanes.until_held(0)
-            lanes.signal(signal.SIGSTOP, 0)
+            future = submit(workers.engine, [5, EOS])
+            await workers.until_held(0)
+            workers.signal(signal.SIGSTOP, 0)
             plan.release(0)
-            await until(lambda: lanes.engine.health().is_stalled)
-            assert lanes.engine.health().is_alive
+            await until(lambda: workers.engine.health().is_stalled)
+            assert workers.engine.health().is_alive
             began = time.monotonic()
-            await lanes.engine.close(0.05)
+            await workers.engine.close(0.05)
             assert time.monotonic() - began < 0.05 + CLOSE_S
             assert isinstance(future.exception(), NotReady)
-            assert lanes.deaths == []
+            assert workers.deaths == []
 
     run(scenario())
 
 
-def test_a_lane_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePlan) -> None:
+def test_a_worker_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             plan.hold(0)
-            submit(lanes.engine, [5, EOS])
-            await lanes.until_held(0)
-            (lane,) = lanes.processes
-            lane._end_reading()
-            lane._connection.close()
-            assert lane._child is not None
-            assert await asyncio.to_thread(lane._child.wait, PATIENCE_S) == 0
+            submit(workers.engine, [5, EOS])
+            await workers.until_held(0)
+            (worker,) = workers.processes
+            worker._stop_reading()
+            worker._connection.close()
+            assert worker._child is not None
+            assert await asyncio.to_thread(worker._child.wait, PATIENCE_S) == 0
             assert plan.is_held(0)
 
     run(scenario())
 
 
-def test_a_lane_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> None:
-    """Stopped while it had nothing to do, it says of itself for ever that it is idle."""
+def test_a_worker_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> None:
+    """StopWorker while it had nothing to do, it says of itself for ever that it is idle."""
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
-            await submit(lanes.engine, [5, EOS])
-            await lanes.until_idle(0)
-            lanes.signal(signal.SIGSTOP, 0)
+        async with running(plan) as workers:
+            await submit(workers.engine, [5, EOS])
+            await workers.until_idle(0)
+            workers.signal(signal.SIGSTOP, 0)
             await asyncio.sleep(2 * SETTINGS.stall_limit_s)
-            assert lanes.engine.health().is_healthy
-            future = submit(lanes.engine, [5, EOS])
-            assert lanes.engine.health().is_healthy
-            await until(lambda: lanes.engine.health().is_stalled)
-            lanes.signal(signal.SIGCONT, 0)
+            assert workers.engine.health().is_healthy
+            future = submit(workers.engine, [5, EOS])
+            assert workers.engine.health().is_healthy
+            await until(lambda: workers.engine.health().is_stalled)
+            workers.signal(signal.SIGCONT, 0)
             await future
-            await lanes.until_idle(0)
-            assert lanes.engine.health().is_healthy
-            lanes.signal(signal.SIGSTOP, 0, 1)
+            await workers.until_idle(0)
+            assert workers.engine.health().is_healthy
+            workers.signal(signal.SIGSTOP, 0, 1)
             began = time.monotonic()
-            await lanes.engine.close(0.05)
+            await workers.engine.close(0.05)
             assert time.monotonic() - began < 0.05 + CLOSE_S
 
     run(scenario())
@@ -176,24 +176,24 @@ def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
         time.sleep(0.001)
 
 
-def load_all(processes: Sequence[ProcessLane]) -> None:
+def load_all(processes: Sequence[WorkerProxy]) -> None:
     """As `app.startup.load_model` loads them."""
     try:
         for process in processes:
             process.load()
     finally:
         for process in processes:
-            process.leave()
+            process.close()
 
 
 @pytest.mark.parametrize("number", [0, 1, SHARED])
 @pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
-def test_what_keeps_a_lane_from_loading_is_told(
+def test_what_keeps_a_worker_from_loading_is_told(
     plan: FakePlan, ends: str, number: int, of_this_test: Callable[[], set[int]]
 ) -> None:
     before = descriptors("socket:")
-    origin = Origin(replace(plan, ends=ends, ends_in=number).command())
-    processes = start_lanes(origin, 2)
+    fork_server = ForkServer(replace(plan, ends=ends, ends_in=number).command())
+    processes = start_workers(fork_server, 2)
     kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
     with pytest.raises(kind) as caught:
         load_all(processes)
@@ -206,18 +206,18 @@ def test_what_keeps_a_lane_from_loading_is_told(
     assert descriptors("socket:") == before
 
 
-def test_lanes_that_are_let_go_of_while_they_load_are_gone(
+def test_workers_that_are_let_go_of_while_they_load_are_gone(
     plan: FakePlan, of_this_test: Callable[[], set[int]]
 ) -> None:
-    processes = start_lanes(Origin(plan.command()), 2)
+    processes = start_workers(ForkServer(plan.command()), 2)
     assert of_this_test()
     began = time.monotonic()
     for process in processes:
-        process.leave()
+        process.close()
     assert time.monotonic() - began < CLOSE_S
     assert not of_this_test()
     for process in processes:
-        process.leave()  # once more
+        process.close()  # once more
 
 
 def test_where_they_cannot_be_started_nothing_is_left(
@@ -226,13 +226,13 @@ def test_where_they_cannot_be_started_nothing_is_left(
     gc.collect()  # other tests' pages
     before = descriptors("socket:"), descriptors("/memfd:transduce")
     with pytest.raises(FileNotFoundError):
-        Origin(["/no/such/command"])
+        ForkServer(["/no/such/command"])
     assert descriptors("socket:") == before[0]
-    origin = Origin(plan.command())
+    fork_server = ForkServer(plan.command())
     made = [socket.socketpair()]
     monkeypatch.setattr(socket, "socketpair", made.pop)  # one more cannot be had
     with pytest.raises(IndexError):
-        start_lanes(origin, 2)
+        start_workers(fork_server, 2)
     assert not of_this_test()
     assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
 
@@ -241,19 +241,19 @@ def test_where_they_cannot_be_started_nothing_is_left(
 def test_an_origin_whose_engine_is_gone_ends(
     plan: FakePlan, is_told: bool, of_this_test: Callable[[], set[int]]
 ) -> None:
-    """Before it was told what to load, and with the lanes that it has become by then."""
-    origin = Origin(plan.command())
+    """Before it was told what to load, and with the workers that it has become by then."""
+    fork_server = ForkServer(plan.command())
     if is_told:
-        for lane in start_lanes(origin, 2):
-            lane._connection.close()
-    origin._control.close()
-    assert origin._process.wait(PATIENCE_S) == 0
+        for worker in start_workers(fork_server, 2):
+            worker._connection.close()
+    fork_server._control.close()
+    assert fork_server._process.wait(PATIENCE_S) == 0
     wait_for_all(of_this_test, PATIENCE_S)
 
 
-def test_a_lane_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
+def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
     async def scenario() -> None:
-        (process,) = start_lanes(Origin(plan.command()), 1)
+        (process,) = start_workers(ForkServer(plan.command()), 1)
         process.load()
         assert process._child is not None
         process._child.kill()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 
-class Worker:
+class XdistWorker:
     """A plugin of each worker. folder: the same for all of them, to hold two locks."""
 
     def __init__(self, folder: Path) -> None:

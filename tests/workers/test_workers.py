@@ -1,4 +1,4 @@
-"""An engine of several lanes, each a process of its own: what one lane in a thread does, they do."""
+"""An engine of several workers, each a process of its own: what one worker in a thread does, they do."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any
 import pytest
 
 from app.decoding.options import DecodingOptions, Sampling
-from app.engine.core import MAX_AHEAD_S
+from app.engine.core import MIN_CALL_S
 from app.engine.engine import FEW_ROWS, Engine
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure
 from tests.engine import test_engine
 from tests.engine.core_driver import assert_same, expected
-from tests.engine.fake_lane import ALIGNED, POISON, STEP_S, FakePlan
 from tests.engine.fake_runner import EOS, FakeRunner, LoopingRunner
-from tests.engine.lanes import SETTINGS, Lanes, block_until, descriptors, running
 from tests.engine.test_engine import NARROW, PATIENCE_S, WIDE, submit
 from tests.engine.test_options import BEAM, PLAIN, random_options, random_source
+from tests.workers.fake_worker import ALIGNED, POISON, STEP_S, FakePlan
+from tests.workers.running_engine import SETTINGS, RunningEngine, block_until, descriptors, running
 
 Job = tuple[list[int], DecodingOptions]
-# More than any lane's sentences reserve here.
+# More than any worker's sentences reserve here.
 MANY_ROWS = 1000
 ALONE = DecodingOptions(beam_size=1, max_target_length=50)
 Heard = list[tuple[int, tuple[int, ...]]]
@@ -75,12 +75,12 @@ def test_answers_are_those_of_a_plain_search_and_of_a_thread_bit_for_bit(plan: F
     async def scenario() -> None:
         known = jobs_that_a_plain_search_knows(random.Random(3))
         jobs = jobs_of_all_kinds(random.Random(4))
-        async with running(plan) as lanes:
-            found = await answers(lanes.engine, known)
+        async with running(plan) as workers:
+            found = await answers(workers.engine, known)
             for (source, options), result in zip(known, found, strict=True):
                 assert_same(result.hypotheses, expected(source, options, FakeRunner(ALIGNED)))
-            found = await answers(lanes.engine, jobs)
-            assert {step.lane for step in lanes.steps} == {0, 1}
+            found = await answers(workers.engine, jobs)
+            assert {step.worker for step in workers.steps} == {0, 1}
         async with test_engine.running(LoopingRunner(ALIGNED)) as engine:
             wanted = await answers(engine, jobs)
         assert any(one.has_looped for one in found)
@@ -98,24 +98,24 @@ def test_nothing_is_left_open(plan: FakePlan) -> None:
     before = descriptors("/memfd:transduce")
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             assert descriptors("/memfd:transduce") != before
-            await submit(lanes.engine, [5, EOS])
+            await submit(workers.engine, [5, EOS])
 
     run(scenario())
     gc.collect()
     assert descriptors("/memfd:transduce") == before
 
 
-def test_a_single_stream_stays_in_one_lane_and_company_is_spread(plan: FakePlan) -> None:
+def test_a_single_stream_stays_in_one_worker_and_company_is_spread(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             for number in range(5):
-                await submit(lanes.engine, [10 + number, EOS])
-            assert {step.lane for step in lanes.steps} == {0}
+                await submit(workers.engine, [10 + number, EOS])
+            assert {step.worker for step in workers.steps} == {0}
             plan.hold(0, 1)
-            futures = [submit(lanes.engine, [20 + number, EOS], WIDE) for number in range(6)]
-            await lanes.until_held(0, 1)
+            futures = [submit(workers.engine, [20 + number, EOS], WIDE) for number in range(6)]
+            await workers.until_held(0, 1)
             plan.release(0, 1)
             await asyncio.gather(*futures)
         assert plan.told(0, "encode") == [10, 11, 12, 13, 14, 20, 21, 24]
@@ -124,19 +124,19 @@ def test_a_single_stream_stays_in_one_lane_and_company_is_spread(plan: FakePlan)
     run(scenario())
 
 
-def test_a_lane_shares_the_cores_with_those_at_work(plan: FakePlan) -> None:
+def test_a_worker_shares_the_cores_with_those_at_work(plan: FakePlan) -> None:
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             plan.hold(0, 1)
-            first = [submit(lanes.engine, [5, EOS], WIDE) for _ in range(FEW_ROWS // WIDE.beam_size)]
-            await lanes.until_held(0)
-            second = submit(lanes.engine, [6, EOS], WIDE)
-            await lanes.until_held(1)
+            first = [submit(workers.engine, [5, EOS], WIDE) for _ in range(FEW_ROWS // WIDE.beam_size)]
+            await workers.until_held(0)
+            second = submit(workers.engine, [6, EOS], WIDE)
+            await workers.until_held(1)
             plan.release(0)
             await asyncio.gather(*first)
-            await lanes.until_idle(0)
+            await workers.until_idle(0)
             plan.release(1)
             await second
         assert plan.told(0, "share") == [1, 2]
@@ -149,25 +149,25 @@ def test_a_lane_shares_the_cores_with_those_at_work(plan: FakePlan) -> None:
 HOLDS_BEHIND = 4
 
 
-@pytest.mark.parametrize("lane", [0, 1])
+@pytest.mark.parametrize("worker", [0, 1])
 def test_a_call_of_many_steps_ends_for_who_comes_and_for_who_shares_the_cores(
-    plan: FakePlan, lane: int
+    plan: FakePlan, worker: int
 ) -> None:
-    """Into the lane itself, or the other one."""
+    """Into the worker itself, or the other one."""
     plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_behind=HOLDS_BEHIND)
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             plan.hold(0)
-            first = put_into(lanes, 0, 5, request_id="first", options=ALONE)
-            await lanes.until_held(0)
-            assert HOLDS_BEHIND > MAX_AHEAD_S / STEP_S
-            second = put_into(lanes, lane, 6, request_id="second", options=ALONE)
-            if lane == 1:
+            first = put_into(workers, 0, 5, request_id="first", options=ALONE)
+            await workers.until_held(0)
+            assert HOLDS_BEHIND > MIN_CALL_S / STEP_S
+            second = put_into(workers, worker, 6, request_id="second", options=ALONE)
+            if worker == 1:
                 await second
             plan.release(0)
             await asyncio.gather(first, second)
-            calls = [step.num_steps for step in lanes.steps if step.lane == 0]
+            calls = [step.num_steps for step in workers.steps if step.worker == 0]
             assert calls[:2] == [1, HOLDS_BEHIND]
             assert max(calls[2:]) > HOLDS_BEHIND, "nobody comes, and no call is longer"
 
@@ -179,17 +179,17 @@ def test_a_future_that_is_cancelled_gives_its_rows_back(plan: FakePlan) -> None:
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             plan.hold(0)
-            first, second, third = (submit(lanes.engine, [number, EOS], WIDE) for number in (5, 6, 7))
-            await lanes.until_held(0)
+            first, second, third = (submit(workers.engine, [number, EOS], WIDE) for number in (5, 6, 7))
+            await workers.until_held(0)
             first.cancel()
             second.cancel()
             await asyncio.sleep(0)  # the futures' callbacks run
             plan.release(0)
             result = await third
             assert_same(result.hypotheses, expected([7, EOS], WIDE, FakeRunner(eos_bonus=-30.0)))
-            steps = lanes.steps
+            steps = workers.steps
         assert sum(step.num_finished for step in steps) == 1
         assert sum(step.num_wasted_rows for step in steps) == 1
         assert plan.told(0, "encode") == [5, 7]
@@ -198,13 +198,13 @@ def test_a_future_that_is_cancelled_gives_its_rows_back(plan: FakePlan) -> None:
 
 
 def test_who_leaves_while_the_answer_is_under_way_disturbs_nobody(plan: FakePlan) -> None:
-    """The lane reports several at once; of one of them nothing is known any more."""
+    """The worker reports several at once; of one of them nothing is known any more."""
 
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             plan.hold(0)
             heard: Heard = []
-            leaving = lanes.engine.submit(
+            leaving = workers.engine.submit(
                 [5, EOS],
                 NARROW,
                 request_id="a",
@@ -212,37 +212,37 @@ def test_who_leaves_while_the_answer_is_under_way_disturbs_nobody(plan: FakePlan
                 deadline=time.monotonic() + PATIENCE_S,
                 on_tokens=partial(listen, heard),
             )
-            staying = submit(lanes.engine, [5, EOS])
-            await lanes.until_held(0)
+            staying = submit(workers.engine, [5, EOS])
+            await workers.until_held(0)
             plan.release(0)
-            block_until(lambda: lanes.began(0) is None)
+            block_until(lambda: workers.began(0) is None)
             leaving.cancel()
             assert_same((await staying).hypotheses, expected([5, EOS], NARROW, FakeRunner(ALIGNED)))
-            await submit(lanes.engine, [6, EOS])
-            assert sum(step.num_finished for step in lanes.steps) == 3
+            await submit(workers.engine, [6, EOS])
+            assert sum(step.num_finished for step in workers.steps) == 3
             assert heard == []
 
     run(scenario())
 
 
-def test_failures_and_deadlines_of_the_lane_arrive_as_such(plan: FakePlan) -> None:
+def test_failures_and_deadlines_of_the_worker_arrive_as_such(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             with pytest.raises(EngineFailure, match=r"^poisoned$"):
-                await submit(lanes.engine, [POISON, EOS])
+                await submit(workers.engine, [POISON, EOS])
             plan.hold(0)
-            others = submit(lanes.engine, [5, EOS], WIDE)
-            await lanes.until_held(0)
+            others = submit(workers.engine, [5, EOS], WIDE)
+            await workers.until_held(0)
             deadline = time.monotonic() + 0.05
-            late = submit(lanes.engine, [6, EOS], WIDE, timeout_s=0.05)
+            late = submit(workers.engine, [6, EOS], WIDE, timeout_s=0.05)
             block_until(lambda: time.monotonic() > deadline + 0.01)
             plan.release(0)
-            block_until(lambda: lanes.began(0) is None)
+            block_until(lambda: workers.began(0) is None)
             with pytest.raises(DeadlineExceeded):
                 await late
             await others
         assert plan.told(0, "encode") == [5]
-        assert (sum(s.num_failed for s in lanes.steps), sum(s.num_expired for s in lanes.steps)) == (1, 1)
+        assert (sum(s.num_failed for s in workers.steps), sum(s.num_expired for s in workers.steps)) == (1, 1)
 
     run(scenario())
 
@@ -267,8 +267,8 @@ def test_tokens_are_told_as_by_a_thread(plan: FakePlan) -> None:
         return heard
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
-            found = await listened(lanes.engine)
+        async with running(plan) as workers:
+            found = await listened(workers.engine)
         async with test_engine.running(FakeRunner()) as engine:
             assert found == await listened(engine)
         assert all(len(one) > 1 for one in found[:1])
@@ -280,14 +280,14 @@ def test_who_joins_puts_off_the_deadline_and_hears_all_tokens(plan: FakePlan) ->
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             plan.hold(0)
-            blocking = submit(lanes.engine, [5, EOS], WIDE)
-            await lanes.until_held(0)
+            blocking = submit(workers.engine, [5, EOS], WIDE)
+            await workers.until_held(0)
             first_deadline = time.monotonic() + 0.2
-            future = submit(lanes.engine, [6, EOS], timeout_s=0.2)
+            future = submit(workers.engine, [6, EOS], timeout_s=0.2)
             heard: Heard = []
-            lanes.engine.join(
+            workers.engine.join(
                 future,
                 request_id="another",
                 caller="other",
@@ -308,69 +308,69 @@ def test_who_joins_puts_off_the_deadline_and_hears_all_tokens(plan: FakePlan) ->
     run(scenario())
 
 
-def test_who_comes_back_is_next_in_its_lane(plan: FakePlan) -> None:
+def test_who_comes_back_is_next_in_its_worker(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as lanes:
+        async with running(plan, 1) as workers:
             plan.hold(0)
-            futures = [submit(lanes.engine, [5, EOS], WIDE, request_id="a")]
-            await lanes.until_held(0)
-            futures += [submit(lanes.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
-            again = [submit(lanes.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
-            lanes.engine.prioritize_retries(again)
+            futures = [submit(workers.engine, [5, EOS], WIDE, request_id="a")]
+            await workers.until_held(0)
+            futures += [submit(workers.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
+            again = [submit(workers.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
+            workers.engine.prioritize_retries(again)
             plan.release(0)
             await asyncio.gather(*futures, *again)
-            lanes.engine.prioritize_retries(again)  # they are answered
+            workers.engine.prioritize_retries(again)  # they are answered
         assert plan.told(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
 
 
-def test_who_comes_back_is_next_in_each_of_its_lanes(plan: FakePlan) -> None:
-    """Both lanes have a sentence that runs, and two of another request that wait."""
+def test_who_comes_back_is_next_in_each_of_its_workers(plan: FakePlan) -> None:
+    """Both workers have a sentence that runs, and two of another request that wait."""
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
+        async with running(plan) as workers:
             plan.hold(0, 1)
-            put = partial(put_into, lanes)
-            futures = [put(lane, 5, request_id="a") for lane in (0, 1)]
-            await lanes.until_held(0, 1)
-            futures += [put(lane, source, request_id="b") for source in (6, 7) for lane in (0, 1)]
-            again = [put(lane, source, request_id="c") for source in (8, 10) for lane in (0, 1)]
-            lanes.engine.prioritize_retries(again)
+            put = partial(put_into, workers)
+            futures = [put(worker, 5, request_id="a") for worker in (0, 1)]
+            await workers.until_held(0, 1)
+            futures += [put(worker, source, request_id="b") for source in (6, 7) for worker in (0, 1)]
+            again = [put(worker, source, request_id="c") for source in (8, 10) for worker in (0, 1)]
+            workers.engine.prioritize_retries(again)
             plan.release(0, 1)
             await asyncio.gather(*futures, *again)
-        assert [plan.told(lane, "encode") for lane in (0, 1)] == [[5, 8, 6, 10, 7]] * 2
+        assert [plan.told(worker, "encode") for worker in (0, 1)] == [[5, 8, 6, 10, 7]] * 2
 
     run(scenario())
 
 
 def put_into(
-    lanes: Lanes, lane: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
+    workers: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this lane: the other counts as full. One of WIDE has a lane's rows for itself."""
-    rows = lanes.engine._num_rows
-    other = lanes.processes[1 - lane]
-    rows[lanes.processes[lane]] -= MANY_ROWS
+    """Submit a sentence to this worker: the other counts as full. One of WIDE has a worker's rows for itself."""
+    rows = workers.engine._num_rows
+    other = workers.processes[1 - worker]
+    rows[workers.processes[worker]] -= MANY_ROWS
     rows[other] += MANY_ROWS
-    future = submit(lanes.engine, [source, EOS], options, request_id=request_id)
-    rows[lanes.processes[lane]] += MANY_ROWS
+    future = submit(workers.engine, [source, EOS], options, request_id=request_id)
+    rows[workers.processes[worker]] += MANY_ROWS
     rows[other] -= MANY_ROWS
     return future
 
 
-def test_a_lane_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
+def test_a_worker_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
     """More is said to stopped processes than their sockets hold; the event loop goes on, and all comes through."""
 
     async def scenario() -> None:
-        async with running(plan) as lanes:
-            lanes.signal(signal.SIGSTOP, 0, 1)
-            in_case_it_blocks = threading.Timer(30.0, lanes.signal, (signal.SIGCONT, 0, 1))
+        async with running(plan) as workers:
+            workers.signal(signal.SIGSTOP, 0, 1)
+            in_case_it_blocks = threading.Timer(30.0, workers.signal, (signal.SIGCONT, 0, 1))
             in_case_it_blocks.start()
             began = time.monotonic()
             request_id = "x" * 2000
             futures = [
                 submit(
-                    lanes.engine,
+                    workers.engine,
                     [5 + number % 4, EOS],
                     replace(NARROW, max_target_length=2),
                     request_id=request_id,
@@ -379,14 +379,14 @@ def test_a_lane_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
             ]
             futures[100].cancel()
             await asyncio.sleep(0.01)
-            assert all(process._unsent for process in lanes.processes)
+            assert all(process._unsent for process in workers.processes)
             assert not any(future.done() for future in futures[200:])
             assert time.monotonic() - began < 20.0
             in_case_it_blocks.cancel()
-            lanes.signal(signal.SIGCONT, 0, 1)
+            workers.signal(signal.SIGCONT, 0, 1)
             results = await asyncio.gather(*futures, return_exceptions=True)
             assert [type(one) for one in results].count(SequenceResult) == 599
-            assert not any(process._unsent for process in lanes.processes)
+            assert not any(process._unsent for process in workers.processes)
 
     run(scenario())
     assert SETTINGS.max_pending_sentences >= 600

@@ -11,15 +11,15 @@ from app.runtime.beams import BeamOutcome
 from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
 from tests.engine.fake_runner import BOS, LIMITS, FakeRunner, StepBudget
 
-LEADING = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unused_rows=True)
+BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unused_rows=True)
 
 
-class LeadingRunner(FakeRunner):
-    """led: of each decode that was given beams, how many, and the steps taken."""
+class BeamRunner(FakeRunner):
+    """beam_calls: of each decode that was given beams, how many, and the steps taken."""
 
-    def __init__(self, limits: Limits = LEADING, *, eos_bonus: float = 1.0) -> None:
+    def __init__(self, limits: Limits = BEAM_LIMITS, *, eos_bonus: float = 1.0) -> None:
         super().__init__(limits, eos_bonus=eos_bonus)
-        self.led: list[tuple[int, int]] = []
+        self.beam_calls: list[tuple[int, int]] = []
         self.outcomes: list[BeamOutcome] = []
 
     def decode(self, step: StepInput) -> StepOutput:
@@ -54,6 +54,6 @@ class LeadingRunner(FakeRunner):
             num_steps += 1
             self.on_step(num_steps)
             budget.note_step(has_ended=BeamOutcome.DONE in outcomes)
-        self.led.append((len(step.beams), num_steps))
+        self.beam_calls.append((len(step.beams), num_steps))
         self.outcomes += map(BeamOutcome, outcomes)
         return replace(output, num_steps=num_steps, outcomes=outcomes)

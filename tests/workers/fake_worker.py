@@ -1,4 +1,4 @@
-"""A lane's process with the fake runner: `python -P -m tests.engine.fake_lane PLAN CONTROL`."""
+"""A worker's process with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.engine.origin_process import become_lanes
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
+from app.workers.fork_server_main import load_and_fork
 from tests.engine.fake_runner import LIMITS, LoopingRunner
 
 # As much as a sentence takes that goes round in circles.
@@ -27,13 +27,13 @@ STEP_S = 0.001
 
 @dataclass(frozen=True)
 class FakePlan:
-    """What the lanes do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
+    """What the workers do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
 
-    folder: while it holds `hold-NUMBER`, none of that lane's forwards returns, or, where holds_behind is above 0, none
-        that takes so many steps and more; `held-NUMBER` is there while one waits;
-        in `told-NUMBER` stands what its runner was told, a line each.
-    ends: how loading ends in the lane of number `ends_in`, or in what all share where that is SHARED, with an error of
-        that name or by SIGKILL.
+    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_behind above 0, none
+        that takes so many steps or more. `held-NUMBER` exists while a forward waits. `told-NUMBER` records the calls
+        of the runner, one a line.
+    ends: how loading ends in the worker of number `ends_in` (SHARED: in the fork server): with an error of that name
+        or by SIGKILL.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class FakePlan:
     ends_in: int = 1
 
     def command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", "tests.engine.fake_lane", json.dumps(asdict(self))]
+        return [sys.executable, "-P", "-m", "tests.workers.fake_worker", json.dumps(asdict(self))]
 
     def hold(self, *numbers: int) -> None:
         for number in numbers:
@@ -59,7 +59,7 @@ class FakePlan:
         return self._file("held", number).exists()
 
     def told(self, number: int, what: str) -> list[int]:
-        """The numbers that the runner of a lane was told with `encode` (first subwords) or `share`."""
+        """The numbers that the runner of a worker was told with `encode` (first subwords) or `share`."""
         file = self._file("told", number)
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
@@ -70,7 +70,7 @@ class FakePlan:
 
     def load(self, number: int) -> Runner:
         self._end_where_told(number)
-        return FakeLaneRunner(self, number)
+        return FakeWorkerRunner(self, number)
 
     def _end_where_told(self, place: int) -> None:
         if place == self.ends_in:
@@ -85,7 +85,7 @@ class FakePlan:
         return Path(self.folder, f"{kind}-{number}")
 
 
-class FakeLaneRunner(LoopingRunner):
+class FakeWorkerRunner(LoopingRunner):
     """The fake runner, held and recorded by files."""
 
     def __init__(self, plan: FakePlan, number: int) -> None:
@@ -127,7 +127,7 @@ class FakeLaneRunner(LoopingRunner):
 def main(arguments: list[str]) -> None:
     plan = FakePlan(**json.loads(arguments[0]))
     with socket.socket(fileno=int(arguments[1])) as control:
-        become_lanes(control, plan.prepare)
+        load_and_fork(control, plan.prepare)
 
 
 if __name__ == "__main__":

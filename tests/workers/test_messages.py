@@ -1,4 +1,4 @@
-"""What an engine and its lanes' processes tell each other arrives as it was said, all of it."""
+"""What an engine and its workers' processes tell each other arrives as it was said, all of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis, LengthPenalty, Sampling
-from app.engine import wire
-from app.engine.busy import BusyPage
-from app.engine.lane_process import Sentences
 from app.engine.messages import Submit
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
+from app.workers import framing, messages
+from app.workers.shared_status import SharedWorkerStatus
+from app.workers.worker_main import SequenceTable
 from tests.engine.fake_runner import LIMITS
 
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
@@ -68,15 +68,15 @@ def assert_same(found: Any, wanted: Any) -> None:
             assert_same(getattr(found, name), getattr(wanted, name))
 
 
-@pytest.mark.parametrize("kind", [*get_args(wire.ToLane), *get_args(wire.FromLane)])
+@pytest.mark.parametrize("kind", [*get_args(messages.ToWorker), *get_args(messages.FromWorker)])
 def test_every_field_of_every_message_arrives(kind: Any) -> None:
-    direction = wire.ToLane if kind in get_args(wire.ToLane) else wire.FromLane
+    direction = messages.ToWorker if kind in get_args(messages.ToWorker) else messages.FromWorker
     decoder = msgspec.msgpack.Decoder(direction)
 
     @settings(max_examples=25, deadline=None)
     @given(anything(kind))
     def holds(message: Any) -> None:
-        (data,) = wire.Frames().take(wire.frame(message))
+        (data,) = framing.FrameReader().take(framing.encode_frame(message))
         assert_same(decoder.decode(data), message)
 
     holds()
@@ -104,40 +104,44 @@ OPTIONS = DecodingOptions(
     num_alternatives=4,
     alignment=True,
 )
-SUBMITTED = wire.Submitted(7, b"\x05\0\0\0\x03\0\0\0", OPTIONS, "request", "caller", 1e9 + 0.1, 1.5, True)
+SUBMITTED = messages.SubmitSequence(
+    7, b"\x05\0\0\0\x03\0\0\0", OPTIONS, "request", "caller", 1e9 + 0.1, 1.5, True
+)
 
 
 def test_a_sentence_is_the_same_on_the_other_side() -> None:
     for field in fields(DecodingOptions):
         assert getattr(OPTIONS, field.name) != field.default, f"{field.name} is not covered"
-    sentences = Sentences(LIMITS)
+    sentences = SequenceTable(LIMITS)
     options = replace(OPTIONS, sampling=None, forced_target=None)  # which no search has together with a beam
     told = msgspec.structs.replace(SUBMITTED, options=options)
-    (data,) = wire.Frames().take(wire.frame(told))
-    message = sentences.message(msgspec.msgpack.decode(data, type=wire.ToLane))
+    (data,) = framing.FrameReader().take(framing.encode_frame(told))
+    message = sentences.from_wire(msgspec.msgpack.decode(data, type=messages.ToWorker))
     assert isinstance(message, Submit)
     sequence = message.sequence
     assert sequence.source_ids.tolist() == [5, 3]
     assert_same(sequence.options, options)
     assert (sequence.request_id, sequence.caller) == ("request", "caller")
-    assert (sequence.deadline, sequence.submitted_at, message.listens) == (1e9 + 0.1, 1.5, True)
+    assert (sequence.deadline, sequence.submitted_at, message.streams) == (1e9 + 0.1, 1.5, True)
     assert sequence.search.eos_id == LIMITS.eos_id
 
 
 def test_frames_may_be_cut_anywhere() -> None:
     result = SequenceResult([Hypothesis((1, 2), -0.5, -0.25, FinishReason.STOP)], 0.1, 0.2, 0.3, 4)
-    messages: list[wire.ToLane | wire.FromLane] = [
+    sent: list[messages.ToWorker | messages.FromWorker] = [
         SUBMITTED,
-        wire.Stopped(),
-        wire.Reported([(1, wire.Answer(result)), (2, wire.Failure("E", "ü"))], [StepStats(lane=3)], []),
+        messages.StopWorker(),
+        messages.WorkerReport(
+            [(1, messages.Answer(result)), (2, messages.Failure("E", "ü"))], [StepStats(worker=3)], []
+        ),
     ]
-    data = b"".join(wire.frame(message) for message in messages)
-    whole = wire.Frames().take(data)
-    assert len(whole) == len(messages)
+    data = b"".join(framing.encode_frame(message) for message in sent)
+    whole = framing.FrameReader().take(data)
+    assert len(whole) == len(sent)
     for cut in range(len(data) + 1):
-        frames = wire.Frames()
+        frames = framing.FrameReader()
         assert frames.take(data[:cut]) + frames.take(data[cut:]) == whole
-    frames = wire.Frames()
+    frames = framing.FrameReader()
     bytewise = [frames.take(data[at : at + 1]) for at in range(len(data))]
     assert [found for step in bytewise for found in step] == whole
     assert max(map(len, bytewise)) == 1
@@ -145,8 +149,8 @@ def test_frames_may_be_cut_anywhere() -> None:
 
 
 def test_the_busy_page_is_one_for_all_who_have_it() -> None:
-    page = BusyPage.of(3)
-    other = BusyPage(os.dup(page.descriptor), 3)
+    page = SharedWorkerStatus.create(3)
+    other = SharedWorkerStatus(os.dup(page.descriptor), 3)
     page.close_descriptor()
     assert [other.get(number) for number in range(3)] == [None] * 3
     now = time.monotonic()

@@ -12,21 +12,21 @@ import time
 from pathlib import Path
 
 from tests.house_rules.project import ROOT
-from tests.workers import turn
+from tests.xdist_workers import turn
 
 PATIENCE_S = 60.0
 CONFTEST = """
     import time
     from pathlib import Path
     import pytest
-    from tests.workers import Worker
+    from tests.xdist_workers import XdistWorker
 
     FOLDER = Path(__file__).parent
 
     def pytest_configure(config):
         for name in ("slow", "alone"):
             config.addinivalue_line("markers", name)
-        config.pluginmanager.register(Worker(FOLDER))
+        config.pluginmanager.register(XdistWorker(FOLDER))
 
     @pytest.fixture
     def noted(request):

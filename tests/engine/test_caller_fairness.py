@@ -1,4 +1,4 @@
-"""Callers share a lane's rows and its time: with a runner that passes over rows that pause. Time is the test's."""
+"""Callers share a worker's rows and its time: with a runner that passes over rows that pause. Time is the test's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from app.decoding.options import DecodingOptions
+from app.engine.caller_fairness import DECAY_S, MAX_PAUSE_RATIO, TOLERANCE_S, CallerFairness
 from app.engine.messages import Join
 from app.engine.sequence import Status
 from app.engine.stats import StepStats
-from app.engine.turns import MEMORY_S, PATIENCE, SLACK_S, Turns
 from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
@@ -120,7 +120,7 @@ def test_those_that_pause_are_stepped_every_so_often() -> None:
         driver.step()
         paused_s = 0.0 if driver.timed.stepped[-1] > 8 else paused_s + driver.now - before
         longest_s = max(longest_s, paused_s)
-    assert 0.0 < longest_s < 2 * PATIENCE * (STEP_S + 20 * ROW_S)
+    assert 0.0 < longest_s < 2 * MAX_PAUSE_RATIO * (STEP_S + 20 * ROW_S)
 
 
 def test_answers_are_the_same_whoever_pauses() -> None:
@@ -136,7 +136,7 @@ def test_answers_are_the_same_whoever_pauses() -> None:
         jobs.append((source, options, driver.submit(source, options, request_id=str(number), caller=caller)))
         for _ in range(rng.randrange(4)):
             driver.step()
-        was_paused |= bool(driver.core._company._paused)
+        was_paused |= bool(driver.core._batch._paused)
     driver.run()
     assert was_paused
     for source, options, sequence in jobs:
@@ -172,22 +172,22 @@ def steps(time_s: float, *, num_paused: int = 0) -> StepStats:
 
 
 def test_who_has_had_less_is_favoured_until_both_have_had_as_much() -> None:
-    turns = Turns()
-    turns.note({"loud": 16}, steps(0.2), 1.0)
-    assert turns.favoured(["loud"]) is None
-    assert turns.favoured(["loud", "quiet"]) == frozenset({"quiet"})
-    turns.note({"quiet": 1}, steps(0.2 - SLACK_S / 2, num_paused=16), 1.2)
-    assert turns.favoured(["loud", "quiet"]) is None
+    turns = CallerFairness()
+    turns.record({"loud": 16}, steps(0.2), 1.0)
+    assert turns.choose(["loud"]) is None
+    assert turns.choose(["loud", "quiet"]) == frozenset({"quiet"})
+    turns.record({"quiet": 1}, steps(0.2 - TOLERANCE_S / 2, num_paused=16), 1.2)
+    assert turns.choose(["loud", "quiet"]) is None
 
 
 def test_what_callers_have_had_fades() -> None:
-    turns = Turns()
-    turns.note({"loud": 16}, steps(0.2), 1.0)
-    turns.note({"other": 1}, steps(0.001), 1.0 + 3 * MEMORY_S)
-    assert turns.favoured(["loud", "quiet"]) is None
+    turns = CallerFairness()
+    turns.record({"loud": 16}, steps(0.2), 1.0)
+    turns.record({"other": 1}, steps(0.001), 1.0 + 3 * DECAY_S)
+    assert turns.choose(["loud", "quiet"]) is None
 
 
 def test_a_steps_time_is_shared_by_rows() -> None:
-    turns = Turns()
-    turns.note({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
-    assert turns.favoured(["loud", "quiet"]) == frozenset({"quiet"})
+    turns = CallerFairness()
+    turns.record({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
+    assert turns.choose(["loud", "quiet"]) == frozenset({"quiet"})

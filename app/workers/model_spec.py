@@ -1,4 +1,4 @@
-"""What an engine's lanes load."""
+"""Which model the workers load, and how. The server sends it to the fork server as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from app.runtime.kernels import usable_kernels
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A variant of a bundle's folder, which was checked, on a device that was chosen.
+class ModelSpec:
+    """A variant in the folder of a bundle that was checked, on a device that was chosen.
 
-    num_threads: of all lanes together. num_lanes: of the engine. log_level: as the server's.
+    num_threads: of all workers together. log_level: the server's.
     """
 
     folder: str
@@ -26,7 +26,7 @@ class Plan:
     device: Device
     kernels: Literal["auto", "native", "standard"]
     num_threads: int
-    num_lanes: int
+    num_workers: int
     log_level: str
 
     @property
@@ -36,14 +36,14 @@ class Plan:
         return is_usable and self.kernels != "standard"
 
     def load(self, *, starts_threads: bool = True) -> Runner:
-        """As `load_variant`. Raises BundleError, SettingsError."""
+        """Load the model, as `load_variant` does. Raises BundleError and SettingsError."""
         from app.runtime.ort_runner import RunnerConfig, load_variant
 
-        # ONNX Runtime's own threads are as many at all times: each lane gets its part.
+        # The native kernels' threads are shared anew for every call; ONNX Runtime's are split between the workers.
         return load_variant(
             Path(self.folder),
             RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),
             device=self.device,
             kernels=self.kernels,
-            num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_lanes),
+            num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_workers),
         )

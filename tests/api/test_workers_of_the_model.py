@@ -1,4 +1,4 @@
-"""The real server with the bundled model in two lanes: the same answers, and an end that leaves no process behind."""
+"""The real server with the bundled model in two workers: the same answers, and an end that leaves no process behind."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 # Which test runs, as pytest tells it and every process inherits.
 TEST = "PYTEST_CURRENT_TEST"
-# Of a lane whose weights, libraries and Python are shared, after a few answers: less than those take.
+# Of a worker whose weights, libraries and Python are shared, after a few answers: less than those take.
 MOST_PRIVATE_MB = 30.0
-# In which the lanes end once the server was killed; a busy machine takes some of it.
+# In which the workers end once the server was killed; a busy machine takes some of it.
 GONE_S = 2.0 + 28.0
 
 
@@ -50,7 +50,7 @@ def post(client: httpx.Client, **options: Any) -> httpx.Response:
     return client.post("/v1/translate", json={"text": TEXTS, "source": "en", "target": "de"} | options)
 
 
-def lanes_of(server: ServerProcess) -> list[psutil.Process]:
+def workers_of(server: ServerProcess) -> list[psutil.Process]:
     found = psutil.Process(server.pid).children()
     assert len(found) == 2
     return found
@@ -67,20 +67,20 @@ def awaited_children(server: ServerProcess) -> list[psutil.Process]:
 
     def are_there() -> bool:
         with contextlib.suppress(psutil.Error):
-            return any("app.lane" in child.cmdline() for child in parent.children())
+            return any("app.workers" in child.cmdline() for child in parent.children())
         return False
 
     wait_until(are_there)
     return parent.children()
 
 
-def lanes_left() -> list[psutil.Process]:
-    """Lanes, and what they come of, of the servers that this test has started: those that have not ended."""
+def workers_left() -> list[psutil.Process]:
+    """Workers, and what they come of, of the servers that this test has started: those that have not ended."""
     found = []
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            is_lane = "app.lane" in one.cmdline()
-            if is_lane and one.environ().get(TEST) == os.environ[TEST] and not are_gone([one]):
+            is_worker = "app.workers" in one.cmdline()
+            if is_worker and one.environ().get(TEST) == os.environ[TEST] and not are_gone([one]):
                 found.append(one)
     return found
 
@@ -115,25 +115,25 @@ def hypotheses(answer: httpx.Response) -> Any:
 
 
 def test_answers_are_those_of_one_lane_and_a_signal_drains(bundled: httpx.Client) -> None:
-    """The work that is under way when the signal comes is done, by lanes that the signal reached as well."""
+    """The work that is under way when the signal comes is done, by workers that the signal reached as well."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
-        lanes = lanes_of(server)
+        workers = workers_of(server)
         with server.client() as client:
             for options in OPTIONS:
                 assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
             (of_the_loop,) = priorities(psutil.Process(server.pid))
-            assert min(set.union(*map(priorities, lanes))) > of_the_loop
-            send(signal.SIGSTOP, *lanes)
+            assert min(set.union(*map(priorities, workers))) > of_the_loop
+            send(signal.SIGSTOP, *workers)
             running = pool.submit(post, client, beam_size=5)
             server.wait_until("transduce_inflight_requests", 1)
-            send(signal.SIGTERM, *lanes)
+            send(signal.SIGTERM, *workers)
             server.signal(signal.SIGTERM)
             server.wait_for("draining")
-            send(signal.SIGCONT, *lanes)
+            send(signal.SIGCONT, *workers)
             assert hypotheses(running.result()) == hypotheses(post(bundled, beam_size=5))
         assert server.ended() == 0
-        assert are_gone(lanes)
+        assert are_gone(workers)
         assert (server.errors, [line for line in server.log if '"level": "error"' in line]) == ([], [])
 
 
@@ -141,42 +141,42 @@ def test_a_terminals_interrupt_drains() -> None:
     """It goes to every process of the group."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
-        lanes = lanes_of(server)
-        send(signal.SIGSTOP, *lanes)
+        workers = workers_of(server)
+        send(signal.SIGSTOP, *workers)
         with server.client() as client:
             running = pool.submit(post, client)
             server.wait_until("transduce_inflight_requests", 1)
-            send(signal.SIGINT, *lanes, psutil.Process(server.pid))
+            send(signal.SIGINT, *workers, psutil.Process(server.pid))
             server.wait_for("draining")
-            send(signal.SIGCONT, *lanes)
+            send(signal.SIGCONT, *workers)
             assert len(hypotheses(running.result())) == len(TEXTS)
         assert server.ended() == 0
-        assert are_gone(lanes)
+        assert are_gone(workers)
         assert server.errors == []
 
 
 def test_a_lane_that_is_stopped_is_a_stall_and_one_that_is_killed_the_servers_end() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
-        lanes = lanes_of(server)
+        workers = workers_of(server)
         with server.client() as client:
             assert client.get("/livez").status_code == 200
-            send(signal.SIGSTOP, *lanes)
+            send(signal.SIGSTOP, *workers)
             running = pool.submit(post, client)
             with server.client() as probe:
                 wait_until(lambda: probe.get("/livez").status_code == 503)
-                send(signal.SIGCONT, *lanes)
+                send(signal.SIGCONT, *workers)
                 hypotheses(running.result())
                 wait_until(lambda: probe.get("/livez").status_code == 200)
-                send(signal.SIGSTOP, *lanes)
+                send(signal.SIGSTOP, *workers)
                 running = pool.submit(post, client, beam_size=3)  # not what was answered before
                 server.wait_until("transduce_inflight_requests", 1)
-                send(signal.SIGKILL, lanes[1])
+                send(signal.SIGKILL, workers[1])
             assert running.result().status_code == 503
         assert server.ended() == 70
         died = server.wait_for("engine_process_died")
         assert died["exit"] == "signal 9"
-        assert are_gone(lanes)
+        assert are_gone(workers)
         assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
@@ -184,28 +184,28 @@ def test_a_server_that_is_killed_leaves_no_lane() -> None:
     """One in the midst of its work, and one that has nothing to do."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
-        lanes = lanes_of(server)
+        workers = workers_of(server)
         with server.client() as client:
-            send(signal.SIGSTOP, *lanes)
+            send(signal.SIGSTOP, *workers)
             running = pool.submit(post, client, text="It is cold.")
             server.wait_until("transduce_inflight_requests", 1)
-            send(signal.SIGCONT, *lanes)
+            send(signal.SIGCONT, *workers)
             server.signal(signal.SIGKILL)
-            wait_until(lambda: are_gone(lanes), GONE_S)
+            wait_until(lambda: are_gone(workers), GONE_S)
             with pytest.raises(httpx.TransportError):
                 running.result()
         assert server.ended() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kernels", ["native", "standard"])
-def test_lanes_share_what_was_loaded_before_they_parted(kernels: str) -> None:
-    """ONNX Runtime's own threads are not there in a copy, so what runs on them, two a lane, is loaded by each lane."""
+def test_workers_share_what_was_loaded_before_they_parted(kernels: str) -> None:
+    """A forked process lacks ONNX Runtime's threads, so with its operators each worker loads the model itself."""
     with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
         server.ready()
         with server.client() as client:
             assert len(hypotheses(post(client))) == len(TEXTS)
-        assert {one.pid for one in lanes_left()} == {one.pid for one in lanes_of(server)}
-        sizes = [private_mb(lane) for lane in lanes_of(server)]
+        assert {one.pid for one in workers_left()} == {one.pid for one in workers_of(server)}
+        sizes = [private_mb(worker) for worker in workers_of(server)]
         assert (max(sizes) < MOST_PRIVATE_MB) == (kernels == "native"), sizes
 
 
@@ -214,10 +214,10 @@ def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: py
     settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
     monkeypatch.setenv("Transduce_Num_Lanes", "1")
     with ServerProcess(COMMAND, settings) as server:
-        (origin,) = awaited_children(server)
+        (fork_server,) = awaited_children(server)
         server.ready()
         assert psutil.Process(server.pid).children() == []
-        assert are_gone([origin])
+        assert are_gone([fork_server])
 
 
 @pytest.mark.parametrize(
@@ -228,33 +228,33 @@ def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], 
         awaited_children(server)
         assert server.ended() == 78
         assert says in "".join(server.errors)
-        assert lanes_left() == []
+        assert workers_left() == []
 
 
 def test_a_signal_while_it_loads_leaves_no_process() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
-        (origin,) = awaited_children(server)
-        send(signal.SIGSTOP, origin)
+        (fork_server,) = awaited_children(server)
+        send(signal.SIGSTOP, fork_server)
         server.wait_for("listening")
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
-        assert are_gone([origin])
-    assert lanes_left() == []
+        assert are_gone([fork_server])
+    assert workers_left() == []
 
 
 def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
-        (origin,) = awaited_children(server)
-        send(signal.SIGKILL, origin)
+        (fork_server,) = awaited_children(server)
+        send(signal.SIGKILL, fork_server)
         assert server.ended() == 70
-        assert are_gone([origin])
+        assert are_gone([fork_server])
         assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
 
 
 def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
     with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
-        (origin,) = awaited_children(server)
+        (fork_server,) = awaited_children(server)
         assert server.ended() == 78
-        wait_until(lambda: are_gone([origin]) and lanes_left() == [], GONE_S)
+        wait_until(lambda: are_gone([fork_server]) and workers_left() == [], GONE_S)
         (line,) = server.errors
         assert "max_encode_tokens (8)" in line

@@ -1,9 +1,9 @@
-"""The process that an engine's lanes come of, as the server sees it, and a lane's process.
+"""The server's handles of the fork server and of a worker process.
 
-It loads what all lanes have in common, and each lane is a copy of it: they share all memory that nobody writes to,
-which is Python, the libraries and the weights. It is started with a command of its own and has one thread, so that it
-can be copied whatever threads its server has. Once the lanes are there it ends, and they are the server's children.
-Linux only.
+The fork server loads the model and forks once for each worker, so that the workers share all memory that is not
+written: Python, the libraries and the weights. It is started as a command of its own and has one thread, so that it
+can fork safely whatever threads the server has. It ends when the workers are there, and they become children of the
+server. Linux only.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from pathlib import Path
 
 import app
 
-# In which a process that said that it ends, or was killed, is gone.
+# Seconds to wait for a process that was killed or is about to end.
 END_TIMEOUT_S = 2.0
-# A terminal's Ctrl-C and a supervisor's SIGTERM go to every process: the server says when a lane is to end.
+# A terminal's Ctrl-C and a supervisor's SIGTERM reach every process of the group. Only the server acts on them.
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Of prctl: children of a child that has ended are this process's.
+# PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
 ADOPT_ORPHANS = 36
 LENGTH_BYTES = 4
 
 
-class Origin:
-    """A process that was started and has yet to become lanes. Its methods are for any thread, one after another."""
+class ForkServer:
+    """A process that was started and has not forked yet. Any thread may call its methods, one call at a time."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it. command: is given the descriptor by which it is told. Raises OSError."""
+        """Start it. command: the descriptor of its socket is added as the last argument. Raises OSError."""
         control, theirs = socket.socketpair()
         with contextlib.ExitStack() as unless_started:
             unless_started.enter_context(control)
-            with theirs, _without_signals():
+            with theirs, _blocked_signals():
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -48,50 +48,50 @@ class Origin:
 
     @property
     def process_id(self) -> int:
-        """Of the process."""
+        """The process's id."""
         return self._process.pid
 
-    def divide(self, given: bytes, descriptors: Sequence[int]) -> None:
-        """Have it load and become lanes. A process that has ended is told of by `exit_code`.
+    def fork_workers(self, spec: bytes, descriptors: Sequence[int]) -> None:
+        """Make it load the model and fork the workers. Does nothing when it has ended; `wait` says how.
 
-        given: what to load. descriptors: of the page that the lanes share, and of each lane's connection.
+        spec: what to load. descriptors: of the shared memory, then of each worker's connection.
         """
-        import ctypes  # not before it is needed: this module is imported first of all
+        import ctypes  # imported late: the server imports this module first of all
 
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
         with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [len(given).to_bytes(LENGTH_BYTES, "little")], list(descriptors))
-            self._control.sendall(given)
+            socket.send_fds(self._control, [len(spec).to_bytes(LENGTH_BYTES, "little")], list(descriptors))
+            self._control.sendall(spec)
 
-    def exit_code(self) -> int:
-        """Once it has ended, which it is about to. Raises TimeoutError where it does not in time."""
+    def wait(self) -> int:
+        """Wait for its end and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
         try:
             return self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
 
-    def leave(self) -> None:
-        """End it, if it has not ended."""
+    def close(self) -> None:
+        """Kill it, if it has not ended."""
         self._control.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_TIMEOUT_S)
 
 
-class LaneChild:
-    """A lane's process, known by its number: a child of this process once its origin has ended."""
+class ChildProcess:
+    """A worker process by its id. It is a child of this process once the fork server has ended."""
 
     def __init__(self, process_id: int) -> None:
         self.process_id = process_id
         self._exit_code: int | None = None
 
     def kill(self) -> None:
-        """Whatever it is doing."""
-        if self._exit_code is None:  # else the number may be another's
+        """Send SIGKILL, unless it was waited for already."""
+        if self._exit_code is None:  # otherwise the id may be another process's
             os.kill(self.process_id, signal.SIGKILL)
 
     def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
-        """Its exit code, negative for a signal's. Raises TimeoutError where it does not end in time."""
+        """Wait for its end and return its exit code, negative for a signal's number. Raises TimeoutError."""
         if self._exit_code is None:
             handle = os.pidfd_open(self.process_id)
             try:
@@ -106,8 +106,8 @@ class LaneChild:
 
 
 @contextlib.contextmanager
-def _without_signals() -> Iterator[None]:
-    """Whoever is started meanwhile has the server's signals wait, until it ignores them."""
+def _blocked_signals() -> Iterator[None]:
+    """Block the server's signals. A process started meanwhile keeps them blocked until it ignores them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SERVERS_SIGNALS)
     try:
         yield
@@ -116,14 +116,14 @@ def _without_signals() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Those that are the server's, in a process that an Origin started: also what has come by now."""
+    """Ignore the server's signals in the fork server, including those that are pending. Workers inherit it."""
     for one in SERVERS_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)
 
 
 def _path_with_this_package() -> str:
-    """PYTHONPATH by which the process finds the very code that runs here."""
+    """Return a PYTHONPATH by which the process imports the same files as this one."""
     package = str(Path(app.__file__).resolve().parents[1])
     others = os.environ.get("PYTHONPATH")
     return f"{package}{os.pathsep}{others}" if others else package

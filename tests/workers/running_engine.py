@@ -1,4 +1,4 @@
-"""An engine over fake lanes in processes of their own; whoever uses it leaves no process and no descriptor behind."""
+"""An engine over fake workers in processes of their own; whoever uses it leaves no process and no descriptor behind."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from pathlib import Path
 
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
-from app.engine.origin import Origin
-from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.stats import StepStats
-from tests.engine.fake_lane import FakePlan
+from app.workers.fork_server import ForkServer
+from app.workers.worker_proxy import WorkerProxy, start_workers
 from tests.engine.test_engine import PATIENCE_S
+from tests.workers.fake_worker import FakePlan
 
 SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive_failures=4)
 
 
 @dataclass
-class Lanes:
-    """A started engine, its lanes, what they do, and what was heard of them."""
+class RunningEngine:
+    """A started engine, its workers, what they do, and what was heard of them."""
 
     engine: Engine
-    processes: list[ProcessLane]
+    processes: list[WorkerProxy]
     plan: FakePlan
     steps: list[StepStats]
     deaths: list[float] = field(default_factory=list)
 
-    def signal(self, number: int, *lanes: int) -> None:
-        for lane in lanes:
-            os.kill(self.processes[lane].process_id, number)
+    def signal(self, number: int, *workers: int) -> None:
+        for worker in workers:
+            os.kill(self.processes[worker].process_id, number)
 
-    async def until_held(self, *lanes: int) -> None:
+    async def until_held(self, *workers: int) -> None:
         """Until a forward of each of these waits."""
-        await until(lambda: all(self.plan.is_held(lane) for lane in lanes))
+        await until(lambda: all(self.plan.is_held(worker) for worker in workers))
 
-    async def until_idle(self, *lanes: int) -> None:
+    async def until_idle(self, *workers: int) -> None:
         """Until none of these has anything to do."""
-        await until(lambda: not any(self.began(lane) for lane in lanes))
+        await until(lambda: not any(self.began(worker) for worker in workers))
 
-    def began(self, lane: int) -> float | None:
+    def began(self, worker: int) -> float | None:
         """When its process says that its step under way began."""
-        process = self.processes[lane]
-        return process._page.get(process._number)
+        process = self.processes[worker]
+        return process._status.get(process._number)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -94,11 +94,11 @@ def descriptors(kind: str) -> list[str]:
 
 @asynccontextmanager
 async def running(
-    plan: FakePlan, num_lanes: int = 2, *, settings: EngineLimits = SETTINGS
-) -> AsyncIterator[Lanes]:
-    """A started engine of so many lanes, closed at the end."""
+    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
+) -> AsyncIterator[RunningEngine]:
+    """A started engine of so many workers, closed at the end."""
     before = descriptors("socket:")
-    processes = start_lanes(Origin(plan.command()), num_lanes)
+    processes = start_workers(ForkServer(plan.command()), num_workers)
     for process in processes:
         await asyncio.to_thread(process.load)
     ids = [process.process_id for process in processes]
@@ -112,7 +112,7 @@ async def running(
     )
     engine.start()
     try:
-        yield Lanes(engine, processes, plan, steps, deaths)
+        yield RunningEngine(engine, processes, plan, steps, deaths)
     finally:
         await engine.close(0.0)
         assert not engine.health().is_alive

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.decoding.options import DecodingOptions
-from app.engine.core import FEW_STEPS, MAX_AHEAD_S, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_FOLLOWED
+from app.engine.core import FEW_STEPS, MAX_CALL_S, MAX_FEW_S, MAX_STEPS_STREAMED, MIN_CALL_S
 from app.engine.limits import EngineLimits
 from app.engine.messages import Submit
 from app.engine.sequence import Sequence, SequenceResult
@@ -21,7 +21,7 @@ from tests.engine.core_driver import (
     assert_same,
     expected,
     hypotheses_of,
-    run_in_company,
+    run_in_batch,
 )
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner, LoopingRunner
 from tests.engine.test_options import random_options, random_source
@@ -57,13 +57,13 @@ def timed_driver(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+def test_answers_are_those_of_a_plain_search_whatever_the_batch(seed: int) -> None:
     """Mostly greedy sentences, that arrive while others run, on few rows."""
     rng = random.Random(seed)
     runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
     wanted = [(random_source(rng), GREEDY if rng.random() < 0.8 else random_options(rng)) for _ in range(30)]
-    sequences = run_in_company(driver, rng, wanted)
+    sequences = run_in_batch(driver, rng, wanted)
     assert max(runner.steps) == AHEAD.max_steps
     steps = [step for report in driver.reports for step in report.steps]
     spent = [
@@ -78,7 +78,7 @@ def test_rows_that_cost_nothing_empty_are_left_where_they_are() -> None:
     rng = random.Random(1)
     runner = FakeRunner(replace(AHEAD, num_rows=5, skips_unused_rows=True), eos_bonus=1.0)
     driver = CoreDriver(runner)
-    run_in_company(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
+    run_in_batch(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
     assert runner.calls["copy_rows"] == runner.calls["reorder"] == 0
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_row_steps for step in steps) == sum(
@@ -114,7 +114,7 @@ def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
 @pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)])
 def test_who_comes_waits_no_longer_than_newcomers_may(steps_in_time: float, wanted: int) -> None:
     """The call ends for who comes in its first step, but not before steps that take no time."""
-    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_AHEAD_S / steps_in_time)
+    driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MIN_CALL_S / steps_in_time)
     runner.comes_in = 2
     driver.submit([5, EOS], GREEDY)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_who_leaves_ends_the_call_as_well() -> None:
 
     runner = Leaving(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
-    runner.step_s = MAX_AHEAD_S
+    runner.step_s = MIN_CALL_S
     first, _ = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
     driver.run()
     assert runner.steps == [1, 2, 10]
@@ -318,17 +318,17 @@ def test_who_listens_is_told_every_subword_once_and_soon() -> None:
     driver, runner = timed_driver()
     sequence = driver.submit([5, EOS], GREEDY)
     driver.core.inbox.get()
-    driver.core.inbox.put(Submit(sequence, listens=True))
+    driver.core.inbox.put(Submit(sequence, streams=True))
     driver.run()
     told: list[int] = []
     for report in driver.reports:
-        for news in report.news:
-            assert news.position == len(told)
-            told += news.ids
+        for deltas in report.deltas:
+            assert deltas.position == len(told)
+            told += deltas.ids
     said = hypotheses_of(sequence)[0].ids
     assert tuple(told) == said[: len(told)]
-    assert len(told) >= len(said) - MAX_STEPS_FOLLOWED
-    assert runner.steps == [1, *[MAX_STEPS_FOLLOWED] * 6]
+    assert len(told) >= len(said) - MAX_STEPS_STREAMED
+    assert runner.steps == [1, *[MAX_STEPS_STREAMED] * 6]
     # Nobody listens any more.
     driver.submit([6, EOS], GREEDY)
     driver.run()
