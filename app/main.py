@@ -58,7 +58,7 @@ from app.startup import (
 )
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
-from app.translator.decoder import DecoderSettings, SentenceDecoder
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
 
 if TYPE_CHECKING:
@@ -193,10 +193,10 @@ class Application:
             on_death=self._on_death,
         )
         self.engine.start()
-        decoder = SentenceDecoder(
+        submitter = CachingSubmitter(
             self.engine,
             model_key=model_key(model),
-            settings=DecoderSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
+            settings=SubmitterSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
         )
         translator = Translator(
             model.manifest,
@@ -207,7 +207,7 @@ class Application:
             extras=Extras(
                 detector=model.detector,
                 glossaries=self.service.glossaries,
-                decoder=decoder,
+                submitter=submitter,
                 limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
             ),
         )
@@ -217,9 +217,9 @@ class Application:
             await asyncio.wrap_future(model.detector.loaded())
         self._passed_check = True
         self.engine.end_warm_up()
-        decoder.clear()
+        submitter.clear()
         freeze_and_trim()
-        self.metrics.track_cache(decoder.facts)
+        self.metrics.track_cache(submitter.stats)
         self.metrics.track_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
         self.metrics.model_load_seconds.set(time.monotonic() - started)

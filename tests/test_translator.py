@@ -25,7 +25,7 @@ from app.errors import (
 )
 from app.text.tokenizer import Tokenizer
 from app.translator import AnswerLimits, Extras, ScoreRequest, TranslationRequest, Translator
-from app.translator.decoder import DecoderSettings, SentenceDecoder
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from tests.api.echo import Behaviour, echo_model
 from tests.model.sentences import write_tokenizer
 
@@ -43,7 +43,7 @@ class FutureEngine:
     def __init__(self, limits: Any) -> None:
         self.limits = limits
         self.futures: list[asyncio.Future[SequenceResult]] = []
-        self.asked: list[tuple[tuple[int, ...], DecodingOptions]] = []
+        self.submitted: list[tuple[tuple[int, ...], DecodingOptions]] = []
         self.entered = 0
         self.sizes: list[tuple[int, int]] = []
 
@@ -58,7 +58,7 @@ class FutureEngine:
     def __exit__(self, *_: object) -> None:
         self.entered -= 1
 
-    def come_back(self, *_: object) -> None:
+    def prioritize_retries(self, *_: object) -> None:
         """Nobody waits here."""
 
     def join(self, *_: object, **__: object) -> None:
@@ -78,7 +78,7 @@ class FutureEngine:
                 future.set_exception(DeadlineExceeded("as the engine does"))
 
         loop.call_later(deadline - time.monotonic(), expire)
-        self.asked.append((source_ids, options))
+        self.submitted.append((source_ids, options))
         self.futures.append(future)
         return future
 
@@ -98,7 +98,7 @@ class Bench:
             target_tokenizer=tokenizer,
             executor=self.executor,
             extras=Extras(
-                decoder=SentenceDecoder(engine, settings=DecoderSettings(coalesces=False)),
+                submitter=CachingSubmitter(engine, settings=SubmitterSettings(coalesces=False)),
                 limits=AnswerLimits(max_sentences=max_sentences, max_token_lists=max_token_lists),
             ),
         )
@@ -179,7 +179,7 @@ def test_the_place_is_put_right_after_tokenising(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         task = await bench.started(3)
-        num_tokens = sum(len(ids) for ids, _ in bench.engine.asked)
+        num_tokens = sum(len(ids) for ids, _ in bench.engine.submitted)
         assert [size[0] for size in bench.engine.sizes] == [1, 3]
         assert bench.engine.sizes[1][1] == num_tokens
         for future in bench.engine.futures:
@@ -215,11 +215,11 @@ def test_options_are_the_requests_else_the_models(tokenizer: Tokenizer) -> None:
     assert plain.max_target_length == 7 + EXTRA_TARGET_LENGTH
     longest = bench.engine.limits.max_target_length - 1
     assert bench.translator.options(request(), num_source_tokens=60).max_target_length == longest
-    asked = request(
+    submitted = request(
         options=DecodingOptions(beam_size=2, alpha=0.0, max_target_length=5), extra_target_length=None
     )
-    chosen = bench.translator.options(asked, num_source_tokens=7)
-    assert chosen == asked.options
+    chosen = bench.translator.options(submitted, num_source_tokens=7)
+    assert chosen == submitted.options
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_too_many_sentences_are_counted_over_all_texts(tokenizer: Tokenizer) -> 
     bench = Bench(tokenizer, max_sentences=5)
     with pytest.raises(PayloadTooLarge, match="more than 5 sentences"):
         asyncio.run(bench.translator.translate(request(texts=(TEXT, TEXT))))
-    assert bench.engine.asked == []
+    assert bench.engine.submitted == []
 
 
 def test_no_piece_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
@@ -267,7 +267,7 @@ def test_no_piece_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
         task = await bench.started(10, texts=(text,))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        lengths = [len(ids) for ids, _ in bench.engine.asked]
+        lengths = [len(ids) for ids, _ in bench.engine.submitted]
         assert max(lengths) <= bench.engine.limits.max_source_length
         assert sum(lengths) > 600
 
@@ -284,10 +284,10 @@ def test_a_prefix_begins_each_text_and_what_is_suppressed_counts_everywhere(toke
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         prefix = tokenizer.encode_target("mein Bruder")[:-1]
-        assert [options.target_prefix for _, options in bench.engine.asked] == [prefix, (), (), ()]
+        assert [options.target_prefix for _, options in bench.engine.submitted] == [prefix, (), (), ()]
         runs = tuple(tokenizer.encode_target(phrase)[:-1] for phrase in ("Fluss", "den alten Baum"))
         assert all(runs)
-        assert all(options.suppress_sequences == runs for _, options in bench.engine.asked)
+        assert all(options.suppress_sequences == runs for _, options in bench.engine.submitted)
 
     asyncio.run(run())
 
@@ -309,7 +309,7 @@ def test_more_tokens_than_may_be_told_are_refused_before_any_is_decoded(tokenize
         match=r"3 sentences, 2 hypotheses each, with 2 alternatives makes 18 lists, the limit is 17",
     ):
         ended(bench.translator.translate(request(options=options)))
-    assert bench.engine.asked == []
+    assert bench.engine.submitted == []
 
 
 def test_contradictions_cost_nothing(tokenizer: Tokenizer) -> None:
@@ -350,5 +350,5 @@ def test_a_pair_that_cannot_be_scored_is_named(
     with pytest.raises(error) as caught:
         ended(bench.translator.score(pairs(**changes)))
     assert caught.value.field == field
-    assert bench.engine.asked == []
+    assert bench.engine.submitted == []
     assert bench.engine.entered == 0

@@ -8,7 +8,7 @@ from app.api.native.options import NUMBERS
 from app.api.native.schema import SCORED_FIELDS
 from app.api.native.text_fields import MAX_TAGS, MAX_TERMS
 from app.decoding.validation import MAX_ALPHA, MAX_SEED
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.segments import Fallback
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from app.decoding.search import SteppedSearch, advance
 from app.engine.beams import can_be_led, follow_beams, hand_over
 from app.engine.company import Company
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Inbox, Join, LocalInbox, Message, Report, Submit
+from app.engine.messages import Cancel, Inbox, Join, LocalInbox, Message, Prioritize, Report, Submit
 from app.engine.scheduler import Scheduler
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.slots import RowCopies
@@ -137,8 +137,8 @@ class EngineCore:
             self.scheduler.add(message.sequence)
         elif isinstance(message, Join):
             self.scheduler.join(message.sequence, message.caller, message.request_id, message.deadline)
-        elif isinstance(message, Hasten):
-            self.scheduler.hasten(message.sequence)
+        elif isinstance(message, Prioritize):
+            self.scheduler.prioritize(message.sequence)
         elif isinstance(message, Cancel):
             self._release(message.sequence)
         else:

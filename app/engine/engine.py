@@ -22,7 +22,7 @@ from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
 from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
-from app.engine.messages import Cancel, Hasten, Join, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
@@ -212,7 +212,7 @@ class Engine:
         listens = _listens(sequence.options, on_tokens)
         pending.lane.put(Join(sequence, caller, request_id, deadline, listens=listens))
 
-    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+    def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
 
         It has waited its turn, and is next, in each lane that has any of them, with the first that is not answered yet.
@@ -220,10 +220,10 @@ class Engine:
         first_by_lane: dict[Lane, Sequence] = {}
         for future in futures:
             if (sequence := self._sequences.get(future)) is not None:
-                sequence.comes_back = True
+                sequence.is_retry = True
                 first_by_lane.setdefault(self._pending[sequence].lane, sequence)
         for lane, sequence in first_by_lane.items():
-            lane.put(Hasten(sequence))
+            lane.put(Prioritize(sequence))
 
     def health(self) -> Health:
         """The truth about the lanes, from outside of them: nothing waits for a step that hangs."""

@@ -40,7 +40,7 @@ class FairQueue:
             sequence.more_places.append((caller, request_id))
             self._stand(sequence, caller, request_id)
 
-    def hasten(self, sequence: Sequence) -> None:
+    def prioritize(self, sequence: Sequence) -> None:
         """Its request is next, and its caller, for one sentence. Without effect where it does not wait here."""
         if self._stands(sequence, sequence.caller, sequence.request_id):
             self._callers[sequence.caller].move_to_end(sequence.request_id, last=False)

@@ -17,7 +17,7 @@ from app.decoding.search import new_search
 from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.core import EngineCore
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Stop, Submit
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.errors import BundleError, SettingsError
 from app.observability.logging import flush_log
@@ -104,8 +104,8 @@ class Sentences:
             return None
         if isinstance(told, wire.Joined):
             return Join(sequence, told.caller, told.request_id, told.deadline, listens=told.listens)
-        if isinstance(told, wire.Hastened):
-            return Hasten(sequence)
+        if isinstance(told, wire.Prioritized):
+            return Prioritize(sequence)
         self._forget(sequence)
         return Cancel(sequence)
 

@@ -44,7 +44,7 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Hasten:
+class Prioritize:
     """A sentence's request comes back with it, and is next."""
 
     sequence: Sequence
@@ -55,7 +55,7 @@ class Stop:
     """Leave the loop, whatever is still running."""
 
 
-Message = Submit | Join | Hasten | Cancel | Stop
+Message = Submit | Join | Prioritize | Cancel | Stop
 
 
 @dataclass(frozen=True)

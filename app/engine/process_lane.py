@@ -21,7 +21,7 @@ from app.engine import wire
 from app.engine.busy import BusyPage
 from app.engine.lane import Listener
 from app.engine.limits import EngineLimits
-from app.engine.messages import Cancel, Hasten, Join, Message, Report, Submit, wakes
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, wakes
 from app.engine.origin import END_TIMEOUT_S, LaneChild, Origin
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.token_news import TokenNews
@@ -129,14 +129,14 @@ class ProcessLane:
     def _say(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._tell(self._submitted(message))
-        elif not isinstance(message, Join | Hasten | Cancel):
+        elif not isinstance(message, Join | Prioritize | Cancel):
             self._tell(wire.Stopped())
         elif (key := self._keys.get(message.sequence)) is not None:
             if isinstance(message, Join):
                 told = message.caller, message.request_id, message.deadline, message.listens
                 self._tell(wire.Joined(key, *told))
-            elif isinstance(message, Hasten):
-                self._tell(wire.Hastened(key))
+            elif isinstance(message, Prioritize):
+                self._tell(wire.Prioritized(key))
             else:
                 self._forget(key)
                 self._tell(wire.Cancelled(key))

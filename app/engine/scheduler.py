@@ -83,9 +83,9 @@ class Scheduler:
                 sequence.caller = caller
                 self._count(sequence, 1)
 
-    def hasten(self, sequence: Sequence) -> None:
+    def prioritize(self, sequence: Sequence) -> None:
         """Its request has waited its turn before and is next, for one sentence."""
-        self._queue.hasten(sequence)
+        self._queue.prioritize(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """Answered, failed, cancelled or expired: its rows are free at once, and it waits no more."""

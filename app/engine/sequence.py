@@ -53,7 +53,7 @@ class Sequence:
     ancestry: of each step since it spread, which hypothesis before it each one after it continued.
     admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
     has_looped: whether the loop guard ended its first attempt.
-    comes_back: whether it is the second decoding of what was decoded before; the event loop's own.
+    is_retry: whether it is the second decoding of what was decoded before; the event loop's own.
     outcome: set when it ENDED by its own doing; None where the caller has gone.
     """
 
@@ -75,7 +75,7 @@ class Sequence:
     admitted_at: float | None = None
     encode_time_s: float = 0.0
     has_looped: bool = False
-    comes_back: bool = False
+    is_retry: bool = False
     outcome: SequenceResult | ServiceError | None = None
 
     @property

@@ -85,7 +85,7 @@ class Speed:
                 row_steps = max(1, sequence.outcome.num_steps - extra) * num_rows
                 kept = math.exp(-row_steps / MEMORY_ROW_STEPS)
                 self._row_steps = self._row_steps * kept + row_steps
-                self._row_tokens = self._row_tokens * kept + num_tokens * num_rows * (not sequence.comes_back)
+                self._row_tokens = self._row_tokens * kept + num_tokens * num_rows * (not sequence.is_retry)
         if not self._is_fresh:
             self._full = _Steps()
         for step in report.steps:

@@ -45,8 +45,8 @@ class Joined(msgspec.Struct, tag="join", array_like=True):
     listens: bool
 
 
-class Hastened(msgspec.Struct, tag="hasten", array_like=True):
-    """As `messages.Hasten`."""
+class Prioritized(msgspec.Struct, tag="hasten", array_like=True):
+    """As `messages.Prioritize`."""
 
     key: int
 
@@ -130,7 +130,7 @@ class Exited(msgspec.Struct, tag="exit", array_like=True):
     has_died: bool
 
 
-ToLane = Started | Submitted | Joined | Hastened | Cancelled | Stopped
+ToLane = Started | Submitted | Joined | Prioritized | Cancelled | Stopped
 FromLane = Begun | Loaded | NotLoaded | Reported | Exited
 
 _encoder = msgspec.msgpack.Encoder()

@@ -84,7 +84,7 @@ class QueueFigures(Protocol):
 
 
 class CacheFigures(Protocol):
-    """The figures of the sentence cache and of shared sentences, which `app.translator` provides."""
+    """The figures of the sentence cache; `app.translator.caching_submitter.SubmitterStats` describes the fields."""
 
     @property
     def num_entries(self) -> int: ...  # noqa: D102

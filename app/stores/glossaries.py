@@ -73,14 +73,14 @@ class GlossaryStoreError(Exception):
 
 @dataclass(frozen=True)
 class GlossaryLimits:
-    """Of one store. max_glossaries: of one owner. max_ready: kept ready to be looked up. Lengths are code points."""
+    """Of one store. max_glossaries: of one owner. max_cached: kept ready to be looked up. Lengths are code points."""
 
     max_glossaries: int = 1000
     max_terms: int = 10_000
     max_term_length: int = 512
     max_name_length: int = 256
     max_problems: int = 20
-    max_ready: int = 16
+    max_cached: int = 16
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class GlossaryStore:
         """
         self._path = path
         self.limits = limits or GlossaryLimits()
-        self._ready: OrderedDict[tuple[str, str], tuple[StoredGlossary, Glossary]] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str], tuple[StoredGlossary, Glossary]] = OrderedDict()
         self._lock = threading.Lock()
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
         if path is not None:
@@ -275,7 +275,7 @@ class GlossaryStore:
         if not deleted:
             raise GlossaryNotFound("there is no glossary with this id")
 
-    def ready(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
+    def load(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
         """A glossary as `app.text` looks terms up in it; the last used ones are kept. Raises GlossaryNotFound.
 
         That it still stands in the file is looked at each time: another process may have deleted it.
@@ -283,14 +283,14 @@ class GlossaryStore:
         stored = self.get(owner, glossary_id)
         key = (owner, glossary_id)
         with self._lock:
-            if key in self._ready:
-                self._ready.move_to_end(key)
-                return self._ready[key]
+            if key in self._cached:
+                self._cached.move_to_end(key)
+                return self._cached[key]
         found = stored, Glossary(self.entries(owner, glossary_id), stored.source_language)
         with self._lock:
-            self._ready[key] = found
-            while len(self._ready) > self.limits.max_ready:
-                self._ready.popitem(last=False)
+            self._cached[key] = found
+            while len(self._cached) > self.limits.max_cached:
+                self._cached.popitem(last=False)
         return found
 
 

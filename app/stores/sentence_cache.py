@@ -14,7 +14,7 @@ KEY_BYTES = 48
 
 
 @dataclass(frozen=True)
-class CacheFacts:
+class CacheStats:
     """What a cache holds, and what it has done since it was made. Sizes in bytes."""
 
     num_entries: int = 0
@@ -63,9 +63,9 @@ class SentenceCache(Generic[T]):
             self._num_bytes -= self._entries.popitem(last=False)[1][1]
             self._num_evicted += 1
 
-    def facts(self) -> CacheFacts:
+    def stats(self) -> CacheStats:
         """As it stands now."""
-        return CacheFacts(
+        return CacheStats(
             num_entries=len(self._entries),
             num_bytes=self._num_bytes,
             num_hits=self._num_hits,

@@ -18,7 +18,7 @@ from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
 # Characters that stand for what is protected: supplementary private use, which no vocabulary holds.
-STAND_INS = range(0xF0000, 0x10FFFE)
+PLACEHOLDER_RANGE = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -37,16 +37,16 @@ class Block(NamedTuple):
     raws: Sequence[str]
     offsets: Sequence[int]
     tags: tuple[Tag, ...] = ()
-    stand_ins: frozenset[str] = frozenset()
+    placeholders: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, text: str) -> Block:
         """Plain text."""
         return cls(text, text, range(len(text) + 1))
 
-    def stand_ins_in(self, part: str) -> tuple[str, ...]:
+    def placeholders_in(self, part: str) -> tuple[str, ...]:
         """Those that a part of the text has, in order."""
-        return tuple(each for each in part if each in self.stand_ins) if self.stand_ins else ()
+        return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
     def raw(self, start: int, end: int) -> str:
         """What stands in the document for text[start:end], tags left out."""
@@ -74,10 +74,10 @@ class MarkupError(ValueError):
         self.column = column
 
 
-def free_stand_ins(text: str) -> Iterator[str]:
+def unused_placeholders(text: str) -> Iterator[str]:
     """Characters for stand-ins that `text` does not have."""
     used = set(text)
-    return (character for character in map(chr, STAND_INS) if character not in used)
+    return (character for character in map(chr, PLACEHOLDER_RANGE) if character not in used)
 
 
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
@@ -109,7 +109,7 @@ def references_of(block: Block) -> dict[str, str]:
     """Character -> the reference that the block's source wrote for it; letters and digits of ASCII stay plain."""
     found: dict[str, str] = {}
     for character, raw in zip(block.text, block.raws, strict=True):
-        if len(raw) > 1 and raw[0] == "&" and character not in block.stand_ins:
+        if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
             is_plain = character.isascii() and character.isalnum()
             if not is_plain:
                 found.setdefault(character, raw if raw.endswith(";") else raw + ";")
@@ -136,8 +136,8 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     raws: list[str] = []
     offsets: list[int] = []
     tags: list[Tag] = []
-    stand_ins = set(block.stand_ins)
-    free = free_stand_ins(block.text)
+    placeholders = set(block.placeholders)
+    free = unused_placeholders(block.text)
     closing = partners(block.tags)
     both = closing | {close: start for start, close in closing.items()}
     done = next_tag = length = 0
@@ -153,7 +153,7 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
         shift = length - span.start
         tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : taken.start])
         character = next(free)
-        stand_ins.add(character)
+        placeholders.add(character)
         text.append(character)
         raws.append(replacement.restored if replacement.restored is not None else _markup(block, span, taken))
         length += 1
@@ -165,7 +165,7 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
         (*raws, *block.raws[done:]),
         (*offsets, *block.offsets[done:]),
         tuple(tags),
-        frozenset(stand_ins),
+        frozenset(placeholders),
     )
 
 
@@ -260,16 +260,16 @@ class BlockBuilder:
         raws: list[str] = []
         offsets: list[int] = []
         positions: list[int] = []
-        free = free_stand_ins(known)
-        stand_ins = set()
+        free = unused_placeholders(known)
+        placeholders = set()
         for (raw, meaning), start in zip(self._pieces, self._starts, strict=True):
             positions.append(len(text))
             if meaning is None:
                 meaning = next(free)
-                stand_ins.add(meaning)
+                placeholders.add(meaning)
             text += meaning
             raws += [raw] + [""] * (len(meaning) - 1)
             offsets += [start] * len(meaning)
         positions.append(len(text))
         tags = tuple(Tag(positions[place], raw, kind, name) for place, raw, kind, name in self._tags)
-        return Block("".join(text), tuple(raws), (*offsets, self._offset), tags, frozenset(stand_ins))
+        return Block("".join(text), tuple(raws), (*offsets, self._offset), tags, frozenset(placeholders))

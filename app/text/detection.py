@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from app.text.language_names import KNOWN_LANGUAGES
-from app.text.placeholders import placeholder_spans
+from app.text.protected_spans import protected_spans
 
 # Languages with their probabilities, 0 to 1, the likeliest first.
 Ranked = list[tuple[str, float]]
@@ -142,7 +142,7 @@ def _prose(text: str) -> str:
     """The text without URLs, e-mail addresses and other placeholders."""
     parts = []
     done = 0
-    for span in placeholder_spans(text):
+    for span in protected_spans(text):
         parts.append(text[done : span.start])
         done = span.end
     return " ".join([*parts, text[done:]])
@@ -187,7 +187,7 @@ def _is_phrase(prose: str) -> bool:
     return len(words) >= MIN_WORDS_OF_PHRASE and any(word[:1].islower() for word in words[1:])
 
 
-def among(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
+def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
     """The allowed languages, with their probabilities where the text is in one of them."""
     found = [(language, probability) for language, probability in detected if language in allowed]
     total = sum(probability for _, probability in found)

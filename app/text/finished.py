@@ -12,7 +12,7 @@ from app.text.casing import Casing, restored
 from app.text.number_check import ChangedNumbers
 from app.text.number_format import with_numbers_rewritten
 from app.text.segmentation import Span
-from app.text.segments import Fallback, Place, Segment, SegmentTranslation, mend
+from app.text.segments import Fallback, Offsets, SegmentTranslation, SourceSegment, repair
 from app.text.tags import Tag, place_tags
 
 
@@ -22,12 +22,12 @@ class FinishedSegment(NamedTuple):
     keeps_source: whether a part of the source stands in it, of which nothing was said.
     """
 
-    source: Place
-    target: Place
+    source: Offsets
+    target: Offsets
     is_part: bool
     fallbacks: tuple[Fallback, ...]
     changed_numbers: ChangedNumbers
-    places: tuple[Place, ...] = ()
+    places: tuple[Offsets, ...] = ()
     keeps_source: bool = False
 
 
@@ -56,8 +56,8 @@ class Writer:
 
     def __init__(
         self,
-        check: Callable[[Segment, str], ChangedNumbers],
-        rewritten: Callable[[Segment], Mapping[str, str]],
+        check: Callable[[SourceSegment, str], ChangedNumbers],
+        rewritten: Callable[[SourceSegment], Mapping[str, str]],
         *,
         is_markup: bool,
         found: dict[int, dict[str, str]] | None = None,
@@ -85,14 +85,14 @@ class Writer:
         self._parts.append(part)
         self._length += len(part)
 
-    def write_segment(self, block: Block, segment: Segment, translation: SegmentTranslation) -> None:
+    def write_segment(self, block: Block, segment: SourceSegment, translation: SegmentTranslation) -> None:
         """A segment's translation, with its tags, in its casing, with all that was protected."""
-        mended = mend(segment, translation)
+        repaired = repair(segment, translation)
         tags = _tags_in_source(block, segment)
-        placement = place_tags(segment.source, tags, mended.text, mended.alignment)
-        fallbacks = mended.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
+        placement = place_tags(segment.source, tags, repaired.text, repaired.alignment)
+        fallbacks = repaired.fallbacks + (Fallback.TAGS_UNSURE,) * (not placement.is_sure)
         start = self._length
-        rendered = self._rendered(block, segment, mended.text, placement.tags)
+        rendered = self._rendered(block, segment, repaired.text, placement.tags)
         self.write(rendered if isinstance(rendered, str) else "".join(rendered))
         self._segments.append(
             FinishedSegment(
@@ -100,17 +100,19 @@ class Writer:
                 target=(start, self._length),
                 is_part=segment.is_part,
                 fallbacks=fallbacks,
-                changed_numbers=self._check(segment, mended.text),
-                places=_places(mended.places, rendered, placement.tags, start) if mended.places else (),
+                changed_numbers=self._check(segment, repaired.text),
+                places=_places(repaired.places, rendered, placement.tags, start) if repaired.places else (),
                 keeps_source=translation.keeps_source,
             )
         )
 
-    def shown(self, block: Block, segment: Segment, text: str) -> str:
+    def preview(self, block: Block, segment: SourceSegment, text: str) -> str:
         """The words without their tags."""
         return "".join(self._characters(block, segment, text))
 
-    def _rendered(self, block: Block, segment: Segment, text: str, tags: Sequence[Tag]) -> Sequence[str]:
+    def _rendered(
+        self, block: Block, segment: SourceSegment, text: str, tags: Sequence[Tag]
+    ) -> Sequence[str]:
         """A string for each character of the text and for each tag behind so many of them, in order."""
         shown = self._characters(block, segment, text)
         if not tags:
@@ -123,14 +125,15 @@ class Writer:
             done = tag.position
         return [*parts, *shown[done:]]
 
-    def _characters(self, block: Block, segment: Segment, text: str) -> Sequence[str]:
+    def _characters(self, block: Block, segment: SourceSegment, text: str) -> Sequence[str]:
         """What is written for each character; the text itself where that is they."""
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
         text = with_numbers_rewritten(text, rewritten)
         if segment.numbers:
             spellings = spellings | {
-                stand_in: with_numbers_rewritten(number, rewritten) for stand_in, number in segment.numbers
+                placeholder: with_numbers_rewritten(number, rewritten)
+                for placeholder, number in segment.numbers
             }
         shown: Sequence[str] = text
         if segment.casing is not Casing.PLAIN:
@@ -139,21 +142,21 @@ class Writer:
             return [escaped(character, spellings) for character in shown]
         return [spellings.get(character, character) for character in shown] if spellings else shown
 
-    def _spellings(self, block: Block, segment: Segment) -> dict[str, str]:
+    def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
         """Character -> what the document has for it: references, and what stand-ins stand for."""
         if segment.block not in self._found:
             found = references_of(block) if self._is_markup else {}
-            if block.stand_ins:
+            if block.placeholders:
                 for character, raw in zip(block.text, block.raws, strict=True):
-                    if character in block.stand_ins:
+                    if character in block.placeholders:
                         found[character] = raw
             self._found[segment.block] = found
         return self._found[segment.block]
 
 
 def _places(
-    places: Sequence[Place], rendered: Sequence[str], tags: Sequence[Tag], start: int
-) -> tuple[Place, ...]:
+    places: Sequence[Offsets], rendered: Sequence[str], tags: Sequence[Tag], start: int
+) -> tuple[Offsets, ...]:
     """Starts and ends in a text as those of what was rendered of it from `start` on; tags at an edge stay outside."""
     ends = list(accumulate(map(len, rendered), initial=start))
     positions = [tag.position + index for index, tag in enumerate(tags)]  # in `rendered`
@@ -162,7 +165,7 @@ def _places(
         is_tag[position] = True
     characters = [index for index, each in enumerate(is_tag) if not each]
 
-    def place(first: int, last: int) -> Place:
+    def place(first: int, last: int) -> Offsets:
         if first < last:
             return ends[characters[first]], ends[characters[last - 1] + 1]
         at = ends[characters[first]] if first < len(characters) else ends[-1]
@@ -171,7 +174,7 @@ def _places(
     return tuple(place(*each) for each in places)
 
 
-def _tags_in_source(block: Block, segment: Segment) -> list[Tag]:
+def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
     """A segment's tags by position in its source; spaces behind one that the source does not have go with it."""
     found: list[Tag] = []
     for index in segment.tags:

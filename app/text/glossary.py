@@ -41,13 +41,13 @@ class GlossaryHit:
 
     term: Term
     span: Span
-    form: str
-    restored: str
+    surface: str
+    replacement: str
 
     @property
     def wanted(self) -> str:
         """What to look for in a translation: what it has instead, but for a capital and an ending of the text's."""
-        return self.restored if _is_in_capitals(self.term, self.form) else self.term.target
+        return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
 @dataclass
@@ -108,8 +108,8 @@ class Glossary:
         if best is None:
             return None
         span = Span(spans[index].start, spans[index + best[0] - 1].end)
-        form = span.of(text)
-        return GlossaryHit(best[2], span, form, _restored(best[2], form))
+        surface = span.of(text)
+        return GlossaryHit(best[2], span, surface, _replacement(best[2], surface))
 
     def _bases(self, word: str) -> Iterator[str]:
         """The word, and what it may be a form of."""
@@ -130,22 +130,22 @@ def _fits_case(word: str, expected: str) -> bool:
     return word[0] == expected[0] or expected[0].islower()
 
 
-def _restored(term: Term, form: str) -> str:
+def _replacement(term: Term, surface: str) -> str:
     if term.source == term.target:
-        return form
-    if _is_in_capitals(term, form):
+        return surface
+    if _is_in_capitals(term, surface):
         return term.target.upper()
-    if form[0].isupper() and term.source[0].islower():
+    if surface[0].isupper() and term.source[0].islower():
         return term.target[0].upper() + term.target[1:]
     return term.target
 
 
-def _is_in_capitals(term: Term, form: str) -> bool:
+def _is_in_capitals(term: Term, surface: str) -> bool:
     """Whether the text has a term in capitals that the glossary does not."""
-    return form.isupper() and len(form) > 1 and not term.source.isupper()
+    return surface.isupper() and len(surface) > 1 and not term.source.isupper()
 
 
-def lacking(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
+def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
     """The hits for which a translation has not what they want, each in a place of its own, as whole words.
 
     target_language: ISO 639-1 code; unknown ones have no endings.
@@ -153,9 +153,9 @@ def lacking(hits: Sequence[GlossaryHit], translation: str, target_language: str)
     if not hits:
         return []
     wanted = {hit.wanted for hit in hits}
-    forms = {hit.restored: hit.wanted for hit in hits} | {each: each for each in wanted}
+    forms = {hit.replacement: hit.wanted for hit in hits} | {each: each for each in wanted}
     # The narrower of two that match the same word first: `PARK` before `Park`.
-    terms = [Term(form, form) for form in sorted(forms, key=str.isupper, reverse=True)]
+    terms = [Term(surface, surface) for surface in sorted(forms, key=str.isupper, reverse=True)]
     found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
     left = []
     for hit in hits:

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from app.text.alignment import Alignment, words
-from app.text.blocks import STAND_INS, free_stand_ins
+from app.text.blocks import PLACEHOLDER_RANGE, unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
 from app.text.segmentation import Span, join, trimmed
-from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
+from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 from app.text.tags import Tag, TagKind, place_tags
 
 # Start and end in a text, in code points.
-Place = tuple[int, int]
+Offsets = tuple[int, int]
 
 
 class Fallback(Enum):
@@ -43,17 +43,17 @@ class Fallback(Enum):
     LENGTH_SPLIT = "length_split"
 
 
-class Segment(NamedTuple):
+class SourceSegment(NamedTuple):
     """What is translated at once.
 
     source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
     span: where it stands in that. is_part: of a sentence that is too long. tags: indices of the block's tags that go
     with it. positions: of the source's characters in the block. numbers: what those of its stand-ins stand for that
-    `carrying_numbers` put there. terms: those of a glossary that stand in `source` as words.
+    `with_number_placeholders` put there. terms: those of a glossary that stand in `source` as words.
     """
 
     source: str
-    stand_ins: tuple[str, ...]
+    placeholders: tuple[str, ...]
     casing: Casing
     block: int
     span: Span
@@ -63,39 +63,39 @@ class Segment(NamedTuple):
     numbers: tuple[tuple[str, str], ...] = ()
     terms: tuple[GlossaryHit, ...] = ()
 
-    def with_numbers(self, text: str) -> str:
+    def restore_numbers(self, text: str) -> str:
         """Its source or its translation with the numbers that were carried."""
-        for stand_in, number in self.numbers:
-            text = text.replace(stand_in, number)
+        for placeholder, number in self.numbers:
+            text = text.replace(placeholder, number)
         return text
 
 
 class SegmentTranslation(NamedTuple):
     """text: as the tokenizer decoded it.
 
-    alignment: between `Segment.source` and `text`. num_mended: runs of unknown characters that the model lost and
+    alignment: between `Segment.source` and `text`. num_appended: runs of unknown characters that the model lost and
     that the tokenizer put at the end. fallbacks: what was done already. places: starts and ends in `text`, whose places
     in the finished text are wanted. keeps_source: whether any part of it is the source, of which nothing was said.
     """
 
     text: str
     alignment: Alignment | None = None
-    num_mended: int = 0
+    num_appended: int = 0
     fallbacks: tuple[Fallback, ...] = ()
-    places: Sequence[Place] = ()
+    places: Sequence[Offsets] = ()
     keeps_source: bool = False
 
 
-class Mended(NamedTuple):
+class Repaired(NamedTuple):
     """A translation with every stand-in of its source once, and where its `places` stand now."""
 
     text: str
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
-    places: Sequence[Place] = ()
+    places: Sequence[Offsets] = ()
 
 
-def says_nothing(source: str, translation: str) -> bool:
+def is_wordless(source: str, translation: str) -> bool:
     """Whether a source has letters or digits, and what was made of it has none."""
     return any(map(str.isalnum, source)) and not any(map(str.isalnum, translation))
 
@@ -107,32 +107,34 @@ def source_as_translation(source: str, num_places: int = 0) -> SegmentTranslatio
     return SegmentTranslation(source, alignment, places=[(0, 0)] * num_places, keeps_source=True)
 
 
-def lost_runs(segment: Segment, translation: SegmentTranslation) -> list[str]:
+def lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> list[str]:
     """The stand-ins and the runs of unknown characters that the model lost, in the order of the source."""
     return _lost(segment, translation)[1]
 
 
-def lacks_any(segment: Segment, translation: SegmentTranslation) -> bool:
+def has_lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> bool:
     """Whether the model lost anything that it was to carry: a stand-in, or a run of unknown characters."""
     return bool(_lost(segment, translation)[1])
 
 
-def parts_around(segment: Segment, translation: SegmentTranslation) -> list[Span]:
+def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
     """What to translate a second time: the parts of `segment.source` around its stand-ins, in order.
 
     None where no stand-in is missing, or where an alignment says where it goes.
     """
     written, _ = _written(translation)
-    if translation.alignment is not None or all(stand_in in written for stand_in in segment.stand_ins):
+    if translation.alignment is not None or all(
+        placeholder in written for placeholder in segment.placeholders
+    ):
         return []
-    places = [segment.source.index(stand_in) for stand_in in segment.stand_ins]
+    places = [segment.source.index(placeholder) for placeholder in segment.placeholders]
     edges = [-1, *sorted(places), len(segment.source)]
     parts = (trimmed(segment.source, start + 1, end) for start, end in pairwise(edges))
     return [part for part in parts if part is not None]
 
 
-def joined_parts(
-    segment: Segment,
+def join_parts(
+    segment: SourceSegment,
     parts: Sequence[Span],
     translations: Sequence[SegmentTranslation],
     reason: Fallback = Fallback.PLACEHOLDER_SPLIT,
@@ -171,7 +173,7 @@ def _joined(alignments: Sequence[Alignment], sources: Sequence[int], targets: Se
     )
 
 
-def _shifted(places: Sequence[Place], distance: int) -> list[Place]:
+def _shifted(places: Sequence[Offsets], distance: int) -> list[Offsets]:
     return [(start + distance, end + distance) for start, end in places]
 
 
@@ -182,12 +184,14 @@ def moved(places: Sequence[int], distance: int) -> Sequence[int]:
     return [distance + place for place in places]
 
 
-def carrying_numbers(segment: Segment, used: str, only: Collection[str] | None = None) -> Segment:
+def with_number_placeholders(
+    segment: SourceSegment, used: str, only: Collection[str] | None = None
+) -> SourceSegment:
     """The segment with a stand-in for every number, for a model that changes them.
 
     used: text whose characters no stand-in may be; that of the segment's block. only: the numbers that are carried.
     """
-    free = free_stand_ins(used)
+    free = unused_placeholders(used)
     source: list[str] = []
     positions: list[int] = []
     numbers: list[tuple[str, str]] = []
@@ -198,100 +202,100 @@ def carrying_numbers(segment: Segment, used: str, only: Collection[str] | None =
         positions += segment.positions[done : span.start + 1]
         done = span.end
     source.append(segment.source[done:])
-    carried = "".join(source)
-    known = {*segment.stand_ins, *(stand_in for stand_in, _ in numbers)}
+    verbatim_spans = "".join(source)
+    known = {*segment.placeholders, *(placeholder for placeholder, _ in numbers)}
     return segment._replace(
-        source=carried,
-        stand_ins=tuple(character for character in carried if character in known),
+        source=verbatim_spans,
+        placeholders=tuple(character for character in verbatim_spans if character in known),
         positions=[*positions, *segment.positions[done:]],
         numbers=tuple(numbers),
     )
 
 
-def mend(segment: Segment, translation: SegmentTranslation) -> Mended:
+def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
     """Every stand-in once: put in where it is missing, taken out where it is too often."""
     text, lost = _lost(segment, translation)
-    mended = _without_repeated(segment, translation if not lost else translation._replace(text=text))
+    repaired = _without_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
-        mended = _with_lost(segment, mended, lost)
-    kept = places_to_keep(segment.source, mended.text)
+        repaired = _with_lost(segment, repaired, lost)
+    kept = kept_positions(segment.source, repaired.text)
     if kept is None:
-        return mended
+        return repaired
     return _placed(
-        mended._replace(text="".join(mended.text[place] for place in kept)),
+        repaired._replace(text="".join(repaired.text[place] for place in kept)),
         lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
     )
 
 
-def _with_lost(segment: Segment, mended: Mended, lost: Sequence[str]) -> Mended:
+def _with_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
     """With what the model lost: where attention says, inside the clause, and else at its end."""
-    fallbacks = [*mended.fallbacks]
+    fallbacks = [*repaired.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
-    if lost and mended.alignment is not None and mended.text.strip():
+    if lost and repaired.alignment is not None and repaired.text.strip():
         tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
-        for tag in reversed(place_tags(segment.source, tags, mended.text, mended.alignment).tags):
-            position = inside_clause(segment.source, tag.markup, mended.text, tag.position)
-            mended = _inserted(segment.source, mended, replace(tag, position=position))
+        for tag in reversed(place_tags(segment.source, tags, repaired.text, repaired.alignment).tags):
+            position = clamp_to_clause(segment.source, tag.markup, repaired.text, tag.position)
+            repaired = _inserted(segment.source, repaired, replace(tag, position=position))
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        mended = _with_lost_at_end(segment.source, mended, lost)
+        repaired = _with_lost_at_end(segment.source, repaired, lost)
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
-    return mended._replace(fallbacks=tuple(fallbacks))
+    return repaired._replace(fallbacks=tuple(fallbacks))
 
 
-def _with_lost_at_end(source: str, mended: Mended, lost: Sequence[str]) -> Mended:
+def _with_lost_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
     """With what the model lost before the closing mark, and behind it what stands there in the source."""
-    text = mended.text
+    text = repaired.text
     last = len(text)
-    outside = [run for run in lost if inside_clause(source, run, text, last) == last]
+    outside = [run for run in lost if clamp_to_clause(source, run, text, last) == last]
     inside = [run for run in lost if run not in outside]
-    head, tail = text[: closing_start(text)], text[closing_start(text) :]
+    head, tail = text[: closing_marks_start(text)], text[closing_marks_start(text) :]
     if inside:
         head = " ".join([head.rstrip(), *inside]).lstrip()
     shift, edge = len(head) + len(tail) - last, last - len(tail)
     text = " ".join([(head + tail).rstrip(), *outside]).lstrip() if outside else head + tail
     if not tail:
-        return mended._replace(text=text)
+        return repaired._replace(text=text)
     return _placed(
-        mended._replace(text=text),
+        repaired._replace(text=text),
         lambda start, end: (start + shift * (start >= edge), end + shift * (max(start, end - 1) >= edge)),
     )
 
 
-def _lost(segment: Segment, translation: SegmentTranslation) -> tuple[str, list[str]]:
+def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
     """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source.
 
     Stand-ins that it wrote behind the closing mark are none that it placed.
     """
     text, runs = _written(translation)
-    if not runs and not segment.stand_ins:
+    if not runs and not segment.placeholders:
         return text, []
-    text = text_before_strays(segment.source, segment.stand_ins, text)
+    text = without_strays(segment.source, segment.placeholders, text)
     known = text + "".join(runs)
-    runs += [stand_in for stand_in in segment.stand_ins if stand_in not in known]
+    runs += [placeholder for placeholder in segment.placeholders if placeholder not in known]
     return text, sorted(runs, key=segment.source.find)
 
 
 def _written(translation: SegmentTranslation) -> tuple[str, list[str]]:
     """What the model wrote, and the runs that the tokenizer put behind it."""
-    if not translation.num_mended:
+    if not translation.num_appended:
         return translation.text, []
     # A run has no space in it.
     chunks = translation.text.split(" ")
-    return " ".join(chunks[: -translation.num_mended]), chunks[-translation.num_mended :]
+    return " ".join(chunks[: -translation.num_appended]), chunks[-translation.num_appended :]
 
 
-def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mended:
+def _without_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
     """The translation with the first of each of its source's stand-ins, and no other."""
     text, fallbacks = translation.text, translation.fallbacks
-    if not text or ord(max(text)) < STAND_INS.start:
-        return _clipped(Mended(text, translation.alignment, fallbacks, translation.places))
-    waiting = set(segment.stand_ins)
+    if not text or ord(max(text)) < PLACEHOLDER_RANGE.start:
+        return _clipped(Repaired(text, translation.alignment, fallbacks, translation.places))
+    waiting = set(segment.placeholders)
     kept: list[str] = []
     moved = [0]  # by position in the translation: how many characters before it are kept
     for character in text:
-        if ord(character) not in STAND_INS or character in segment.source:
-            is_kept = character not in segment.stand_ins or character in waiting
+        if ord(character) not in PLACEHOLDER_RANGE or character in segment.source:
+            is_kept = character not in segment.placeholders or character in waiting
             waiting.discard(character)
         else:
             is_kept = False
@@ -299,46 +303,46 @@ def _without_repeated(segment: Segment, translation: SegmentTranslation) -> Mend
         moved.append(len(kept))
     last = len(text)
 
-    def place(start: int, end: int) -> Place:
+    def place(start: int, end: int) -> Offsets:
         return moved[min(start, last)], moved[min(end, last)]
 
     is_repeated = len(kept) < last
-    mended = Mended(
+    repaired = Repaired(
         "".join(kept),
         translation.alignment,
         (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
         translation.places,
     )
-    return _placed(mended, place)
+    return _placed(repaired, place)
 
 
-def _clipped(mended: Mended) -> Mended:
+def _clipped(repaired: Repaired) -> Repaired:
     """With nothing that lies behind the end of its text."""
-    if mended.alignment is None and not mended.places:
-        return mended
-    last = len(mended.text)
-    return _placed(mended, lambda start, end: (min(start, last), min(end, last)))
+    if repaired.alignment is None and not repaired.places:
+        return repaired
+    last = len(repaired.text)
+    return _placed(repaired, lambda start, end: (min(start, last), min(end, last)))
 
 
-def _placed(mended: Mended, place: Callable[[int, int], Place]) -> Mended:
+def _placed(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
     """With the places that its characters have now."""
-    alignment = mended.alignment
+    alignment = repaired.alignment
     if alignment is not None:
         alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
-    return mended._replace(alignment=alignment, places=[place(*each) for each in mended.places])
+    return repaired._replace(alignment=alignment, places=[place(*each) for each in repaired.places])
 
 
-def _inserted(source: str, mended: Mended, tag: Tag) -> Mended:
+def _inserted(source: str, repaired: Repaired, tag: Tag) -> Repaired:
     """With a stand-in at `tag.position`, apart from its neighbours as in the source, and from words anyway."""
-    text, place, position = mended.text, max(source.find(tag.markup), 0), tag.position
+    text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
     behind = place + len(tag.markup)
     left = " " * _are_apart(source[:place][-1:], text[:position][-1:])
     right = " " * _are_apart(source[behind : behind + 1], text[position : position + 1])
     inserted = left + tag.markup + right
     shift = len(inserted)
-    mended = mended._replace(text=text[:position] + inserted + text[position:])
+    repaired = repaired._replace(text=text[:position] + inserted + text[position:])
     return _placed(
-        mended, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
+        repaired, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )
 
 
@@ -351,4 +355,4 @@ def _are_apart(before: str, now: str) -> bool:
 
 def _is_in_word(character: str) -> bool:
     """Whether it is a letter, a digit or a stand-in."""
-    return character.isalnum() or (character != "" and ord(character) in STAND_INS)
+    return character.isalnum() or (character != "" and ord(character) in PLACEHOLDER_RANGE)

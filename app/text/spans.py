@@ -16,13 +16,15 @@ from app.text.tokenizer import PLACEHOLDERS, Tokenizer
 Offsets = tuple[int, int]
 
 
-def target_offsets(tokenizer: Tokenizer, ids: Sequence[int], carried: Sequence[str] = ()) -> list[Offsets]:
+def target_offsets(
+    tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str] = ()
+) -> list[Offsets]:
     """Of each subword in `tokenizer.decode(ids, carried).text`; ids without start and end tokens.
 
     A carried run belongs to the first placeholder that stands for it; what was put at the end belongs to none.
     """
     text, offsets = tokenizer.offsets(ids)
-    widths, waiting = [], dict(enumerate(carried))
+    widths, waiting = [], dict(enumerate(verbatim_spans))
     for character in text:
         index = ord(character) - ord(PLACEHOLDERS[0])
         is_placeholder = 0 <= index < len(PLACEHOLDERS)
@@ -37,7 +39,7 @@ def target_offsets(tokenizer: Tokenizer, ids: Sequence[int], carried: Sequence[s
 def source_offsets(tokenizer: Tokenizer, text: str) -> list[Offsets]:
     """Of each subword of `tokenizer.encode(text)` in `text` as it is, the end token left out."""
     encoded = tokenizer.encode(text)
-    return as_sent(text, target_offsets(tokenizer, encoded.ids[:-1], encoded.carried))
+    return as_sent(text, target_offsets(tokenizer, encoded.ids[:-1], encoded.verbatim_spans))
 
 
 def as_sent(text: str, offsets: list[Offsets]) -> list[Offsets]:

@@ -20,7 +20,7 @@ import sentencepiece
 
 PLACEHOLDERS = tuple(chr(0xE000 + index) for index in range(8))
 SPACE = "\u2581"
-# Words whose subwords are kept, of at most so many characters: some two megabytes.
+# WordCache whose subwords are kept, of at most so many characters: some two megabytes.
 MAX_KEPT_WORDS, MAX_KEPT_CHARACTERS = 8192, 32
 _PROBE = "A text of \u00e4ny kind, 1 \ue000."
 
@@ -37,18 +37,18 @@ class Encoded(NamedTuple):
     """
 
     ids: tuple[int, ...]
-    carried: tuple[str, ...]
+    verbatim_spans: tuple[str, ...]
 
 
 class Decoded(NamedTuple):
     """A target sentence.
 
     text: with every carried run in it.
-    num_mended: carried runs that the model had left out and that were put at the end.
+    num_appended: carried runs that the model had left out and that were put at the end.
     """
 
     text: str
-    num_mended: int
+    num_appended: int
 
 
 class Tokenizer:
@@ -58,7 +58,7 @@ class Tokenizer:
         """Load a SentencePiece model. Raises TokenizerError where it is not one, or lacks the placeholders."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-            self._encode, self._decode = _ways(self._processor)
+            self._encode, self._decode = _direct_functions(self._processor)
             self.vocab_size = int(self._processor.vocab_size())
             pieces = [self._processor.id_to_piece(index) for index in range(self.vocab_size)]
         except (OSError, RuntimeError, ValueError, LookupError) as error:  # ValueError: a piece not in UTF-8
@@ -70,7 +70,7 @@ class Tokenizer:
         if not known.issuperset(PLACEHOLDERS):
             raise TokenizerError(f"{path.name} does not hold the {len(PLACEHOLDERS)} placeholder symbols")
         self._known = frozenset(known - set(PLACEHOLDERS) - {SPACE} | {" "})
-        self._words = Words(self._encode) if _cuts_words(self._processor, pieces) else None
+        self._words = WordCache(self._encode) if _encodes_by_word(self._processor, pieces) else None
 
     def id_of(self, piece: str) -> int:
         """The id of a piece, such as a manifest's source prefix. Raises TokenizerError where there is none."""
@@ -79,33 +79,33 @@ class Tokenizer:
             raise TokenizerError(f"the vocabulary has no piece {piece!r}")
         return found
 
-    def text_of(self, identity: int, carried: Sequence[str] = ()) -> str:
+    def text_of(self, identity: int, verbatim_spans: Sequence[str] = ()) -> str:
         """What one subword says, the space before it included; a byte of a character by name, such as <0xE2>."""
         piece = str(self._processor.id_to_piece(identity))
         index = ord(piece[0]) - ord(PLACEHOLDERS[0]) if len(piece) == 1 else -1
         if 0 <= index < len(PLACEHOLDERS):
-            return carried[index] if index < len(carried) else ""
+            return verbatim_spans[index] if index < len(verbatim_spans) else ""
         return piece.replace(SPACE, " ")
 
-    def num_carried(self, text: str) -> int:
+    def num_verbatim_spans(self, text: str) -> int:
         """How many runs `encode` would carry; it takes at most len(PLACEHOLDERS)."""
         return sum(is_unknown for is_unknown, _ in self._runs(unicodedata.normalize("NFC", text)))
 
     def encode(self, text: str) -> Encoded:
         """Encode a source sentence. Raises TokenizerError for more runs than there are placeholders."""
         parts: list[str] = []
-        carried: list[str] = []
+        verbatim_spans: list[str] = []
         for is_unknown, run in self._runs(unicodedata.normalize("NFC", text)):
             if is_unknown:
-                if len(carried) == len(PLACEHOLDERS):
+                if len(verbatim_spans) == len(PLACEHOLDERS):
                     raise TokenizerError(
                         f"more than {len(PLACEHOLDERS)} runs of unknown characters in one sentence"
                     )
-                parts.append(PLACEHOLDERS[len(carried)])
-                carried.append(run)
+                parts.append(PLACEHOLDERS[len(verbatim_spans)])
+                verbatim_spans.append(run)
             else:
                 parts.append(run)
-        return Encoded((*self._ids("".join(parts)), self.eos_id), tuple(carried))
+        return Encoded((*self._ids("".join(parts)), self.eos_id), tuple(verbatim_spans))
 
     def encode_tagged(self, text: str, tag: str | None) -> Encoded:
         """Encode a source sentence behind a subword that names its target language; None puts nothing before it.
@@ -115,15 +115,15 @@ class Tokenizer:
         encoded = self.encode(text)
         if tag is None:
             return encoded
-        return Encoded((self.id_of(tag), *encoded.ids), encoded.carried)
+        return Encoded((self.id_of(tag), *encoded.ids), encoded.verbatim_spans)
 
-    def encode_target(self, text: str, carried: Sequence[str] = ()) -> tuple[int, ...]:
+    def encode_target(self, text: str, verbatim_spans: Sequence[str] = ()) -> tuple[int, ...]:
         """Encode the translation of a source that carried those runs, the end token last.
 
         A run that was carried becomes its placeholder, any other is spelled in bytes. Raises
         TokenizerError where that other run is itself a placeholder's character, which bytes cannot spell.
         """
-        waiting = list(enumerate(carried))
+        waiting = list(enumerate(verbatim_spans))
         parts: list[str] = []
         for is_unknown, run in self._runs(unicodedata.normalize("NFC", text)):
             match = next((entry for entry in waiting if is_unknown and entry[1] == run), None)
@@ -136,16 +136,16 @@ class Tokenizer:
                 parts.append(run)
         return (*self._processor.encode("".join(parts)), self.eos_id)
 
-    def decode(self, ids: Sequence[int], carried: Sequence[str] = ()) -> Decoded:
+    def decode(self, ids: Sequence[int], verbatim_spans: Sequence[str] = ()) -> Decoded:
         """Decode subwords, without start and end tokens, and put the carried runs back.
 
         A placeholder that the source did not have is dropped, one that comes twice is kept once, and
         a run whose placeholder is missing is put at the end: what was carried is never lost.
         """
         text = self._decode(list(ids))
-        if not carried and (not text or max(text) < PLACEHOLDERS[0]):
-            return Decoded(text=text, num_mended=0)
-        missing = dict(enumerate(carried))
+        if not verbatim_spans and (not text or max(text) < PLACEHOLDERS[0]):
+            return Decoded(text=text, num_appended=0)
+        missing = dict(enumerate(verbatim_spans))
         parts: list[str] = []
         for character in text:
             index = ord(character) - ord(PLACEHOLDERS[0])
@@ -156,7 +156,7 @@ class Tokenizer:
         decoded = "".join(parts)
         if missing:
             decoded = " ".join([decoded.rstrip(), *missing.values()]).lstrip()
-        return Decoded(text=decoded, num_mended=len(missing))
+        return Decoded(text=decoded, num_appended=len(missing))
 
     def offsets(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """The text of ids, with its placeholders, and where in it each of them starts and ends.
@@ -178,7 +178,7 @@ class Tokenizer:
         return ((is_unknown, "".join(run)) for is_unknown, run in groups)
 
 
-class Words:
+class WordCache:
     """Cuts a text word by word, and the same word once: a text's words are common ones. Any thread may use it."""
 
     def __init__(self, encode: Callable[[str], list[int]]) -> None:
@@ -205,14 +205,14 @@ class Words:
         return found
 
 
-def _cuts_words(processor: Any, pieces: Sequence[str]) -> bool:
+def _encodes_by_word(processor: Any, pieces: Sequence[str]) -> bool:
     """Whether a model cuts every word by itself: by merges, whose scores are ranks, none of which spans two words."""
     last = range(max(0, len(pieces) - 64), len(pieces))
     has_ranks = all(float(processor.get_score(index)).is_integer() for index in last)
     return has_ranks and not any(piece.find(SPACE, 1) > 0 for piece in pieces)
 
 
-def _ways(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
+def _direct_functions(processor: Any) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
     """From a text to ids, and back.
 
     The library's own functions look for a dozen options at each call, which takes as long as the work. What they call

@@ -13,63 +13,63 @@ from app.decoding.scoring import length_penalty
 from app.engine.sequence import SequenceResult
 from app.text.alignment import Alignment
 from app.text.finished import FinishedSegment
-from app.text.segments import SegmentTranslation, joined_parts, says_nothing, source_as_translation
+from app.text.segments import SegmentTranslation, is_wordless, join_parts, source_as_translation
 from app.text.spans import as_sent, target_offsets
 from app.text.tokenizer import Tokenizer
-from app.translator.jobs import Job, Part, TextPlan, joint_reason
-from app.translator.pieces import Cutter, SourcePiece, stripped
+from app.translator.jobs import Part, SegmentJob, TextPlan, joint_reason
 from app.translator.request import (
     PairScore,
     ScoreRequest,
-    Segment,
     SegmentHypothesis,
     TextSpan,
     Token,
+    TranslatedSegment,
     Translation,
     TranslationRequest,
 )
-from app.translator.tokens import Columns, TokenTeller
+from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
+from app.translator.tokens import SourceColumns, TokenBuilder
 
 
 class Detokeniser:
     """Of one model. Immutable, so any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, cutter: Cutter) -> None:
+    def __init__(self, tokenizer: Tokenizer, encoder: SubwordEncoder) -> None:
         """tokenizer: of the target. cutter: what cut the sources."""
         self._tokenizer = tokenizer
-        self._cutter = cutter
+        self._encoder = encoder
 
-    def segment(self, job: Job, rank: int, *, tells_tokens: bool) -> SegmentTranslation:
+    def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         """What the text layer is given: a decoded segment's translation, the best one's rank being 0.
 
-        tells_tokens: with the places of all its tokens, the end tokens' too, for `app.text` to follow.
+        returns_tokens: with the places of all its tokens, the end tokens' too, for `app.text` to follow.
         """
-        translations = [self._part(job, part, rank, tells_tokens=tells_tokens) for part in job.parts]
+        translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
         if not job.reasons:
             return translations[0]
-        joined = joined_parts(job.segment, [part.span for part in job.parts], translations)
+        joined = join_parts(job.segment, [part.span for part in job.parts], translations)
         return joined._replace(fallbacks=job.reasons)
 
-    def says_nothing(self, job: Job, part: Part) -> bool:
+    def is_wordless(self, job: SegmentJob, part: Part) -> bool:
         """Whether a decoded part has letters or digits, and its best translation has none."""
-        said = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.carried)
-        return says_nothing(part.span.of(job.segment.source), said.text)
+        said = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
+        return is_wordless(part.span.of(job.segment.source), said.text)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
         """A text whose jobs are all decoded."""
         num_hypotheses = request.options.num_hypotheses if request.options else 1
-        settled = plan.settled
+        language = plan.language
         if not plan.jobs:
             return Translation(
-                plan.text, (plan.text,) * num_hypotheses, (), settled.source, settled.confidence
+                plan.text, (plan.text,) * num_hypotheses, (), language.source, language.confidence
             )
         segments = [job.segment for job in plan.jobs]
-        told = request.tells_tokens
-        best = [job.best or self.segment(job, 0, tells_tokens=told) for job in plan.jobs]
-        whole = [plan.passage.finish(segments, best)]
+        told = request.returns_tokens
+        best = [job.best or self.segment(job, 0, returns_tokens=told) for job in plan.jobs]
+        whole = [plan.parsed_text.finish(segments, best)]
         for rank in range(1, num_hypotheses):
-            others = [self.segment(job, rank, tells_tokens=told) for job in plan.jobs]
-            whole.append(plan.passage.finish(segments, others))
+            others = [self.segment(job, rank, returns_tokens=told) for job in plan.jobs]
+            whole.append(plan.parsed_text.finish(segments, others))
         found = []
         for index, job in enumerate(plan.jobs):
             sources = [self._source_places(request, job, part) for part in job.parts]
@@ -81,7 +81,7 @@ class Detokeniser:
             ]
             finished = whole[0].segments[index]
             found.append(
-                Segment(
+                TranslatedSegment(
                     source=TextSpan(*finished.source),
                     target=TextSpan(*finished.target),
                     hypotheses=tuple(ranked),
@@ -96,32 +96,32 @@ class Detokeniser:
             whole[0].text,
             tuple(text.text for text in whole),
             tuple(found),
-            settled.source,
-            settled.confidence,
-            plan.passage.glossary_hits,
+            language.source,
+            language.confidence,
+            plan.parsed_text.glossary_hits,
         )
 
-    def _part(self, job: Job, part: Part, rank: int, *, tells_tokens: bool) -> SegmentTranslation:
+    def _part(self, job: SegmentJob, part: Part, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
         hypothesis = part.hypothesis(rank)
-        decoded = self._tokenizer.decode(hypothesis.ids, part.encoded.carried)
+        decoded = self._tokenizer.decode(hypothesis.ids, part.encoded.verbatim_spans)
         source = part.span.of(job.segment.source)
-        if says_nothing(source, decoded.text):
-            return source_as_translation(source, (len(hypothesis.ids) + 1) * tells_tokens)
-        if not (tells_tokens or hypothesis.alignment):
-            return SegmentTranslation(decoded.text, num_mended=decoded.num_mended)
-        places = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.carried)
+        if is_wordless(source, decoded.text):
+            return source_as_translation(source, (len(hypothesis.ids) + 1) * returns_tokens)
+        if not (returns_tokens or hypothesis.alignment):
+            return SegmentTranslation(decoded.text, num_appended=decoded.num_appended)
+        places = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
         alignment = self._alignment(job, part, hypothesis, places) if hypothesis.alignment else None
         end = (len(decoded.text), len(decoded.text))
-        told = (*places, end) if tells_tokens else ()
-        return SegmentTranslation(decoded.text, alignment, decoded.num_mended, places=told)
+        told = (*places, end) if returns_tokens else ()
+        return SegmentTranslation(decoded.text, alignment, decoded.num_appended, places=told)
 
     def _alignment(
-        self, job: Job, part: Part, hypothesis: Hypothesis, places: Sequence[tuple[int, int]]
+        self, job: SegmentJob, part: Part, hypothesis: Hypothesis, places: Sequence[tuple[int, int]]
     ) -> Alignment | None:
         """Between a part's source and its translation. places: of the target's subwords."""
-        if job.settled.pair is None or not places:
+        if job.language.pair is None or not places:
             return None
-        source = self._cutter.offsets(part.span.of(job.segment.source), job.settled.pair)
+        source = self._encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
         weights = np.array(hypothesis.alignment[: len(places)], np.float64)
         num_columns = weights.shape[1]
         # The end token, and whatever else has no characters, counts for nothing.
@@ -131,7 +131,7 @@ class Detokeniser:
     def _hypothesis(
         self,
         request: TranslationRequest,
-        job: Job,
+        job: SegmentJob,
         rank: int,
         text: str,
         *,
@@ -143,9 +143,9 @@ class Detokeniser:
         start = finished.target[0]
         own = text[start : finished.target[1]]
         tokens: tuple[Token, ...] = ()
-        if request.tells_tokens:
+        if request.returns_tokens:
             places = [(first - start, last - start) for first, last in finished.places]
-            tokens = self._tokens(job, rank, own, places, sources, tells_weights=request.attention)
+            tokens = self._tokens(job, rank, own, places, sources, returns_weights=request.attention)
         return SegmentHypothesis(
             own,
             sum(each.log_probability for each in said),
@@ -156,13 +156,13 @@ class Detokeniser:
 
     def _tokens(
         self,
-        job: Job,
+        job: SegmentJob,
         rank: int,
         text: str,
         places: Sequence[tuple[int, int]],
         sources: Sequence[Sequence[TextSpan]],
         *,
-        tells_weights: bool,
+        returns_weights: bool,
     ) -> tuple[Token, ...]:
         """Of all parts in order.
 
@@ -174,57 +174,61 @@ class Detokeniser:
         for part, source in zip(job.parts, sources, strict=True):
             hypothesis = part.hypothesis(rank)
             start, end = end, end + len(hypothesis.ids) + 1
-            shown = [job.passage.shown(job.segment, run) for run in part.encoded.carried]
-            columns = Columns(column, num_columns) if tells_weights else None
-            teller = TokenTeller(self._tokenizer, shown, source, columns)
-            told += teller.tell(hypothesis, text, places[start:end])
+            shown = [job.parsed_text.preview(job.segment, run) for run in part.encoded.verbatim_spans]
+            columns = SourceColumns(column, num_columns) if returns_weights else None
+            builder = TokenBuilder(self._tokenizer, shown, source, columns)
+            told += builder.build(hypothesis, text, places[start:end])
             column += len(source)
         return tuple(told)
 
-    def _source_places(self, request: TranslationRequest, job: Job, part: Part) -> list[TextSpan]:
+    def _source_places(self, request: TranslationRequest, job: SegmentJob, part: Part) -> list[TextSpan]:
         """Of the part's subwords in the caller's text, its end token last; none without an alignment asked for."""
         is_aligned = request.options is not None and request.options.alignment
-        if not is_aligned or job.settled.pair is None:
+        if not is_aligned or job.language.pair is None:
             return []
         start = part.span.start
         source = part.span.of(job.segment.source)
-        offsets = [*self._cutter.offsets(source, job.settled.pair), (len(source), len(source))]
+        offsets = [*self._encoder.source_offsets(source, job.language.pair), (len(source), len(source))]
         return [
-            TextSpan(*job.passage.place(job.segment, first + start, last + start)) for first, last in offsets
+            TextSpan(*job.parsed_text.source_range(job.segment, first + start, last + start))
+            for first, last in offsets
         ]
 
     def scores(
         self,
         request: ScoreRequest,
         pair: LanguagePair,
-        pieces: Sequence[SourcePiece],
+        pieces: Sequence[ScoredSource],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
         """`results`: one a pair. The tokens' places are those in the caller's translation."""
         scores = []
         for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
-            span = stripped("translation", index, text)
+            span = stripped_span("translation", index, text)
             tokens: tuple[Token, ...] = ()
             sources: tuple[TextSpan, ...] = ()
-            if request.tells_tokens:
+            if request.returns_tokens:
                 is_aligned = request.options is not None and request.options.alignment
                 if is_aligned:
-                    sources = (*self._cutter.places(piece, pair), TextSpan(piece.span.end, piece.span.end))
-                columns = Columns(0, len(sources)) if request.attention else None
-                teller = TokenTeller(self._tokenizer, piece.encoded.carried, sources, columns)
-                offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.carried)
+                    sources = (
+                        *self._encoder.source_spans(piece, pair),
+                        TextSpan(piece.span.end, piece.span.end),
+                    )
+                columns = SourceColumns(0, len(sources)) if request.attention else None
+                builder = TokenBuilder(self._tokenizer, piece.encoded.verbatim_spans, sources, columns)
+                offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
                 places = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]
-                tokens = teller.tell(hypothesis, text, [*places, (span.end, span.end)])
+                tokens = builder.build(hypothesis, text, [*places, (span.end, span.end)])
             num_tokens = len(hypothesis.token_log_probabilities)
             told = sources if request.attention else ()
             scores.append(PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens, told))
         return tuple(scores)
 
 
-def _score(job: Job, said: Sequence[Hypothesis]) -> float:
+def _score(job: SegmentJob, said: Sequence[Hypothesis]) -> float:
     """The engine's own; of several parts their log-probability over the length penalty of all their tokens."""
     if len(said) == 1:
         return said[0].score

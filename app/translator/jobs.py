@@ -9,11 +9,11 @@ from typing import NamedTuple
 from app.decoding.loop_guard import leaves_out_repetition
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.engine.sequence import SequenceResult
-from app.text.passage import Passage
+from app.text.parsed_text import ParsedText
 from app.text.segmentation import Span
-from app.text.segments import Fallback, Segment, SegmentTranslation
+from app.text.segments import Fallback, SegmentTranslation, SourceSegment
 from app.text.tokenizer import Encoded
-from app.translator.languages import Settled
+from app.translator.languages import ResolvedLanguage
 
 
 class Phases(NamedTuple):
@@ -51,14 +51,14 @@ NO_PHASES = Phases()
 class Part:
     """What the engine is given at once. span: in its segment's source. result: None while it is waited for.
 
-    has_insisted: whether it is decoded once more, since nothing with a letter or digit was said of it.
+    is_wordless_retry: whether it is decoded once more, since nothing with a letter or digit was said of it.
     """
 
     span: Span
     encoded: Encoded
     options: DecodingOptions
     result: SequenceResult | None = None
-    has_insisted: bool = False
+    is_wordless_retry: bool = False
 
     @property
     def is_cached(self) -> bool:
@@ -84,7 +84,7 @@ class Part:
 class Attempt(NamedTuple):
     """A decoded segment, to be chosen or not."""
 
-    segment: Segment
+    segment: SourceSegment
     parts: list[Part]
     reasons: tuple[Fallback, ...]
     num_splits: int
@@ -92,26 +92,26 @@ class Attempt(NamedTuple):
 
 
 @dataclass(eq=False)
-class Job:
+class SegmentJob:
     """A segment and its parts, one at first; only one thread at a time changes it.
 
     prefix: what its translation begins with, "" where it is free. reasons: why there are several parts.
     num_splits: how often parts were halved. attempts: what came of it with other words or numbers carried; plans: what
-    is still to be tried. has_terms, has_numbers: whether what becomes of its terms, and of its numbers, is decided.
+    is still to be tried. terms_done, numbers_done: whether what becomes of its terms, and of its numbers, is decided.
     best: its translation, once it is decoded. phases: what the engine took for it, over all rounds.
     """
 
-    passage: Passage
-    settled: Settled
-    segment: Segment
+    parsed_text: ParsedText
+    language: ResolvedLanguage
+    segment: SourceSegment
     prefix: str
     parts: list[Part] = field(default_factory=list)
     reasons: tuple[Fallback, ...] = ()
     num_splits: int = 0
     attempts: list[Attempt] = field(default_factory=list)
-    plans: list[tuple[Segment, Encoded]] = field(default_factory=list)
-    has_terms: bool = False
-    has_numbers: bool = False
+    candidates: list[tuple[SourceSegment, Encoded]] = field(default_factory=list)
+    terms_done: bool = False
+    numbers_done: bool = False
     best: SegmentTranslation | None = None
     phases: Phases = NO_PHASES
 
@@ -120,7 +120,7 @@ class Job:
         """Parts to decode."""
         return [part for part in self.parts if part.result is None]
 
-    def kept(self) -> Attempt:
+    def as_attempt(self) -> Attempt:
         """As it stands now; it has its translation."""
         assert self.best is not None
         return Attempt(self.segment, self.parts, self.reasons, self.num_splits, self.best)
@@ -128,13 +128,13 @@ class Job:
     def choose(self, attempt: Attempt) -> None:
         """Stand as it did then, for good."""
         self.segment, self.parts, self.reasons, self.num_splits, self.best = attempt
-        self.attempts, self.plans = [], []
+        self.attempts, self.candidates = [], []
 
     @property
-    def likely_rounds(self) -> int:
+    def expected_rounds(self) -> int:
         """How often it is likely to be decoded: half of the sentences with numbers come back, many with terms."""
-        has_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
-        return 2 if has_numbers or self.segment.terms else 1
+        numbers_done = not self.prefix and any(map(str.isdigit, self.segment.source))
+        return 2 if numbers_done or self.segment.terms else 1
 
     def count(self, decoded: Sequence[Part]) -> None:
         """Add the time of parts that ran side by side."""
@@ -168,9 +168,9 @@ class TextPlan(NamedTuple):
     """A text and what is to be decoded of it. jobs: empty where it comes back as it is."""
 
     text: str
-    settled: Settled
-    passage: Passage
-    jobs: tuple[Job, ...]
+    language: ResolvedLanguage
+    parsed_text: ParsedText
+    jobs: tuple[SegmentJob, ...]
 
 
 def joint_reason(said: Sequence[Hypothesis], *, keeps_source: bool, is_shortened: bool) -> FinishReason:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
-from app.text.detection import LazyDetector, Ranked, among, foreign_language, is_in_target
+from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
 from app.text.language_names import language_name
 
 MAX_LISTED_PAIRS = 20
 
 
 @dataclass(frozen=True)
-class Settled:
+class ResolvedLanguage:
     """pair: None where the text is left as it is. confidence: that `source` is its language, 0 to 1."""
 
     pair: LanguagePair | None
@@ -62,7 +62,7 @@ class Languages:
         """The known languages of a text; empty for a text without letters, and where none is detected."""
         return [] if self._detector is None else self._detector.loaded().result().detect(text)
 
-    def settled(self, prose: str, target: str, *, field: str) -> Settled:
+    def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
         """The language of what there is to translate in a text.
 
         field: of the text. Raises UnsupportedLanguages where it surely is in a language that is not translated.
@@ -70,18 +70,18 @@ class Languages:
         sources = [source for source, other in self._pairs if other == target]
         detected = self.detect(prose)
         self._check_not_foreign(prose, detected, sources, target, field)
-        ranked = among(detected, self._served)
+        ranked = restrict_to(detected, self._served)
         if not ranked:
-            return Settled(None, sources[0] if sources else target, 0.0)
+            return ResolvedLanguage(None, sources[0] if sources else target, 0.0)
         confidences = dict(detected)
         if not is_in_target(prose, target, ranked):
             for language, _ in ranked:
                 if language in sources:
-                    return Settled(self._pairs[language, target], language, confidences[language])
+                    return ResolvedLanguage(self._pairs[language, target], language, confidences[language])
         likeliest = ranked[0][0]
         if likeliest != target:
             raise self._foreign(likeliest, target, field)
-        return Settled(None, target, confidences[target])
+        return ResolvedLanguage(None, target, confidences[target])
 
     def _check_not_foreign(
         self, prose: str, detected: Ranked, sources: Sequence[str], target: str, field: str

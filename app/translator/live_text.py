@@ -9,7 +9,7 @@ from app.text.tokenizer import Tokenizer
 from app.translator.observer import Observer
 
 # What SentencePiece makes of a character whose bytes are not all there yet.
-UNFINISHED_CHARACTER = "\ufffd"
+REPLACEMENT_CHARACTER = "\ufffd"
 
 
 class LiveSegment:
@@ -37,12 +37,12 @@ class LiveSegment:
         self._ids: list[int] = []
         self._told = ""
 
-    def take(self, position: int, ids: tuple[int, ...], carried: Sequence[str]) -> None:
+    def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
         """Subwords from the engine, as `TokenNews` says. carried: the source's runs."""
         self._ids[position:] = ids
-        self._tell(self._show(text_so_far(self._tokenizer, self._ids, carried)))
+        self._tell(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """It is decoded once more: what was told is void."""
         self._ids.clear()
         self._tell("")
@@ -62,11 +62,11 @@ class LiveSegment:
             self._observer.delta(*self._place, text[len(told) :])
 
 
-def text_so_far(tokenizer: Tokenizer, ids: Sequence[int], carried: Sequence[str]) -> str:
+def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:
     """What an unfinished target says: whole characters only, and no run that it has not come to."""
-    decoded = tokenizer.decode(ids, carried)
+    decoded = tokenizer.decode(ids, verbatim_spans)
     text = decoded.text
-    if decoded.num_mended:
+    if decoded.num_appended:
         # The tokenizer has put them at the end, each behind a space; a run has no space in it.
-        text = " ".join(text.split(" ")[: -decoded.num_mended])
-    return text.rstrip(UNFINISHED_CHARACTER)
+        text = " ".join(text.split(" ")[: -decoded.num_appended])
+    return text.rstrip(REPLACEMENT_CHARACTER)

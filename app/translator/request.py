@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, FinishReason
 from app.text.glossary import Glossary, GlossaryHit, Term
 from app.text.number_check import ChangedNumbers
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.segments import Fallback
 from app.text.xml_reader import XmlRules
 
@@ -76,7 +76,7 @@ class TranslationRequest(NamedTuple):
     attention: bool = False
 
     @property
-    def tells_tokens(self) -> bool:
+    def returns_tokens(self) -> bool:
         """Whether the answer tells the tokens of every hypothesis."""
         options = self.options
         told = options is not None and (options.num_alternatives > 0 or options.alignment)
@@ -100,7 +100,7 @@ class ScoreRequest:
     attention: bool = False
 
     @property
-    def tells_tokens(self) -> bool:
+    def returns_tokens(self) -> bool:
         """Whether the answer tells the tokens of every hypothesis."""
         options = self.options
         told = options is not None and (options.num_alternatives > 0 or options.alignment)
@@ -148,7 +148,7 @@ class SegmentHypothesis(NamedTuple):
     tokens: tuple[Token, ...] = ()
 
 
-class Segment(NamedTuple):
+class TranslatedSegment(NamedTuple):
     """A sentence, or a part of an over-long one.
 
     source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
@@ -178,7 +178,7 @@ class Translation(NamedTuple):
 
     text: str
     hypotheses: tuple[str, ...]
-    segments: tuple[Segment, ...]
+    segments: tuple[TranslatedSegment, ...]
     source: str
     confidence: float = 1.0
     glossary_hits: tuple[GlossaryHit, ...] = ()

@@ -24,7 +24,7 @@ def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
     return [replace(options, num_hypotheses=1, sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
-def joined(results: Sequence[SequenceResult]) -> SequenceResult:
+def join_samples(results: Sequence[SequenceResult]) -> SequenceResult:
     """The samples of one sentence, in the order of their seeds. Times: of the slowest, since they ran side by side."""
     if len(results) == 1:
         return results[0]

@@ -16,22 +16,22 @@ from app.translator.request import Alternative, TextSpan, Token
 NUM_DIGITS = 4
 
 
-class Columns(NamedTuple):
+class SourceColumns(NamedTuple):
     """Where a part's source subwords stand among its segment's: the first, and how many the segment has."""
 
     start: int
     width: int
 
 
-class TokenTeller:
+class TokenBuilder:
     """Tells the tokens of one source's hypotheses."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        carried: Sequence[str],
+        verbatim_spans: Sequence[str],
         source: Sequence[TextSpan],
-        columns: Columns | None = None,
+        columns: SourceColumns | None = None,
     ) -> None:
         """tokenizer: of the target. carried: the source's runs, as they look in the translation.
 
@@ -39,12 +39,12 @@ class TokenTeller:
         end token last; empty where no alignment is told. columns: None where no weights are told.
         """
         self._tokenizer = tokenizer
-        self._carried = carried
+        self._carried = verbatim_spans
         self._source = source
         self._columns = columns
         self._has_characters = np.array([span.end > span.start for span in source], bool)
 
-    def tell(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
+    def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
         """One token for each of the hypothesis', its end token last where it has one.
 
         text: the translation. offsets: where each of its ids stands there, and behind them the end.
@@ -54,7 +54,7 @@ class TokenTeller:
             is_end = index == len(hypothesis.ids)
             span = TextSpan(*offsets[index])
             alternatives = hypothesis.alternatives[index] if hypothesis.alternatives else ()
-            source, attention = (None, None) if is_end else self._origin(hypothesis, index)
+            source, attention = (None, None) if is_end else self._most_attended(hypothesis, index)
             token = Token(
                 text=None if is_end else text[span.start : span.end],
                 target=span,
@@ -75,7 +75,7 @@ class TokenTeller:
             None if identity == self._tokenizer.eos_id else self._tokenizer.text_of(identity, self._carried)
         )
 
-    def _origin(self, hypothesis: Hypothesis, index: int) -> tuple[TextSpan | None, float | None]:
+    def _most_attended(self, hypothesis: Hypothesis, index: int) -> tuple[TextSpan | None, float | None]:
         """The source subword with the largest weight of those that have characters."""
         if not hypothesis.alignment or not self._has_characters.any():
             return None, None

@@ -385,12 +385,12 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             assert lane._core is not None
             inbox = lane._core.inbox
             before = inbox.qsize()
-            engine.come_back(again)
+            engine.prioritize_retries(again)
             assert inbox.qsize() == before + 1, "for one sentence"
             runner.gate.set()
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
             assert engine._admission.speed._row_tokens == pytest.approx(3 * 2 * WIDE.beam_size, rel=0.1)
-            engine.come_back(again)  # they are answered
+            engine.prioritize_retries(again)  # they are answered
 
     asyncio.run(scenario())

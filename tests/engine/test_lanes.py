@@ -316,10 +316,10 @@ def test_who_comes_back_is_next_in_its_lane(plan: FakePlan) -> None:
             await lanes.until_held(0)
             futures += [submit(lanes.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(lanes.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
-            lanes.engine.come_back(again)
+            lanes.engine.prioritize_retries(again)
             plan.release(0)
             await asyncio.gather(*futures, *again)
-            lanes.engine.come_back(again)  # they are answered
+            lanes.engine.prioritize_retries(again)  # they are answered
         assert plan.told(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
@@ -336,7 +336,7 @@ def test_who_comes_back_is_next_in_each_of_its_lanes(plan: FakePlan) -> None:
             await lanes.until_held(0, 1)
             futures += [put(lane, source, request_id="b") for source in (6, 7) for lane in (0, 1)]
             again = [put(lane, source, request_id="c") for source in (8, 10) for lane in (0, 1)]
-            lanes.engine.come_back(again)
+            lanes.engine.prioritize_retries(again)
             plan.release(0, 1)
             await asyncio.gather(*futures, *again)
         assert [plan.told(lane, "encode") for lane in (0, 1)] == [[5, 8, 6, 10, 7]] * 2

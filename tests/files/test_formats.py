@@ -325,5 +325,5 @@ def test_legacy_encodings() -> None:
     assert read_file("Hallo".encode("utf-16"), FileFormat.TXT).write(["ja"]) == "ja".encode("utf-16")
 
 
-def test_lone_surrogates_and_translated_entries_are_kept() -> None:
+def test_a_lone_surrogate_in_json_is_kept() -> None:
     assert b'"\\ud800 lone"' in changed(JSON, FileFormat.JSON)

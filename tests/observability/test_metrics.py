@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.engine.stats import Health, StepStats
 from app.observability.metrics import Metrics
-from app.translator.decoder import DecoderFacts
+from app.translator.caching_submitter import SubmitterStats
 from tests.house_rules.project import ROOT
 
 STEP = StepStats(
@@ -82,7 +82,7 @@ def test_the_queue_is_read_at_each_scrape() -> None:
 def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     facts = [
-        DecoderFacts(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
+        SubmitterStats(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
     ]
     metrics.track_cache(lambda: facts[0])
     lookups = "transduce_sentence_cache_lookups_total"
@@ -91,7 +91,7 @@ def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     assert value(metrics, "transduce_sentence_cache_entries") == 3
     assert value(metrics, "transduce_sentence_cache_evictions_total") == 1
     assert value(metrics, "transduce_coalesced_sentences_total") == 4
-    facts[0] = DecoderFacts(num_hits=3)
+    facts[0] = SubmitterStats(num_hits=3)
     assert value(metrics, lookups, result="hit") == 3
 
 
@@ -112,7 +112,7 @@ def test_every_metric_is_documented_and_well_named() -> None:
     metrics.phase_seconds.labels("decode").observe(1)
     metrics.model_info.labels("a", "1", "fp32").set(1)
     metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
-    metrics.track_cache(DecoderFacts)
+    metrics.track_cache(SubmitterStats)
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]

@@ -111,7 +111,7 @@ def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> No
     store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None, LIMITS)
     ours = store.create(ANNA, "ours", PAIR, TERMS).glossary_id
     assert store.list(BOB) == []
-    for call in (store.get, store.entries, store.delete, store.ready):
+    for call in (store.get, store.entries, store.delete, store.load):
         with pytest.raises(GlossaryNotFound):
             call(BOB, ours)
     for name in ("a", "b", "c"):
@@ -168,18 +168,18 @@ def test_what_goes_wrong_with_one_writer_undoes_nothing_of_another(tmp_path: Pat
 
 
 def test_in_memory_threads_may_do_everything_at_once(few_steps_a_turn: None) -> None:
-    store = GlossaryStore(None, GlossaryLimits(max_ready=2))
+    store = GlossaryStore(None, GlossaryLimits(max_cached=2))
     kept = store.create(ANNA, "kept", PAIR, TERMS)
 
     def live(number: int) -> str:
         made = [store.create(ANNA, f"{number}.{part}", PAIR, TERMS * 20) for part in range(2)]
         for glossary in (kept, made[0]):
-            assert store.ready(ANNA, glossary.glossary_id)[0] == glossary
+            assert store.load(ANNA, glossary.glossary_id)[0] == glossary
         assert store.entries(ANNA, made[0].glossary_id) == TERMS * 20
         assert {glossary.num_terms for glossary in store.list(ANNA)} <= {len(TERMS), len(TERMS) * 20}
         store.delete(ANNA, made[0].glossary_id)
         with pytest.raises(GlossaryNotFound):
-            store.ready(ANNA, made[0].glossary_id)
+            store.load(ANNA, made[0].glossary_id)
         return made[1].glossary_id
 
     with ThreadPoolExecutor(8) as executor:
@@ -199,18 +199,18 @@ def few_steps_a_turn() -> Iterator[None]:
 
 def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: Path) -> None:
     path = tmp_path / "glossaries.sqlite"
-    store = GlossaryStore(path, GlossaryLimits(max_ready=2))
+    store = GlossaryStore(path, GlossaryLimits(max_cached=2))
     ids = [store.create(ANNA, str(number), PAIR, TERMS).glossary_id for number in range(3)]
-    stored, glossary = store.ready(ANNA, ids[0])
+    stored, glossary = store.load(ANNA, ids[0])
     assert stored == store.get(ANNA, ids[0])
-    assert [hit.restored for hit in glossary.hits("A tree of Ann's")] == ["Baum", "Ann's"]
-    assert store.ready(ANNA, ids[0])[1] is glossary
+    assert [hit.replacement for hit in glossary.hits("A tree of Ann's")] == ["Baum", "Ann's"]
+    assert store.load(ANNA, ids[0])[1] is glossary
     for other in ids[1:]:
-        store.ready(ANNA, other)
-    assert store.ready(ANNA, ids[0])[1] is not glossary
+        store.load(ANNA, other)
+    assert store.load(ANNA, ids[0])[1] is not glossary
     GlossaryStore(path).delete(ANNA, ids[0])  # another process, as it were
     with pytest.raises(GlossaryNotFound):
-        store.ready(ANNA, ids[0])
+        store.load(ANNA, ids[0])
 
 
 class PausingOwner(str):
@@ -227,12 +227,12 @@ class PausingOwner(str):
 
 
 def test_threads_may_push_each_others_ready_glossaries_out() -> None:
-    store = GlossaryStore(None, GlossaryLimits(max_ready=1))
+    store = GlossaryStore(None, GlossaryLimits(max_cached=1))
     owner = PausingOwner(ANNA)
     made = [store.create(ANNA, str(number), PAIR, TERMS) for number in range(2)]
 
     def use(number: int) -> list[StoredGlossary]:
-        return [store.ready(owner, made[(number + turn) % 2].glossary_id)[0] for turn in range(10)]
+        return [store.load(owner, made[(number + turn) % 2].glossary_id)[0] for turn in range(10)]
 
     with ThreadPoolExecutor(8) as executor:
         for number, found in enumerate(executor.map(use, range(16))):

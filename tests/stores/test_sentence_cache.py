@@ -29,9 +29,9 @@ def test_the_longest_unused_goes_first() -> None:
     cache.put(key(3), 3, 100)
     assert [number for number in range(4) if key(number) in cache] == [0, 2, 3]
     assert cache.get(key(1)) is None
-    facts = cache.facts()
-    assert (facts.num_hits, facts.num_misses, facts.num_evicted) == (1, 1, 1)
-    assert (facts.num_entries, facts.num_bytes) == (3, 3 * WEIGHT)
+    stats = cache.stats()
+    assert (stats.num_hits, stats.num_misses, stats.num_evicted) == (1, 1, 1)
+    assert (stats.num_entries, stats.num_bytes) == (3, 3 * WEIGHT)
 
 
 def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> None:
@@ -47,14 +47,14 @@ def test_a_key_that_comes_again_is_kept_once() -> None:
     cache = filled(2, room=4)
     cache.put(key(0), 7, 200)
     assert cache.get(key(0)) == 7
-    assert cache.facts().num_bytes == 2 * WEIGHT + 100
-    assert cache.facts().num_evicted == 0
+    assert cache.stats().num_bytes == 2 * WEIGHT + 100
+    assert cache.stats().num_evicted == 0
 
 
 def test_nothing_is_kept_where_there_is_no_room() -> None:
     cache = filled(2, room=0)
     assert cache.get(key(0)) is None
-    assert cache.facts().num_bytes == 0
+    assert cache.stats().num_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,6 +63,6 @@ def test_the_bound_holds_at_any_time(seed: int) -> None:
     cache: SentenceCache[int] = SentenceCache(rng.randrange(10_000))
     for _ in range(300):
         cache.put(bytes([rng.randrange(40)]), 0, rng.randrange(3000))
-        facts = cache.facts()
-        assert facts.num_bytes <= cache._max_bytes
-        assert facts.num_bytes == sum(weight for _, weight in cache._entries.values())
+        stats = cache.stats()
+        assert stats.num_bytes <= cache._max_bytes
+        assert stats.num_bytes == sum(weight for _, weight in cache._entries.values())

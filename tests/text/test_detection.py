@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.detection import LanguageDetector, LazyDetector, among, foreign_language, is_in_target
+from app.text.detection import LanguageDetector, LazyDetector, foreign_language, is_in_target, restrict_to
 
 ENGLISH = "The children were playing in the garden when it began to rain."
 GERMAN = "Die Kinder spielten im Garten, als es zu regnen begann."
@@ -84,11 +84,11 @@ def test_a_short_phrase_may_be_enough(detector: LanguageDetector, text: str, lan
 
 def test_the_allowed_languages_share_what_they_have(detector: LanguageDetector) -> None:
     detected = detector.detect(FRENCH)
-    assert among(detected, ["fr"]) == [("fr", 1.0)]
-    assert {code for code, _ in among(detected, ["de", "en"])} == {"de", "en"}
-    assert sum(share for _, share in among(detected, ["de", "en"])) == pytest.approx(1.0)
-    assert among(detected, ["xx"]) == among([("de", 0.0)], ["fr"]) == []
-    assert among([("de", 0.0), ("fr", 1.0)], ["de"]) == [("de", 0.0)]
+    assert restrict_to(detected, ["fr"]) == [("fr", 1.0)]
+    assert {code for code, _ in restrict_to(detected, ["de", "en"])} == {"de", "en"}
+    assert sum(share for _, share in restrict_to(detected, ["de", "en"])) == pytest.approx(1.0)
+    assert restrict_to(detected, ["xx"]) == restrict_to([("de", 0.0)], ["fr"]) == []
+    assert restrict_to([("de", 0.0), ("fr", 1.0)], ["de"]) == [("de", 0.0)]
 
 
 def test_a_code_with_a_region_is_given_back_as_it_was(detector: LanguageDetector) -> None:
@@ -134,7 +134,7 @@ def test_the_end_of_a_long_text_is_not_read(detector: LanguageDetector) -> None:
 
 def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detector: LanguageDetector) -> None:
     def is_kept(text: str, target: str = "de") -> bool:
-        return is_in_target(text, target, among(detector.detect(text), ["de", "en"]))
+        return is_in_target(text, target, restrict_to(detector.detect(text), ["de", "en"]))
 
     assert is_kept(GERMAN)
     assert not is_kept(ENGLISH)

@@ -17,8 +17,8 @@ TERMS = [
 
 def found(text: str, terms: list[Term] = TERMS, language: str = "en") -> list[tuple[str, str]]:
     hits = list(Glossary(terms, language).hits(text))
-    assert all(hit.form == hit.span.of(text) for hit in hits)
-    return [(hit.form, hit.restored) for hit in hits]
+    assert all(hit.surface == hit.span.of(text) for hit in hits)
+    return [(hit.surface, hit.replacement) for hit in hits]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.text.passage import PassageOptions, TextFormat, read_passage
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 
 SIZE = 80_000
 LIMIT_S = 4.0
@@ -18,5 +18,5 @@ LIMIT_S = 4.0
 def test_a_long_text_in_html_is_read_in_time(seed: str) -> None:
     text = "The house " + seed * (SIZE // len(seed))
     started = time.process_time()
-    read_passage(text, PassageOptions("en", "de", TextFormat.HTML)).segments(lambda source: len(source) < 400)
+    parse_text(text, ParseOptions("en", "de", TextFormat.HTML)).segments(lambda source: len(source) < 400)
     assert time.process_time() - started < LIMIT_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.text.number_format import rewritten_numbers, with_numbers_rewritten
-from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
+from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_a_number_that_is_both_stays() -> None:
     ],
 )
 def test_spaces_of_a_sentence(source: str, text: str, expected: str) -> None:
-    kept = places_to_keep(source, text)
+    kept = kept_positions(source, text)
     assert (text if kept is None else "".join(text[place] for place in kept)) == expected
 
 
 def test_the_closing_mark() -> None:
-    assert closing_start("so it is.") == 8
-    assert closing_start("\u201eso it is!\u201c ") == 9
-    assert inside_clause("a X b.", "X", "x y.", 4) == 3
-    assert inside_clause("a b. X", "X", "x y.", 4) == 4
-    assert text_before_strays("a X b.", ("X",), "x y. X") == "x y."
-    assert text_before_strays("a b. X", ("X",), "x y. X") == "x y. X"
-    assert text_before_strays("a X b.", ("X",), "x X y.") == "x X y."
+    assert closing_marks_start("so it is.") == 8
+    assert closing_marks_start("\u201eso it is!\u201c ") == 9
+    assert clamp_to_clause("a X b.", "X", "x y.", 4) == 3
+    assert clamp_to_clause("a b. X", "X", "x y.", 4) == 4
+    assert without_strays("a X b.", ("X",), "x y. X") == "x y."
+    assert without_strays("a b. X", ("X",), "x y. X") == "x y. X"
+    assert without_strays("a X b.", ("X",), "x X y.") == "x X y."

@@ -240,4 +240,4 @@ def test_protecting_takes_tags_along_or_leaves_the_text() -> None:
 def test_a_stand_in_is_a_character_that_the_text_does_not_have() -> None:
     block = protect(Block.of("\U000f0000 {a}"), [Replacement(Span(2, 5))])
     assert block.text == "\U000f0000 \U000f0001"
-    assert block.stand_ins == {"\U000f0001"}
+    assert block.placeholders == {"\U000f0001"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.text.passage import PassageOptions, TextFormat
+from app.text.parsed_text import ParseOptions, TextFormat
 from app.text.segments import Fallback, SegmentTranslation
 from benchmarks.roundtrip import Loss, Text, count, main, read_texts, through
 from benchmarks.roundtrip_models import MODELS, copied, in_order, without_alignment
@@ -25,7 +25,7 @@ def test_there_are_more_than_200_texts_of_many_kinds() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_lost(name: str) -> None:
     def translate(text: str, text_format: TextFormat) -> str:
-        return through(text, PassageOptions("en", "de", text_format), MODELS[name]).text
+        return through(text, ParseOptions("en", "de", text_format), MODELS[name]).text
 
     loss = count(read_texts(), translate, "en", "de")
     assert loss == Loss()
@@ -33,7 +33,7 @@ def test_nothing_is_lost(name: str) -> None:
 
 def test_a_changed_number_is_carried() -> None:
     model = without_alignment(lambda source: SegmentTranslation(source.replace("1", "7")))
-    finished = through("In 1998 it was 12 metres and 3 years old, {name}.", PassageOptions("en", "de"), model)
+    finished = through("In 1998 it was 12 metres and 3 years old, {name}.", ParseOptions("en", "de"), model)
     assert finished.text == "In 1998 it was 12 metres and 3 years old, {name}."
     assert finished.segments[0].fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not finished.segments[0].changed_numbers
@@ -41,7 +41,7 @@ def test_a_changed_number_is_carried() -> None:
 
 def test_a_lost_placeholder_is_translated_around() -> None:
     model = without_alignment(lambda source: in_order(source, [0]) if "Dear" in source else copied(source))
-    finished = through("Dear Anna, {link} is open", PassageOptions("en", "de"), model)
+    finished = through("Dear Anna, {link} is open", ParseOptions("en", "de"), model)
     assert finished.text == "Dear {link} is open"
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 

@@ -65,10 +65,10 @@ def test_in_a_translation_they_stand_as_it_is_told(tokenizer: Tokenizer) -> None
     placeholders = [tokenizer.id_of(character) for character in PLACEHOLDERS[:2]]
     word, space = tokenizer.encode("cats").ids[:-1], tokenizer.id_of(SPACE)
     ids = (*word, space, placeholders[1], placeholders[0], placeholders[1])
-    carried = ("\U0001f600!", "\u4f60")
-    text = tokenizer.decode(ids, carried).text
+    verbatim_spans = ("\U0001f600!", "\u4f60")
+    text = tokenizer.decode(ids, verbatim_spans).text
     assert text == "cats \u4f60\U0001f600!"
-    found = parts(text, target_offsets(tokenizer, ids, carried))
+    found = parts(text, target_offsets(tokenizer, ids, verbatim_spans))
     assert "".join(found) == text
     assert found[len(word) :] == [" ", "\u4f60", "\U0001f600!", ""]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.text import tokenizer as module
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer, Words
+from app.text.tokenizer import PLACEHOLDERS, Tokenizer, WordCache
 from tests.model.sentences import pairs
 
 BUNDLED = Path(__file__).parents[2] / "bundles" / "en-de" / "source.spm"
@@ -44,7 +44,7 @@ def test_only_so_many_words_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(word)
         return [len(word)]
 
-    words = Words(encode)
+    words = WordCache(encode)
     assert words.encode("a bb a ccc a") == [1, 2, 1, 3, 1]
     assert asked == ["a", "bb", "ccc"]
     words.encode("dddd " + "e" * 100 + " " + "e" * 100)

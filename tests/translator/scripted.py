@@ -38,8 +38,8 @@ class ScriptedEngine:
 
     def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
         self.limits = limits
-        self.asked: list[tuple[str, DecodingOptions]] = []
-        self.came_back: list[str] = []
+        self.submitted: list[tuple[str, DecodingOptions]] = []
+        self.prioritized: list[str] = []
         self.costs: list[tuple[Cost, int]] = []
         self._sources: dict[asyncio.Future[SequenceResult], str] = {}
         self._tokenizer = tokenizer
@@ -60,8 +60,8 @@ class ScriptedEngine:
     def join(self, *_: object, **__: object) -> None:
         """Every sentence is answered at once."""
 
-    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        self.came_back += [self._sources[future] for future in futures]
+    def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+        self.prioritized += [self._sources[future] for future in futures]
 
     def submit(
         self,
@@ -72,7 +72,7 @@ class ScriptedEngine:
         **_: object,
     ) -> asyncio.Future[SequenceResult]:
         source = self._tokenizer.offsets(list(source_ids[:-1]))[0]
-        self.asked.append((source, options))
+        self.submitted.append((source, options))
         hypotheses = [
             self._hypothesis(line, len(source_ids), options) for line in self._say(source).split("\n")
         ]
@@ -153,7 +153,7 @@ class Script:
     @property
     def sources(self) -> list[str]:
         """What the engine was asked."""
-        return [source for source, _ in self.engine.asked]
+        return [source for source, _ in self.engine.submitted]
 
     def result(
         self, texts: Sequence[str], observer: Observer | None = None, **changes: Any

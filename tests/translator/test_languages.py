@@ -11,7 +11,7 @@ from app.bundle import LanguagePair
 from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.glossary import Term
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.text.tokenizer import Tokenizer
 from app.translator import TranslationResult
 from app.translator.languages import Languages
@@ -49,7 +49,7 @@ def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: Language
     assert translations[1].segments == ()
     assert 0 < translations[2].confidence < 0.95
     assert translations[3].confidence == 0
-    assert len(script.engine.asked) == 2  # the English text and the short one
+    assert len(script.engine.submitted) == 2  # the English text and the short one
 
 
 def test_nobody_else_waits_while_the_detector_is_loaded(
@@ -79,7 +79,7 @@ def test_nobody_else_waits_while_the_detector_is_loaded(
 def test_a_stated_source_is_believed(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
     script = Script(tokenizer, shouted, detector=detector)
     (gift, german) = script.result(["Gift", GERMAN]).translations
-    assert len(script.engine.asked) == 2
+    assert len(script.engine.submitted) == 2
     assert (gift.source, gift.confidence) == (german.source, german.confidence) == ("en", 1.0)
 
 
@@ -118,7 +118,7 @@ def test_a_text_in_no_language_that_is_translated_is_refused_by_its_name(
     with pytest.raises(UnsupportedLanguages, match=r"text\[1\] is in French \(fr\).*en to de") as caught:
         script.result([ENGLISH, FRENCH], source=None)
     assert (caught.value.source, caught.value.target, caught.value.field) == ("fr", "de", "text[1]")
-    assert script.engine.asked == []
+    assert script.engine.submitted == []
     assert script.result(["Bonjour", "Hallo", "OK", FRENCH[:3]], source=None).translations[0].source == "en"
     assert script(FRENCH).source == "en"  # a stated source is believed
 
@@ -127,7 +127,7 @@ def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Toke
     detector = LanguageDetector(("xx", "de"))
     pairs = (LanguagePair(source="xx", target="de"), LanguagePair(source="en", target="de"))
     languages = Languages(pairs, LazyDetector(lambda: detector))
-    assert languages.settled(FRENCH, "de", field="text").source == "en"
+    assert languages.resolve(FRENCH, "de", field="text").source == "en"
 
 
 def test_into_a_language_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:

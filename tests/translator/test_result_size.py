@@ -70,6 +70,6 @@ def test_what_is_accounted_is_what_it_takes(kind: str) -> None:
         real = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    accounted = cache.facts().num_bytes
-    assert cache.facts().num_entries == count
+    accounted = cache.stats().num_bytes
+    assert cache.stats().num_entries == count
     assert 0.8 * real <= accounted <= 1.5 * real, (accounted / count, real / count)

@@ -9,7 +9,7 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.text.glossary import Term
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.text.segments import Fallback
 from app.text.tokenizer import Tokenizer
 from app.translator import Translation
@@ -40,9 +40,9 @@ def as_dictionary(**words: str) -> Say:
 
 def check_hits(text: str, translation: Translation, expected: list[tuple[str, str]]) -> None:
     """As (form in the text, what the translation was to have)."""
-    found = [(hit.form, hit.restored) for hit in translation.glossary_hits]
+    found = [(hit.surface, hit.replacement) for hit in translation.glossary_hits]
     assert found == expected
-    assert [hit.span.of(text) for hit in translation.glossary_hits] == [form for form, _ in expected]
+    assert [hit.span.of(text) for hit in translation.glossary_hits] == [surface for surface, _ in expected]
 
 
 def test_what_the_model_says_itself_is_not_decoded_again(tokenizer: Tokenizer) -> None:
@@ -51,7 +51,7 @@ def test_what_the_model_says_itself_is_not_decoded_again(tokenizer: Tokenizer) -
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater."
     assert script.sources == [text]
-    assert not script.engine.asked[0][1].alignment, "decoded as if there was no glossary"
+    assert not script.engine.submitted[0][1].alignment, "decoded as if there was no glossary"
     check_hits(text, translation, [("cat", "Kater")])
 
 
@@ -61,7 +61,7 @@ def test_a_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater. Anna sees it."
     assert script.sources == ["Anna draws the cat.", "Anna sees it.", f"Anna draws the {CARRIED}."]
-    assert script.engine.came_back == script.sources[2:]
+    assert script.engine.prioritized == script.sources[2:]
     assert translation.segments[0].fallbacks == ()
     check_hits(text, translation, [("cat", "Kater")])
 
@@ -94,11 +94,11 @@ def test_what_counts_as_a_term(
     answers = iter([said])
     script = Script(tokenizer, lambda source: next(answers, source), has_alignment=True)
     translation = script(text, terms=terms)
-    assert len(script.engine.asked) in ((1,) if is_kept else (2, 3))
+    assert len(script.engine.submitted) in ((1,) if is_kept else (2, 3))
     if is_kept:
         assert translation.text == said
     else:
-        assert all(hit.restored in translation.text for hit in translation.glossary_hits)
+        assert all(hit.replacement in translation.text for hit in translation.glossary_hits)
 
 
 def test_a_sentence_in_capitals_is_looked_at_as_it_will_stand(tokenizer: Tokenizer) -> None:
@@ -117,7 +117,7 @@ def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: in
     text = "<p>Anna &amp; <b>nobody</b> see the <i>cat</i> today.</p>"
     translation = script(text, terms=CAT, text_format=TextFormat.HTML)
     assert translation.text == text.replace("cat", "Kater")
-    assert len(script.engine.asked) == num_rounds
+    assert len(script.engine.submitted) == num_rounds
     check_hits(text, translation, [("cat", "Kater")])
 
 
@@ -126,7 +126,7 @@ def test_tags_behind_a_term_that_is_carried(tokenizer: Tokenizer) -> None:
     text = "<p>Anna sees the bakery <i>and</i> <b>it</b> is old today.</p>"
     translation = script(text, terms=(Term("bakery", "Laden"),), text_format=TextFormat.HTML)
     assert translation.text == text.replace("bakery", "Laden")
-    assert len(script.engine.asked) == 2
+    assert len(script.engine.submitted) == 2
 
 
 def test_a_term_that_is_lost_even_so_is_translated_around(tokenizer: Tokenizer) -> None:
@@ -151,7 +151,7 @@ def test_a_term_next_to_a_placeholder(tokenizer: Tokenizer, text: str, word: str
     script = Script(tokenizer, as_dictionary(cat=word), has_alignment=True)
     translation = script(text, terms=CAT)
     assert translation.text == text.replace("cat", "Kater")
-    assert len(script.engine.asked) == num_rounds
+    assert len(script.engine.submitted) == num_rounds
     assert "cat" in script.sources[0]
 
 
@@ -170,10 +170,10 @@ def test_any_hypothesis_that_lacks_a_term_has_all_carried(tokenizer: Tokenizer) 
     script = Script(tokenizer, say, has_alignment=True)
     translation = script("Anna draws the cat", terms=CAT, options=options)
     assert translation.hypotheses == ("Anna draws the Kater", "So Anna draws the Kater")
-    assert len(script.engine.asked) == 2
+    assert len(script.engine.submitted) == 2
     alone = Script(tokenizer, say, has_alignment=True)
     assert alone("Anna draws the cat", terms=CAT, options=GREEDY).text == "Der Kater"
-    assert len(alone.engine.asked) == 1
+    assert len(alone.engine.submitted) == 1
 
 
 def test_what_was_streamed_without_the_term_is_replaced(tokenizer: Tokenizer) -> None:

@@ -16,11 +16,11 @@ from app.decoding.options import DecodingOptions, FinishReason
 from app.errors import InvalidRequest
 from app.stores.glossaries import GlossaryStore
 from app.text.glossary import Term
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.text.segments import Fallback
 from app.text.tokenizer import Tokenizer
 from app.translator import TextSpan, Translation
-from app.translator.second_rounds import MAX_SPLITS
+from app.translator.retry import MAX_SPLITS
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, Script, Watcher
 
@@ -92,14 +92,14 @@ def test_a_model_that_says_what_it_hears_changes_nothing(tokenizer: Tokenizer, t
 def test_what_has_no_letter_is_not_asked(tokenizer: Tokenizer, text: str) -> None:
     script = Script(tokenizer, echo)
     assert script(text) == Translation(text, (text,), (), "en")
-    assert script.engine.asked == []
+    assert script.engine.submitted == []
 
 
 def test_only_sentences_with_tags_ask_for_the_alignment_at_once(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here.", "Anna sees \U0001f600 here."])
     script("<p>Anna <b>draws</b> cats.</p><p>Anna draws.</p>", text_format=TextFormat.HTML)
-    assert [options.alignment for _, options in script.engine.asked] == [False, False, False, True, False]
+    assert [options.alignment for _, options in script.engine.submitted] == [False, False, False, True, False]
 
 
 def test_a_long_request_needs_two_hops_and_a_short_one_none(tokenizer: Tokenizer) -> None:
@@ -116,7 +116,7 @@ def test_a_lost_placeholder_is_translated_around(tokenizer: Tokenizer) -> None:
     assert translation.text == "Anna draws {name} and nobody sees it."
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
     assert script.sources[1:] == ["Anna draws", "and nobody sees it."]
-    assert script.engine.came_back == script.sources[1:]
+    assert script.engine.prioritized == script.sources[1:]
 
 
 @pytest.mark.parametrize("lost", ["{name}", "\U0001f600"])
@@ -127,16 +127,16 @@ def test_what_is_lost_is_put_where_the_alignment_says_which_is_asked_for_then(
     translation = script(f"Anna draws {lost} and nobody sees it.")
     assert lost in translation.text
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
-    (first, plain), (again, aligned) = script.engine.asked
+    (first, plain), (again, aligned) = script.engine.submitted
     assert (again, aligned) == (first, replace(plain, alignment=True))
-    assert script.engine.came_back == [again]
+    assert script.engine.prioritized == [again]
 
 
 def test_what_was_told_its_alignment_is_not_asked_again(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
     translation = script("Anna draws {name} and nobody sees it.", options=replace(GREEDY, alignment=True))
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
-    assert len(script.engine.asked) == 1
+    assert len(script.engine.submitted) == 1
 
 
 def test_what_may_well_be_decoded_twice_is_told_to_take_twice_as_long(tokenizer: Tokenizer) -> None:
@@ -158,7 +158,7 @@ def test_a_changed_number_is_carried(tokenizer: Tokenizer) -> None:
     assert segment.fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not segment.changed_numbers
     assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 cats."]
-    assert script.engine.came_back == script.sources[1:], "it has waited its turn already"
+    assert script.engine.prioritized == script.sources[1:], "it has waited its turn already"
 
 
 def test_a_number_that_cannot_be_carried_is_told(tokenizer: Tokenizer) -> None:
@@ -167,7 +167,7 @@ def test_a_number_that_cannot_be_carried_is_told(tokenizer: Tokenizer) -> None:
     assert translation.text == "Anna draws 4 cats."
     assert translation.segments[0].changed_numbers.missing == ("2",)
     assert translation.segments[0].changed_numbers.added == ("4",)
-    assert len(script.engine.asked) == 1
+    assert len(script.engine.submitted) == 1
 
 
 class TestNoEnd:
@@ -203,7 +203,7 @@ class TestNoEnd:
         (segment,) = script(self.SENTENCE).segments
         assert segment.fallbacks == (Fallback.LENGTH_SPLIT,)
         assert segment.hypotheses[0].finish_reason is FinishReason.LENGTH
-        assert len(script.engine.asked) <= 2 ** (MAX_SPLITS + 1) - 1
+        assert len(script.engine.submitted) <= 2 ** (MAX_SPLITS + 1) - 1
 
     @pytest.mark.parametrize(
         "changes",
@@ -221,7 +221,7 @@ class TestNoEnd:
         (segment,) = script(self.SENTENCE, **changes).segments
         assert segment.hypotheses[0].finish_reason is FinishReason.LENGTH
         assert segment.fallbacks == ()
-        assert len(script.engine.asked) == 1
+        assert len(script.engine.submitted) == 1
 
     def test_keeps_tags_and_tokens_in_their_places(self, tokenizer: Tokenizer) -> None:
         script = self.script(tokenizer, 5)
@@ -285,7 +285,7 @@ def test_malformed_xml_names_its_text(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidRequest, match=r"text\[1\]: malformed XML at line 1, column 4") as caught:
         script.result(["<a/>", "<a>"], text_format=TextFormat.XML)
     assert caught.value.field == "text[1]"
-    assert script.engine.asked == []
+    assert script.engine.submitted == []
 
 
 def test_terms_stand_in_the_translation(tokenizer: Tokenizer) -> None:

@@ -17,7 +17,7 @@ from app.api.languages import served_pair, served_target
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 
 HEADER_LENGTH = "inference-header-content-length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")

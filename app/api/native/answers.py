@@ -10,10 +10,10 @@ from app.translator import (
     Ranked,
     ScoreRequest,
     ScoreResult,
-    Segment,
     SegmentHypothesis,
     TextSpan,
     Token,
+    TranslatedSegment,
     Translation,
     TranslationRequest,
     TranslationResult,
@@ -77,10 +77,10 @@ def _translation(translation: Translation, request: TranslationRequest) -> Json:
 
 def _glossary_hit(hit: GlossaryHit) -> Json:
     span = TextSpan(hit.span.start, hit.span.end)
-    return {"source": _span(span), "term": hit.term.source, "translation": hit.restored}
+    return {"source": _span(span), "term": hit.term.source, "translation": hit.replacement}
 
 
-def _segment(segment: Segment, request: TranslationRequest) -> Json:
+def _segment(segment: TranslatedSegment, request: TranslationRequest) -> Json:
     best = segment.hypotheses[0]
     answer: Json = {
         "source": _span(segment.source),
@@ -99,7 +99,7 @@ def _segment(segment: Segment, request: TranslationRequest) -> Json:
             "missing": list(segment.changed_numbers.missing),
             "added": list(segment.changed_numbers.added),
         }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["log_probability"] = best.log_probability
         answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
     if request.attention:
@@ -115,7 +115,7 @@ def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> J
         "score": hypothesis.score,
         "finish_reason": str(hypothesis.finish_reason),
     }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["log_probability"] = hypothesis.log_probability
         answer["tokens"] = _tokens(hypothesis.tokens)
     return answer
@@ -127,7 +127,7 @@ def _pair_score(score: PairScore, request: ScoreRequest) -> Json:
         "score": score.score,
         "num_tokens": score.num_tokens,
     }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["tokens"] = _tokens(score.tokens)
     if request.attention:
         answer["source_tokens"] = [_span(span) for span in score.source_tokens]

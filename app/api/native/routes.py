@@ -96,7 +96,7 @@ async def build_answer(
     translator: Translator, request: TranslationRequest | ScoreRequest, answer: Callable[[], object]
 ) -> object:
     """The answer. That of many sentences takes a tenth of a second to write down: not on the event loop."""
-    is_long = request.tells_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
+    is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     return await translator.off_loop(answer) if is_long else answer()
 
 

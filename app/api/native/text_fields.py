@@ -9,7 +9,7 @@ from app.api.http.values import Body, checked_object, choice, language, texts
 from app.errors import InvalidRequest, PayloadTooLarge
 from app.stores.glossaries import GlossaryLimits
 from app.text.glossary import Term
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
 TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")

@@ -120,7 +120,7 @@ async def _glossary(
         return None
     store = jobs.plain.service.glossaries
     try:
-        stored, glossary = await asyncio.to_thread(lambda: store.ready(owner, glossary_id))
+        stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
     except GlossaryNotFound as error:
         raise DialectError(404, f"glossary_id: {error}") from error
     if (stored.source_language, stored.target_language) != pair:

@@ -10,7 +10,7 @@ from app.api.http.values import check_misspelt, check_total, choice, texts
 from app.api.languages import served_language
 from app.api.native.schema import RequestLimits
 from app.errors import InvalidRequest
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
 FORMATS = {"xml": TextFormat.XML, "html": TextFormat.HTML}

@@ -107,7 +107,7 @@ async def _glossary(plain: PlainTranslator, owner: str, asked: V2Request) -> Glo
         return None
     store, glossary_id = plain.service.glossaries, asked.glossary_id
     try:
-        stored, glossary = await asyncio.to_thread(lambda: store.ready(owner, glossary_id))
+        stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
     except GlossaryNotFound as error:
         raise DialectError(404, f"glossary_id: {error}") from error
     if (stored.source_language, stored.target_language) != (asked.source, asked.target):

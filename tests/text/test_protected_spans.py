@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.placeholders import merged, placeholder_spans
+from app.text.protected_spans import merged, protected_spans
 from app.text.segmentation import Span
 from tests.text.growth import check_near_linear
 
@@ -35,12 +35,12 @@ PROSE = [
 def test_a_placeholder_is_found_whole(placeholder: str, frame: str) -> None:
     before, after = frame.split("{}")
     text = before + placeholder + after
-    assert [span.of(text) for span in placeholder_spans(text)] == [placeholder]
+    assert [span.of(text) for span in protected_spans(text)] == [placeholder]
 
 
 @pytest.mark.parametrize("text", PROSE)
 def test_prose_is_no_placeholder(text: str) -> None:
-    assert placeholder_spans(text) == []
+    assert protected_spans(text) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_prose_is_no_placeholder(text: str) -> None:
     ],
 )
 def test_where_placeholders_end(text: str, expected: list[str]) -> None:
-    assert [span.of(text) for span in placeholder_spans(text)] == expected
+    assert [span.of(text) for span in protected_spans(text)] == expected
 
 
 @given(
@@ -70,7 +70,7 @@ def test_where_placeholders_end(text: str, expected: list[str]) -> None:
 def test_spans_are_in_order_and_apart(parts: list[str]) -> None:
     text = "".join(parts)
     end = 0
-    for span in placeholder_spans(text):
+    for span in protected_spans(text):
         assert end <= span.start < span.end <= len(text)
         end = span.end
 
@@ -78,7 +78,7 @@ def test_spans_are_in_order_and_apart(parts: list[str]) -> None:
 @given(st.lists(st.sampled_from(PLACEHOLDERS), max_size=12))
 def test_placeholders_between_words_are_all_found(parts: list[str]) -> None:
     text = " word ".join(parts)
-    assert [span.of(text) for span in placeholder_spans(text)] == parts
+    assert [span.of(text) for span in protected_spans(text)] == parts
 
 
 def test_spans_that_share_a_character_are_merged() -> None:
@@ -92,4 +92,4 @@ def test_spans_that_share_a_character_are_merged() -> None:
      "a.", "a@a.", "@a-", "-a@b", "a-", "mailto:", "{%", "(", "https://a)"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
-    check_near_linear(lambda size: placeholder_spans(unit * (size // len(unit))), 400_000)
+    check_near_linear(lambda size: protected_spans(unit * (size // len(unit))), 400_000)

@@ -43,7 +43,7 @@ _BRACES = re.compile(r"[{}]")
 _SIGILS = frozenset("$%#@")
 
 
-def placeholder_spans(text: str) -> list[Span]:
+def protected_spans(text: str) -> list[Span]:
     """Every placeholder, in order and apart; those that overlap or hold one another are one."""
     if not _HINT.search(text):
         return []

@@ -23,8 +23,8 @@ from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, Overloaded
 from app.runtime.interface import StepInput, StepOutput
-from app.translator.decoder import DecoderSettings, SentenceDecoder
-from app.translator.place import MAX_UNDECIDED
+from app.translator.admission_ticket import MAX_PROVISIONAL
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_engine import (
     NARROW,
@@ -37,25 +37,25 @@ from tests.engine.test_engine import (
 )
 
 SOURCE = (5, 6, EOS)
-CACHED = DecoderSettings(cache_bytes=1_000_000)
+CACHED = SubmitterSettings(cache_bytes=1_000_000)
 
 
 @asynccontextmanager
 async def decoding(
-    runner: FakeRunner, settings: DecoderSettings = CACHED, limits: EngineLimits | None = None
-) -> AsyncIterator[SentenceDecoder]:
+    runner: FakeRunner, settings: SubmitterSettings = CACHED, limits: EngineLimits | None = None
+) -> AsyncIterator[CachingSubmitter]:
     async with running(runner, limits or EngineLimits(max_encode_tokens=64)) as engine:
-        decoder = SentenceDecoder(engine, model_key="m", settings=settings)
+        decoder = CachingSubmitter(engine, model_key="m", settings=settings)
         yield decoder
         if isinstance(runner, GatedRunner):
             runner.gate.set()
-    assert decoder.facts().num_flights == 0
-    assert decoder._flights == {}
-    assert decoder.num_undecided == 0
+    assert decoder.stats().num_in_flight == 0
+    assert decoder._in_flight == {}
+    assert decoder.num_provisional == 0
 
 
 def submit(
-    decoder: SentenceDecoder,
+    decoder: CachingSubmitter,
     source: tuple[int, ...] = SOURCE,
     options: DecodingOptions = NARROW,
     *,
@@ -96,9 +96,9 @@ def test_a_known_sentence_is_not_decoded_again() -> None:
                 0,
             )
             assert runner.calls["decode"] == steps
-            facts = decoder.facts()
-            assert (facts.num_hits, facts.num_misses, facts.num_coalesced) == (1, 1, 0)
-            assert facts.num_bytes > 0
+            stats = decoder.stats()
+            assert (stats.num_hits, stats.num_misses, stats.num_coalesced) == (1, 1, 0)
+            assert stats.num_bytes > 0
 
     in_scenario(scenario)
 
@@ -131,7 +131,7 @@ def test_every_option_every_id_and_the_model_make_another_sentence() -> None:
     assert set(OTHERS) == {field.name for field in fields(DecodingOptions)}, "a new option needs a line above"
     base = DecodingOptions(beam_size=3)
     engine: Any = None
-    decoder = SentenceDecoder(engine, model_key="m", settings=CACHED)
+    decoder = CachingSubmitter(engine, model_key="m", settings=CACHED)
     keys = [decoder._key(SOURCE, options) for options in (base, *OTHERS.values())]
     sampled = [
         Sampling(seed=2),
@@ -143,7 +143,7 @@ def test_every_option_every_id_and_the_model_make_another_sentence() -> None:
     keys += [
         decoder._key(source, base) for source in ((5, EOS), (5, 6, 6, EOS), (6, 5, EOS), (5, 6, 256 * EOS))
     ]
-    keys.append(SentenceDecoder(engine, model_key="n", settings=CACHED)._key(SOURCE, base))
+    keys.append(CachingSubmitter(engine, model_key="n", settings=CACHED)._key(SOURCE, base))
     assert len(set(keys)) == len(keys)
     assert decoder._key(list(SOURCE), DecodingOptions(beam_size=3)) == keys[0]
 
@@ -151,7 +151,7 @@ def test_every_option_every_id_and_the_model_make_another_sentence() -> None:
 def test_one_in_flight_is_decoded_once_for_all() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        async with decoding(runner, DecoderSettings(cache_bytes=0)) as decoder:
+        async with decoding(runner, SubmitterSettings(cache_bytes=0)) as decoder:
             futures = [submit(decoder, request_id=str(number)) for number in range(5)]
             other = submit(decoder, (7, EOS))
             await runner.arrival()
@@ -160,7 +160,7 @@ def test_one_in_flight_is_decoded_once_for_all() -> None:
             results = await asyncio.gather(*futures, other)
             assert all(result is results[0] for result in results[:-1])
             assert runner.encoded == [SOURCE, (7, EOS)]
-            assert decoder.facts().num_coalesced == 5
+            assert decoder.stats().num_coalesced == 5
             await submit(decoder)
             assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of no bytes keeps nothing"
 
@@ -170,13 +170,13 @@ def test_one_in_flight_is_decoded_once_for_all() -> None:
 def test_nothing_is_shared_where_that_is_switched_off() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        async with decoding(runner, DecoderSettings(cache_bytes=10**6, coalesces=False)) as decoder:
+        async with decoding(runner, SubmitterSettings(cache_bytes=10**6, coalesces=False)) as decoder:
             futures = [submit(decoder) for _ in range(2)]
             runner.gate.set()
             await asyncio.gather(*futures)
             assert runner.encoded == [SOURCE] * 2
             assert submit(decoder).done()
-            assert decoder.facts().num_coalesced == 0
+            assert decoder.stats().num_coalesced == 0
 
     in_scenario(scenario)
 
@@ -242,8 +242,8 @@ def test_who_joins_what_the_engine_has_given_up_is_served_all_the_same() -> None
         runner.gate.set()
         async with decoding(runner) as decoder:
             late = submit(decoder)
-            flight = next(iter(decoder._flights.values()))
-            flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
+            in_flight = next(iter(decoder._in_flight.values()))
+            in_flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
             second = submit(decoder, request_id="b")
             assert (await second).hypotheses
             assert (await late).hypotheses, "it had time left, too"
@@ -270,12 +270,12 @@ def test_errors_reach_all_and_are_not_kept() -> None:
             for future in futures:
                 with pytest.raises(EngineFailure):
                     await future
-            assert decoder.facts().num_entries == 0
+            assert decoder.stats().num_entries == 0
             runner.is_broken = False
             assert (await submit(decoder)).hypotheses
             with pytest.raises(InvalidRequest):
                 submit(decoder, (), NARROW)
-            assert decoder._flights == {}
+            assert decoder._in_flight == {}
 
     in_scenario(scenario)
 
@@ -332,25 +332,25 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
             deadline = time.monotonic() + PATIENCE_S
             engine: Engine = decoder.engine
             with decoder.reserve(2, 20, deadline=deadline) as full:
-                full.settle([((7, EOS), NARROW, 1), ((8, EOS), NARROW, 1)])
+                full.finalize([((7, EOS), NARROW, 1), ((8, EOS), NARROW, 1)])
                 assert engine.health().num_pending_sentences == 2
-                with decoder.reserve(1, 3, deadline=deadline) as place:
-                    assert decoder.num_undecided == 1
-                    place.settle([(SOURCE, NARROW, 1)])
-                    assert decoder.num_undecided == 0
+                with decoder.reserve(1, 3, deadline=deadline) as ticket:
+                    assert decoder.num_provisional == 1
+                    ticket.finalize([(SOURCE, NARROW, 1)])
+                    assert decoder.num_provisional == 0
                     assert submit(decoder).done()
                     assert engine.health().num_pending_sentences == 2
-                with pytest.raises(Overloaded), decoder.reserve(2, 6, deadline=deadline) as place:
-                    place.settle([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1)])
-                undecided = [
-                    decoder.reserve(1, 3, deadline=deadline).__enter__() for _ in range(MAX_UNDECIDED)
+                with pytest.raises(Overloaded), decoder.reserve(2, 6, deadline=deadline) as ticket:
+                    ticket.finalize([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1)])
+                provisional = [
+                    decoder.reserve(1, 3, deadline=deadline).__enter__() for _ in range(MAX_PROVISIONAL)
                 ]
                 with pytest.raises(Overloaded), decoder.reserve(1, 3, deadline=deadline):
                     pass
-                for place in undecided:
-                    place.__exit__(None, None, None)
-            with decoder.reserve(3, 30, deadline=deadline) as place:
-                place.settle([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1), (SOURCE, NARROW, 1)])
+                for ticket in provisional:
+                    ticket.__exit__(None, None, None)
+            with decoder.reserve(3, 30, deadline=deadline) as ticket:
+                ticket.finalize([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1), (SOURCE, NARROW, 1)])
                 assert engine.health().num_pending_sentences == 1
                 assert engine.health().num_pending_tokens == 2
             assert engine.health().num_pending_sentences == 0
@@ -362,7 +362,7 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
 def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
     async def scenario() -> None:
         limits = EngineLimits(max_encode_tokens=64, max_pending_sentences=2)
-        async with decoding(FakeRunner(), DecoderSettings(), limits) as decoder:
+        async with decoding(FakeRunner(), SubmitterSettings(), limits) as decoder:
             deadline = time.monotonic() + PATIENCE_S
             with decoder.reserve(2, 2, deadline=deadline), pytest.raises(Overloaded):
                 decoder.reserve(1, 1, deadline=deadline).__enter__()
@@ -375,7 +375,7 @@ def test_closing_fails_all_who_wait() -> None:
         runner = GatedRunner()
         engine = Engine([ThreadLane(runner)], settings=EngineLimits(max_encode_tokens=64))
         engine.start()
-        decoder = SentenceDecoder(engine, settings=CACHED)
+        decoder = CachingSubmitter(engine, settings=CACHED)
         futures = [submit(decoder, request_id=name) for name in "ab"]
         await runner.arrival()
         closing = asyncio.create_task(engine.close(0.0))

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.text.blocks import STAND_INS
+from app.text.blocks import PLACEHOLDER_RANGE
 from app.text.casing import Casing
 from app.text.glossary import Glossary, Term
 from app.text.number_check import ChangedNumbers
-from app.text.passage import PassageOptions, Splitting, TextFormat, read_passage
+from app.text.parsed_text import ParseOptions, Splitting, TextFormat, parse_text
 from app.text.segments import Fallback, SegmentTranslation
 from app.text.xml_reader import XmlRules
 from benchmarks.roundtrip_models import MODELS as BY_NAME
 from benchmarks.roundtrip_models import Model, copied, reversed_words
-from tests.text.fake_models import squeezed, through, without_stand_ins
+from tests.text.fake_models import squeezed, through, without_placeholders
 from tests.text.markup_samples import is_well_formed
 
-PLAIN = PassageOptions("en", "de")
-HTML = PassageOptions("en", "de", TextFormat.HTML)
-NO_NEWLINES = PassageOptions("en", "de", splitting=Splitting.NO_NEWLINES)
-LINES = PassageOptions("en", "de", splitting=Splitting.LINES)
-XML = PassageOptions("en", "de", TextFormat.XML)
+PLAIN = ParseOptions("en", "de")
+HTML = ParseOptions("en", "de", TextFormat.HTML)
+NO_NEWLINES = ParseOptions("en", "de", splitting=Splitting.NO_NEWLINES)
+LINES = ParseOptions("en", "de", splitting=Splitting.LINES)
+XML = ParseOptions("en", "de", TextFormat.XML)
 WORDS = [
     "bread", "Anna", "is", "late.", "Mr. Ray", "{name}", "%s", "https://example.org/a?b=c", "a@example.org", "12:30",
     "\U0001f600", "\u200bzero", "\u202eback\u202c", "e\u0301", "\U000f0000", "(so)", "\u4f60\u597d", "1.234,5",
@@ -43,7 +43,7 @@ MODELS = [*BY_NAME.values(), lambda source: SegmentTranslation(source.upper())]
 @settings(deadline=None)
 @given(st.one_of(PROSE, st.text(max_size=120)), st.integers(1, 60))
 def test_a_text_that_translates_to_itself_comes_back(text: str, limit: int) -> None:
-    segments = read_passage(text, PLAIN).segments(lambda source: len(source) <= limit)
+    segments = parse_text(text, PLAIN).segments(lambda source: len(source) <= limit)
     assume(all(segment.casing is Casing.PLAIN for segment in segments))
     finished = through(text, PLAIN, limit=limit)
     assert finished.text == text
@@ -91,7 +91,7 @@ def test_markup_that_translates_to_itself_comes_back(markup: str) -> None:
 @settings(deadline=None)
 @given(MARKUP, st.sampled_from(MODELS), st.sampled_from([HTML, XML]))
 def test_whatever_a_model_does_the_tags_are_the_same_and_well_formed(
-    markup: str, model: Model, options: PassageOptions
+    markup: str, model: Model, options: ParseOptions
 ) -> None:
     markup = markup.replace("&eacute;", "&#xe9;")
     result = through(markup, options, model).text
@@ -105,11 +105,11 @@ def test_whatever_a_model_does_the_tags_are_the_same_and_well_formed(
 @given(st.text(st.sampled_from("<>/!-ab &;#\"'=x? \n[]"), max_size=60), st.sampled_from(MODELS))
 def test_no_html_is_too_broken(markup: str, model: Model) -> None:
     result = through(markup, HTML, model).text
-    assert not set(map(ord, result)) & set(STAND_INS[:10])
+    assert not set(map(ord, result)) & set(PLACEHOLDER_RANGE[:10])
 
 
 @pytest.mark.parametrize(
-    "model", [without_stand_ins(copied, is_aligned=aligned) for aligned in (True, False)]
+    "model", [without_placeholders(copied, is_aligned=aligned) for aligned in (True, False)]
 )
 def test_a_placeholder_that_a_model_loses_comes_back_once(model: Model) -> None:
     text = "Dear {name}, go to https://example.org/x or write to a@example.org {name}"
@@ -161,8 +161,8 @@ def test_spans_in_markup_are_of_the_markup() -> None:
         ("MIND THE GAP", PLAIN, ["Mind the gap"]),
     ],
 )  # fmt: skip
-def test_what_a_model_is_given(text: str, options: PassageOptions, sources: list[str]) -> None:
-    segments = read_passage(text, options).segments(lambda _source: True)
+def test_what_a_model_is_given(text: str, options: ParseOptions, sources: list[str]) -> None:
+    segments = parse_text(text, options).segments(lambda _source: True)
     assert [segment.source for segment in segments] == sources
 
 
@@ -196,7 +196,7 @@ def test_spaces_between_tags_stay_between_them() -> None:
 
 def test_the_prose_of_a_text_is_what_its_language_is_told_by() -> None:
     markup = "<p>Bread &amp; <b>tea</b> {name}</p><pre>x = 1</pre><p>12</p>Jam"
-    assert read_passage(markup, HTML).prose == "Bread & tea  \nJam"
+    assert parse_text(markup, HTML).prose == "Bread & tea  \nJam"
 
 
 def test_references_are_spelled_as_the_source_spelled_them() -> None:
@@ -216,21 +216,21 @@ def test_a_link_whose_text_is_a_url_stays_whole() -> None:
 
 def test_terms_of_a_glossary_stand_in_the_translation() -> None:
     glossary = Glossary([Term("mail box", "Briefkasten"), Term("R&D", "F&E")], "en")
-    options = PassageOptions("en", "de", TextFormat.HTML, glossary=glossary)
-    passage = read_passage("Mail boxes of R&amp;D and {mail box}", options)
-    assert [hit.form for hit in passage.glossary_hits] == ["Mail boxes", "R&D", "mail box"]
+    options = ParseOptions("en", "de", TextFormat.HTML, glossary=glossary)
+    parsed_text = parse_text("Mail boxes of R&amp;D and {mail box}", options)
+    assert [hit.surface for hit in parsed_text.glossary_hits] == ["Mail boxes", "R&D", "mail box"]
     finished = through("Mail boxes of R&amp;D", options)
     assert finished.text == "Briefkasten of F&amp;E"
 
 
 def test_a_term_inside_a_placeholder_is_no_hit() -> None:
-    options = PassageOptions("en", "de", glossary=Glossary([Term("box", "Kiste")], "en"))
-    passage = read_passage("A {box} on https://example.org/box", options)
-    assert passage.glossary_hits == ()
+    options = ParseOptions("en", "de", glossary=Glossary([Term("box", "Kiste")], "en"))
+    parsed_text = parse_text("A {box} on https://example.org/box", options)
+    assert parsed_text.glossary_hits == ()
 
 
 def test_ignored_elements_of_xml_stay_whole() -> None:
-    options = PassageOptions("en", "de", TextFormat.XML, xml=XmlRules(ignored=frozenset({"x"})))
+    options = ParseOptions("en", "de", TextFormat.XML, xml=XmlRules(ignored=frozenset({"x"})))
     finished = through('Hello <x id="12"></x>, see <x>this <b>thing</b></x>', options, reversed_words)
     assert finished.text.count('<x id="12"></x>') == 1
     assert finished.text.count("<x>this <b>thing</b></x>") == 1
@@ -246,26 +246,26 @@ def test_pieces_of_a_long_sentence_and_changed_numbers_are_told() -> None:
 
 
 def test_numbers_are_carried_where_they_changed_and_that_fits() -> None:
-    passage = read_passage("Take <b>33</b> of 4 now", HTML)
-    (segment,) = passage.segments(lambda _source: True)
+    parsed_text = parse_text("Take <b>33</b> of 4 now", HTML)
+    (segment,) = parsed_text.segments(lambda _source: True)
     whole, changed = SegmentTranslation("Nimm 33 von 4"), SegmentTranslation("Nimm 34 von 4")
-    assert passage.carrying_numbers(segment, whole, lambda _source: True) == []
-    assert passage.carrying_numbers(segment, changed, lambda _source: False) == []
-    first, carrying = passage.carrying_numbers(segment, changed, lambda _source: True)
+    assert parsed_text.number_retries(segment, whole, lambda _source: True) == []
+    assert parsed_text.number_retries(segment, changed, lambda _source: False) == []
+    first, carrying = parsed_text.number_retries(segment, changed, lambda _source: True)
     assert first.source == "Take \U000f0000 of 4 now"
-    assert passage.carrying_numbers(carrying, changed, lambda _source: True) == []
+    assert parsed_text.number_retries(carrying, changed, lambda _source: True) == []
     assert carrying.source == "Take \U000f0000 of \U000f0001 now"
-    assert passage.finish([carrying], [copied(carrying.source)]).text == "Take <b>33</b> of 4 now"
+    assert parsed_text.finish([carrying], [copied(carrying.source)]).text == "Take <b>33</b> of 4 now"
 
 
 def test_digits_of_a_placeholder_are_no_numbers() -> None:
     finished = through(
-        "Take {0} of https://example.org/33 now", PLAIN, without_stand_ins(copied, is_aligned=True)
+        "Take {0} of https://example.org/33 now", PLAIN, without_placeholders(copied, is_aligned=True)
     )
     assert not finished.segments[0].changed_numbers
 
 
 def test_a_translation_for_every_segment() -> None:
-    passage = read_passage("One. Two.", PLAIN)
+    parsed_text = parse_text("One. Two.", PLAIN)
     with pytest.raises(ValueError, match="1 translations for 2 segments"):
-        passage.finish(passage.segments(lambda _source: True), [SegmentTranslation("x")])
+        parsed_text.finish(parsed_text.segments(lambda _source: True), [SegmentTranslation("x")])

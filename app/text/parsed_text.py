@@ -1,15 +1,15 @@
-"""One text on its way through a model: what the model is given, and the text that comes of its answers.
+"""One text on its way through a model: parsed into segments for the model, and assembled from their translations.
 
-    passage = read_passage(text, options)
-    segments = passage.segments(fits)              # fits(source): whether the model takes it at once
+    parsed_text = parse_text(text, options)
+    segments = parsed_text.segments(fits)              # fits(source): whether the model takes it at once
     ... translate segment.source of each ...
-    finished = passage.finish(segments, translations)
+    finished = parsed_text.finish(segments, translations)
 
-What must come through as it is travels as one private-use character, a stand-in, which the tokenizer carries like any
-unknown character. Where a translation has lost one and there is no alignment, `segments.parts_around` says what to
-translate a second time, and `segments.joined_parts` makes the segment's translation of that. A glossary term has a
-stand-in in its block, but the model is given the words: `with_terms_carried` is the segment with the stand-ins, to be
-translated instead where `lacking_terms`.
+A part that must not change (a variable, a URL, a formula, a glossary term) is replaced by a placeholder: one
+private-use character, which the tokenizer copies like any character outside its vocabulary. Glossary terms are words
+at first: `with_term_placeholders` replaces those that `missing_terms` reports for a second decoding. Where a
+translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the parts
+to translate separately, and `segments.join_parts` joins their translations.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import NamedTuple
 from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
 from app.text.casing import Casing, casing_of, lowered, restored
+from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
 from app.text.finished import FinishedText, Writer, untouched
-from app.text.glossary import Glossary, GlossaryHit, lacking
+from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
-from app.text.open_terms import OpenTerm, find_open_terms, opened
-from app.text.placeholders import overlaps, placeholder_spans
+from app.text.protected_spans import overlaps, protected_spans
 from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
-from app.text.segments import Place, Segment, SegmentTranslation, carrying_numbers, moved
+from app.text.segments import Offsets, SegmentTranslation, SourceSegment, moved, with_number_placeholders
 from app.text.tags import Tag, partners
 from app.text.xml_reader import XmlRules, read_xml
 
@@ -59,7 +59,7 @@ class Splitting(Enum):
     LINES = "lines"
 
 
-class PassageOptions(NamedTuple):
+class ParseOptions(NamedTuple):
     """How a text is read. Languages are ISO 639-1 codes. xml: of XML; its `ignored` are of HTML, too."""
 
     source_language: str
@@ -70,7 +70,7 @@ class PassageOptions(NamedTuple):
     glossary: Glossary | None = None
 
 
-def read_passage(text: str, options: PassageOptions) -> Passage:
+def parse_text(text: str, options: ParseOptions) -> ParsedText:
     """Read a text. Raises MarkupError for malformed XML."""
     if options.text_format is TextFormat.HTML:
         document = read_html(text, options.xml.ignored)
@@ -80,28 +80,28 @@ def read_passage(text: str, options: PassageOptions) -> Passage:
         document = Document.of(text)
     hits: list[GlossaryHit] = []
     parts: list[str | Block] = []
-    open_terms: list[Mapping[str, OpenTerm]] = []
+    expanded_terms: list[Mapping[str, ExpandedTerm]] = []
     for part in document.parts:
         if isinstance(part, Block):
             found = [] if options.glossary is None else list(options.glossary.hits(part.text))
             read, used = _protected(part, found, is_markup=document.is_markup)
-            open_terms.append(find_open_terms(part, read, found, used) if used else {})
+            expanded_terms.append(find_expandable_terms(part, read, found, used) if used else {})
             part = read
             hits += used
         parts.append(part)
-    return Passage(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(open_terms))
+    return ParsedText(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(expanded_terms))
 
 
 def _protected(
     block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
     """The block with its placeholders, formulas and glossary terms protected, and the terms that were."""
-    placeholders = placeholder_spans(block.text)
-    if not (placeholders or hits or block.tags):
+    protected = protected_spans(block.text)
+    if not (protected or hits or block.tags):
         return block, []
     references = references_of(block) if is_markup else {}
-    formulas = (span for span in _formulas(block) if not overlaps(span, placeholders))
-    spans = sorted([*placeholders, *formulas])
+    formulas = (span for span in _formulas(block) if not overlaps(span, protected))
+    spans = sorted([*protected, *formulas])
     replacements = [Replacement(span) for span in spans]
     used = []
     for hit in hits:
@@ -109,8 +109,8 @@ def _protected(
             last = hit.span.end - 1
             end = block.offsets[last] + len(block.raws[last])
             used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
-            target = escaped(hit.restored, references) if is_markup else hit.restored
-            replacements.append(Replacement(hit.span, None if hit.form == hit.restored else target))
+            target = escaped(hit.replacement, references) if is_markup else hit.replacement
+            replacements.append(Replacement(hit.span, None if hit.surface == hit.replacement else target))
     return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
 
 
@@ -134,17 +134,17 @@ def _formulas(block: Block) -> list[Span]:
 
 
 @dataclass(eq=False)
-class Passage:
+class ParsedText:
     """A text that was read.
 
-    glossary_hits: the terms that will stand in the translation. open_terms: of each block, by stand-in.
+    glossary_hits: the terms that will stand in the translation. expanded_terms: of each block, by stand-in.
     _found: what its writers share: a long text is not looked through for each of its segments, and each new word.
     """
 
     document: Document
-    options: PassageOptions
+    options: ParseOptions
     glossary_hits: tuple[GlossaryHit, ...]
-    open_terms: tuple[Mapping[str, OpenTerm], ...]
+    expanded_terms: tuple[Mapping[str, ExpandedTerm], ...]
 
     def __post_init__(self) -> None:
         self._blocks = [part for part in self.document.parts if isinstance(part, Block)]
@@ -154,30 +154,30 @@ class Passage:
         check, markup = self.changed_numbers, self.document.is_markup
         return Writer(check, self._rewritten_numbers, is_markup=markup, found=self._found)
 
-    def _rewritten_numbers(self, segment: Segment) -> dict[str, str]:
-        options, source = self.options, segment.with_numbers(segment.source)
+    def _rewritten_numbers(self, segment: SourceSegment) -> dict[str, str]:
+        options, source = self.options, segment.restore_numbers(segment.source)
         return rewritten_numbers(source, options.source_language, options.target_language)
 
     @property
     def prose(self) -> str:
         """What there is to translate, without markup and what is protected: what a language is detected by."""
         return "\n".join(
-            "".join(" " if character in block.stand_ins else character for character in block.text)
+            "".join(" " if character in block.placeholders else character for character in block.text)
             for block in self._blocks
         )
 
-    def segments(self, fits: Callable[[str], bool]) -> list[Segment]:
+    def segments(self, fits: Callable[[str], bool]) -> list[SourceSegment]:
         """What is to be translated, in order. fits: whether the model takes a source at once."""
-        found: list[Segment] = []
+        found: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
             flat = self._flat(block)
             closing = partners(block.tags)
-            terms = self.open_terms[index]
+            terms = self.expanded_terms[index]
             for sentence in self._sentences(flat):
-                casing = casing_of(opened(sentence.of(flat), terms)[0], self.options.source_language)
+                casing = casing_of(expand_terms(sentence.of(flat), terms)[0], self.options.source_language)
 
                 def fits_so(
-                    part: str, casing: Casing = casing, terms: Mapping[str, OpenTerm] = terms
+                    part: str, casing: Casing = casing, terms: Mapping[str, ExpandedTerm] = terms
                 ) -> bool:
                     return fits(self._source(part, casing, terms)[0]) and (
                         not terms or terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
@@ -187,9 +187,9 @@ class Passage:
                     span = piece.span
                     source, places = self._source(span.of(flat), casing, terms)
                     found.append(
-                        Segment(
+                        SourceSegment(
                             source=source,
-                            stand_ins=block.stand_ins_in(source),
+                            placeholders=block.placeholders_in(source),
                             casing=casing,
                             block=index,
                             span=span,
@@ -219,9 +219,11 @@ class Passage:
             return [line for line in lines if line is not None]
         return list(sentence_spans(flat, self.options.source_language))
 
-    def _source(self, part: str, casing: Casing, terms: Mapping[str, OpenTerm]) -> tuple[str, Sequence[int]]:
+    def _source(
+        self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
+    ) -> tuple[str, Sequence[int]]:
         """What the model is given for a part of a block, with these terms as words, and where that stands in it."""
-        text, places = opened(part, terms)
+        text, places = expand_terms(part, terms)
         if not self._flows:
             return lowered(text, casing), places
         kept = [
@@ -232,53 +234,57 @@ class Passage:
         collapsed = "".join(text[place] for place in kept)
         return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
 
-    def lacking_terms(self, segment: Segment, text: str) -> list[GlossaryHit]:
+    def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
         """The terms of the segment's `source` that a translation of it, as the model wrote it, has not."""
         written = restored(text, segment.casing) if segment.terms else ""
-        return lacking(segment.terms, written, self.options.target_language)
+        return missing_terms(segment.terms, written, self.options.target_language)
 
-    def with_terms_carried(self, segment: Segment, only: Collection[GlossaryHit] | None = None) -> Segment:
+    def with_term_placeholders(
+        self, segment: SourceSegment, only: Collection[GlossaryHit] | None = None
+    ) -> SourceSegment:
         """The segment with stand-ins for all its terms, or for these; the model takes it if it took the segment."""
         if not segment.terms:
             return segment
-        block, terms = self._blocks[segment.block], self.open_terms[segment.block]
+        block, terms = self._blocks[segment.block], self.expanded_terms[segment.block]
         still = [hit for hit in segment.terms if only is not None and hit not in only]
-        open_terms = {stand_in: term for stand_in, term in terms.items() if term.hit in still}
-        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, open_terms)
+        expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in still}
+        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, expanded_terms)
         return segment._replace(
             source=source,
-            stand_ins=block.stand_ins_in(source),
+            placeholders=block.placeholders_in(source),
             positions=moved(places, segment.span.start),
             terms=tuple(still),
         )
 
-    def carrying_numbers(
-        self, segment: Segment, translation: SegmentTranslation, fits: Callable[[str], bool]
-    ) -> list[Segment]:
+    def number_retries(
+        self, segment: SourceSegment, translation: SegmentTranslation, fits: Callable[[str], bool]
+    ) -> list[SourceSegment]:
         """What to try instead of a segment in whose translation a number changed: its terms carried, too.
 
         First with those numbers carried that the translation lacks, then with all; each if the model takes it.
         """
         if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
             return []
-        carried, used = self.with_terms_carried(segment), self._blocks[segment.block].text
-        found = [carrying_numbers(carried, used, only) for only in (changed.missing, None)]
+        verbatim_spans, used = self.with_term_placeholders(segment), self._blocks[segment.block].text
+        found = [with_number_placeholders(verbatim_spans, used, only) for only in (changed.missing, None)]
         return [
             each
             for each in dict(zip((each.source for each in found), found, strict=True)).values()
             if each.numbers and fits(each.source)
         ]
 
-    def changed_numbers(self, segment: Segment, text: str) -> ChangedNumbers:
+    def changed_numbers(self, segment: SourceSegment, text: str) -> ChangedNumbers:
         """What the check of numbers says of a segment and its translation."""
         return changed_numbers(
-            segment.with_numbers(segment.source),
-            segment.with_numbers(text),
+            segment.restore_numbers(segment.source),
+            segment.restore_numbers(text),
             self.options.source_language,
             self.options.target_language,
         )
 
-    def finish(self, segments: Sequence[Segment], translations: Sequence[SegmentTranslation]) -> FinishedText:
+    def finish(
+        self, segments: Sequence[SourceSegment], translations: Sequence[SegmentTranslation]
+    ) -> FinishedText:
         """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
         if len(segments) != len(translations):
             raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
@@ -299,17 +305,17 @@ class Passage:
             writer.write(untouched(part, Span(done, len(part.text)), next_tag, len(part.tags)))
         return writer.finished
 
-    def rendered(self, segment: Segment, translation: SegmentTranslation) -> str:
+    def render(self, segment: SourceSegment, translation: SegmentTranslation) -> str:
         """A segment's translation as it will stand in the finished text."""
         writer = self._writer()
         writer.write_segment(self._blocks[segment.block], segment, translation)
         return writer.finished.text
 
-    def shown(self, segment: Segment, text: str) -> str:
+    def preview(self, segment: SourceSegment, text: str) -> str:
         """Words of a segment's unfinished translation, as they will look: their casing, what stand-ins stand for."""
-        return self._writer().shown(self._blocks[segment.block], segment, text)
+        return self._writer().preview(self._blocks[segment.block], segment, text)
 
-    def place(self, segment: Segment, start: int, end: int) -> Place:
+    def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
         """Where characters start..end-1 of a segment's source stand in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
@@ -317,15 +323,15 @@ class Passage:
         first, _ = self._place(segment, start)
         return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
 
-    def _place(self, segment: Segment, index: int) -> Place:
+    def _place(self, segment: SourceSegment, index: int) -> Offsets:
         """Where a character of a segment's source stands in the whole text."""
         block, position = self._blocks[segment.block], segment.positions[index]
-        term = self.open_terms[segment.block].get(block.text[position])
+        term = self.expanded_terms[segment.block].get(block.text[position])
         if term is None or not segment.terms:
             return block.offsets[position], block.offsets[position + 1]
         return term.places[index - bisect_left(segment.positions, position)]
 
-    def span(self, segment: Segment) -> Place:
+    def span(self, segment: SourceSegment) -> Offsets:
         """Where a segment stands in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         return offsets[segment.span.start], offsets[segment.span.end]

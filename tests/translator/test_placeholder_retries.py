@@ -57,8 +57,8 @@ def test_the_models_own_translation_stays_where_carrying_loses_more(tokenizer: T
 def test_marks_follow_the_language_of_the_translation(tokenizer: Tokenizer) -> None:
     echo = Script(tokenizer, lambda source: source)
     assert echo("Anna has 1,200 cats of 3.5 kilos.").text == "Anna has 1.200 cats of 3,5 kilos."
-    carried = Script(tokenizer, lambda source: source.replace("1,200", "1,300"))
-    assert carried("Anna has 1,200 cats.").text == "Anna has 1.200 cats."
+    verbatim_spans = Script(tokenizer, lambda source: source.replace("1,200", "1,300"))
+    assert verbatim_spans("Anna has 1,200 cats.").text == "Anna has 1.200 cats."
 
 
 def test_only_the_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ from app.errors import DeadlineExceeded
 
 
 @dataclass(eq=False)
-class Waiter:
+class Subscriber:
     """One request's wait for one sentence. deadline: seconds of time.monotonic. flight: the one that it is on."""
 
     future: asyncio.Future[SequenceResult]
@@ -21,7 +21,7 @@ class Waiter:
     caller: str
     deadline: float
     on_tokens: OnTokens | None
-    flight: Flight = field(init=False)
+    in_flight: InFlight = field(init=False)
 
     def expire(self) -> None:
         """Its own time has run out, whatever becomes of the others."""
@@ -33,7 +33,7 @@ class Waiter:
             self.future.set_exception(error)
 
 
-class Flight:
+class InFlight:
     """A sentence that was submitted. waiters: in order of arrival (a dict's keys, for removal in constant time).
 
     future: the engine's. listens: whether the engine tells its tokens.
@@ -45,50 +45,50 @@ class Flight:
         self.key = key
         self.source_ids = source_ids
         self.options = options
-        self.waiters: dict[Waiter, None] = {}
+        self.subscribers: dict[Subscriber, None] = {}
         self.listens = False
         self._told: list[int] = []
 
-    def begin(self, waiters: Sequence[Waiter], *, listens: bool) -> None:
+    def begin(self, subscribers: Sequence[Subscriber], *, listens: bool) -> None:
         """It was submitted for these."""
         self.listens = listens
         self._told = []
-        self.waiters = dict.fromkeys(waiters)
-        for waiter in waiters:
-            waiter.flight = self
+        self.subscribers = dict.fromkeys(subscribers)
+        for subscriber in subscribers:
+            subscriber.in_flight = self
 
-    def add(self, waiter: Waiter) -> None:
+    def add(self, subscriber: Subscriber) -> None:
         """One more waits, and is told what was said so far."""
-        self.waiters[waiter] = None
-        waiter.flight = self
-        if waiter.on_tokens is not None:
+        self.subscribers[subscriber] = None
+        subscriber.in_flight = self
+        if subscriber.on_tokens is not None:
             if self._told:
-                waiter.on_tokens(0, tuple(self._told))
+                subscriber.on_tokens(0, tuple(self._told))
             self.listens = True
 
     def tell(self, position: int, ids: tuple[int, ...]) -> None:
         """New tokens of the engine's, for all who listen."""
         self._told[position:] = ids
-        for waiter in list(self.waiters):
-            if waiter.on_tokens is not None and not waiter.future.done():
-                waiter.on_tokens(position, ids)
+        for subscriber in list(self.subscribers):
+            if subscriber.on_tokens is not None and not subscriber.future.done():
+                subscriber.on_tokens(position, ids)
 
     def succeed(self, result: SequenceResult) -> None:
         """All who still wait have it."""
-        for waiter in self.waiters:
-            if not waiter.future.done():
-                waiter.future.set_result(result)
+        for subscriber in self.subscribers:
+            if not subscriber.future.done():
+                subscriber.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """All who still wait fail with it."""
-        for waiter in self.waiters:
-            waiter.fail(error)
+        for subscriber in self.subscribers:
+            subscriber.fail(error)
 
-    def release(self, error: DeadlineExceeded, *, until: float) -> list[Waiter]:
+    def release(self, error: DeadlineExceeded, *, until: float) -> list[Subscriber]:
         """Fail those whose time has run out by then. Returns those who have time left."""
-        waiting = [waiter for waiter in self.waiters if not waiter.future.done()]
-        late = [waiter for waiter in waiting if waiter.deadline > until]
-        for waiter in waiting:
-            if waiter.deadline <= until:
-                waiter.fail(error)
+        waiting = [subscriber for subscriber in self.subscribers if not subscriber.future.done()]
+        late = [subscriber for subscriber in waiting if subscriber.deadline > until]
+        for subscriber in waiting:
+            if subscriber.deadline <= until:
+                subscriber.fail(error)
         return late

@@ -24,16 +24,16 @@ from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine, OnTokens
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, ServiceError
-from app.stores.sentence_cache import CacheFacts, SentenceCache
-from app.translator.flights import Flight, Waiter
-from app.translator.place import Place
+from app.stores.sentence_cache import CacheStats, SentenceCache
+from app.translator.admission_ticket import AdmissionTicket
+from app.translator.in_flight import InFlight, Subscriber
 from app.translator.result_size import size_of
 
 DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
-class DecoderSettings:
+class SubmitterSettings:
     """cache_bytes: of the results that are kept; 0: none. coalesces: whether equal sentences in flight are shared."""
 
     cache_bytes: int = 0
@@ -41,37 +41,37 @@ class DecoderSettings:
 
 
 @dataclass(frozen=True)
-class DecoderFacts(CacheFacts):
-    """num_coalesced: sentences that waited for another's flight. num_flights: sentences in the engine now."""
+class SubmitterStats(CacheStats):
+    """num_coalesced: sentences that waited for another's flight. num_in_flight: sentences in the engine now."""
 
     num_coalesced: int = 0
-    num_flights: int = 0
+    num_in_flight: int = 0
 
 
-class SentenceDecoder:
+class CachingSubmitter:
     """One engine's decoder. Called on the event loop."""
 
     def __init__(
-        self, engine: Engine, *, model_key: str = "", settings: DecoderSettings | None = None
+        self, engine: Engine, *, model_key: str = "", settings: SubmitterSettings | None = None
     ) -> None:
         """model_key: two models of which any answer differs have two."""
         self.engine = engine
         self._model_key = model_key.encode()
-        self._settings = settings or DecoderSettings()
+        self._settings = settings or SubmitterSettings()
         self._is_needed = self._settings.cache_bytes > 0 or self._settings.coalesces
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
-        self._flights: dict[bytes, Flight] = {}
-        self._waiters: dict[asyncio.Future[SequenceResult], Waiter] = {}
+        self._in_flight: dict[bytes, InFlight] = {}
+        self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
-        self._num_flights = 0
-        self.num_undecided = (
+        self._num_in_flight = 0
+        self.num_provisional = (
             0  # requests that were let in past a full queue, until it is known what they cost
         )
 
-    def facts(self) -> DecoderFacts:
+    def stats(self) -> SubmitterStats:
         """As it stands now."""
-        kept = vars(self._cache.facts())
-        return DecoderFacts(**kept, num_coalesced=self._num_coalesced, num_flights=self._num_flights)
+        kept = vars(self._cache.stats())
+        return SubmitterStats(**kept, num_coalesced=self._num_coalesced, num_in_flight=self._num_in_flight)
 
     def clear(self) -> None:
         """Forget all results, and begin to count anew."""
@@ -86,16 +86,16 @@ class SentenceDecoder:
         options: DecodingOptions | None = None,
         caller: str = "",
         deadline: float,
-    ) -> Place:
-        """A place in the engine's queue, held with `with` around a request's work; see `Place`. Raises NotReady.
+    ) -> AdmissionTicket:
+        """Return a request's admission ticket, to be held with `with` around all of its work.
 
-        num_sentences, num_tokens: an estimate, end tokens counted, that `Place.settle` puts right. options: of all
-        sentences. deadline: seconds of time.monotonic.
+        num_sentences, num_tokens: an estimate, end tokens included, that `AdmissionTicket.finalize` replaces. options:
+        of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
         """
         reservation = self.engine.reserve(
             num_sentences, num_tokens, options=options, caller=caller, deadline=deadline
         )
-        return Place(self, reservation)
+        return AdmissionTicket(self, reservation)
 
     @property
     def keeps_results(self) -> bool:
@@ -138,24 +138,24 @@ class SentenceDecoder:
         if self.keeps_results and (kept := self._cache.get(key)) is not None:
             future.set_result(kept)
             return future
-        waiter = Waiter(future, request_id, caller, deadline, on_tokens)
-        flight = self._flights.get(key)
-        if flight is None or not self._settings.coalesces:
-            flight = Flight(key, source_ids, options)
-            self._start(flight, [waiter])
+        subscriber = Subscriber(future, request_id, caller, deadline, on_tokens)
+        in_flight = self._in_flight.get(key)
+        if in_flight is None or not self._settings.coalesces:
+            in_flight = InFlight(key, source_ids, options)
+            self._start(in_flight, [subscriber])
         else:
             self._num_coalesced += 1
-            self._join(flight, waiter)
-        self._waiters[future] = waiter
-        timer = loop.call_later(deadline - time.monotonic(), waiter.expire)
-        future.add_done_callback(lambda _: self._on_answered(waiter, timer))
+            self._join(in_flight, subscriber)
+        self._subscribers[future] = subscriber
+        timer = loop.call_later(deadline - time.monotonic(), subscriber.expire)
+        future.add_done_callback(lambda _: self._on_answered(subscriber, timer))
         return future
 
-    def come_back(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """As `Engine.come_back`, of futures that `submit` gave."""
-        waiters = self._waiters
-        self.engine.come_back(
-            [waiters[future].flight.future if future in waiters else future for future in futures]
+    def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
+        """As `Engine.prioritize_retries`, of futures that `submit` gave."""
+        subscribers = self._subscribers
+        self.engine.prioritize_retries(
+            [subscribers[future].in_flight.future if future in subscribers else future for future in futures]
         )
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
@@ -164,73 +164,73 @@ class SentenceDecoder:
         digest.update(np.asarray(source_ids, np.int32).tobytes())
         return digest.digest()
 
-    def _start(self, flight: Flight, waiters: Sequence[Waiter]) -> None:
+    def _start(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
         """Submit a flight's sentence for these. Raises InvalidRequest, NotReady: nobody waits then."""
-        first = waiters[0]
-        listens = any(waiter.on_tokens is not None for waiter in waiters)
-        flight.future = self.engine.submit(
-            flight.source_ids,
-            flight.options,
+        first = subscribers[0]
+        listens = any(subscriber.on_tokens is not None for subscriber in subscribers)
+        in_flight.future = self.engine.submit(
+            in_flight.source_ids,
+            in_flight.options,
             request_id=first.request_id,
             caller=first.caller,
-            deadline=max(waiter.deadline for waiter in waiters),
-            on_tokens=flight.tell if listens else None,
+            deadline=max(subscriber.deadline for subscriber in subscribers),
+            on_tokens=in_flight.tell if listens else None,
         )
-        flight.begin(waiters, listens=listens)
-        self._num_flights += 1
+        in_flight.begin(subscribers, listens=listens)
+        self._num_in_flight += 1
         if self._settings.coalesces:
-            self._flights[flight.key] = flight
-        flight.future.add_done_callback(lambda done: self._on_landed(flight, done))
+            self._in_flight[in_flight.key] = in_flight
+        in_flight.future.add_done_callback(lambda done: self._on_completed(in_flight, done))
 
-    def _join(self, flight: Flight, waiter: Waiter) -> None:
-        is_new_listener = waiter.on_tokens is not None and not flight.listens
-        flight.add(waiter)
+    def _join(self, in_flight: InFlight, subscriber: Subscriber) -> None:
+        is_new_listener = subscriber.on_tokens is not None and not in_flight.listens
+        in_flight.add(subscriber)
         self.engine.join(
-            flight.future,
-            request_id=waiter.request_id,
-            caller=waiter.caller,
-            deadline=waiter.deadline,
-            on_tokens=flight.tell if is_new_listener else None,
+            in_flight.future,
+            request_id=subscriber.request_id,
+            caller=subscriber.caller,
+            deadline=subscriber.deadline,
+            on_tokens=in_flight.tell if is_new_listener else None,
         )
 
-    def _on_answered(self, waiter: Waiter, timer: asyncio.TimerHandle) -> None:
+    def _on_answered(self, subscriber: Subscriber, timer: asyncio.TimerHandle) -> None:
         """A waiter has its answer, its time has run out, or it has left: the last one ends the flight."""
         timer.cancel()
-        del self._waiters[waiter.future]
-        if not waiter.future.cancelled():
-            waiter.future.exception()  # marks it as seen: who left does not read it
-        flight = waiter.flight
-        flight.waiters.pop(waiter, None)
-        if not flight.waiters and not flight.future.done():
-            self._forget(flight)
-            flight.future.cancel()
+        del self._subscribers[subscriber.future]
+        if not subscriber.future.cancelled():
+            subscriber.future.exception()  # marks it as seen: who left does not read it
+        in_flight = subscriber.in_flight
+        in_flight.subscribers.pop(subscriber, None)
+        if not in_flight.subscribers and not in_flight.future.done():
+            self._forget(in_flight)
+            in_flight.future.cancel()
 
-    def _on_landed(self, flight: Flight, done: asyncio.Future[SequenceResult]) -> None:
+    def _on_completed(self, in_flight: InFlight, done: asyncio.Future[SequenceResult]) -> None:
         """Hand a flight's outcome to all who wait for it."""
-        self._num_flights -= 1
-        self._forget(flight)
+        self._num_in_flight -= 1
+        self._forget(in_flight)
         if done.cancelled():
             return
         error = done.exception()
         if isinstance(error, DeadlineExceeded):
-            late = flight.release(error, until=time.monotonic())
+            late = in_flight.release(error, until=time.monotonic())
             if late:
-                self._start_again(flight, late)
+                self._start_again(in_flight, late)
         elif error is not None:
-            flight.fail(error)
+            in_flight.fail(error)
         else:
             result = done.result()
             if self.keeps_results:
-                self._keep(flight.key, result)
-            flight.succeed(result)
+                self._keep(in_flight.key, result)
+            in_flight.succeed(result)
 
-    def _start_again(self, flight: Flight, waiters: Sequence[Waiter]) -> None:
+    def _start_again(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
         """The engine had given the sentence up when these joined, and they have time left."""
         try:
-            self._start(flight, waiters)
+            self._start(in_flight, subscribers)
         except ServiceError as error:
-            for waiter in waiters:
-                waiter.fail(error)
+            for subscriber in subscribers:
+                subscriber.fail(error)
 
     def _keep(self, key: bytes, result: SequenceResult) -> None:
         kept = replace(
@@ -238,9 +238,9 @@ class SentenceDecoder:
         )
         self._cache.put(key, kept, size_of(kept))
 
-    def _forget(self, flight: Flight) -> None:
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
+    def _forget(self, in_flight: InFlight) -> None:
+        if self._in_flight.get(in_flight.key) is in_flight:
+            del self._in_flight[in_flight.key]
 
 
 def _is_repeatable(options: DecodingOptions) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.decoding.options import DecodingOptions, FinishReason, Sampling
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.text.tokenizer import PLACEHOLDERS, Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
@@ -33,7 +33,7 @@ def test_where_nothing_is_said_it_is_decoded_again_without_that(tokenizer: Token
     assert reasons(translation) == [FinishReason.STOP]
     assert script.sources == ["Garten", "Garten"]
     silent = set(tokenizer.encode_target(nothing, PLACEHOLDERS)[:-1])
-    assert {run[0] for run in script.engine.asked[1][1].suppress_sequences} >= silent
+    assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= silent
 
 
 def test_where_nothing_is_left_the_source_stands_and_says_so(tokenizer: Tokenizer) -> None:
@@ -41,7 +41,7 @@ def test_where_nothing_is_left_the_source_stands_and_says_so(tokenizer: Tokenize
     translation = script("Garten. Anna draws.")
     assert translation.text == "Garten. Anna draws."
     assert reasons(translation) == [FinishReason.SOURCE, FinishReason.STOP]
-    assert len(script.engine.asked) == 3
+    assert len(script.engine.submitted) == 3
 
 
 def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
@@ -65,9 +65,9 @@ def test_hypotheses_and_tokens_of_what_stands(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("text", ["...", "\U0001f600", "{name}", "?!"])
 def test_what_has_no_letter_may_become_anything(tokenizer: Tokenizer, text: str) -> None:
     script = Script(tokenizer, lambda _: "")
-    assert len(script.engine.asked) == 0
+    assert len(script.engine.submitted) == 0
     script(text)
-    assert len(script.engine.asked) <= 1
+    assert len(script.engine.submitted) <= 1
 
 
 def test_the_parts_of_a_sentence_without_end_share_its_length(tokenizer: Tokenizer) -> None:
@@ -80,9 +80,11 @@ def test_the_parts_of_a_sentence_without_end_share_its_length(tokenizer: Tokeniz
     translation = script(source, options=options)
     assert reasons(translation) == [FinishReason.LENGTH]
     num_tokens = len(tokenizer.encode(source).ids)
-    assert script.engine.asked[0][1].max_target_length == min(70, num_tokens + 50)
-    last = script.engine.asked[-16:]
-    assert sum(asked.max_target_length for _, asked in last) <= max(num_tokens + 50, 2 * num_tokens) + 64
+    assert script.engine.submitted[0][1].max_target_length == min(70, num_tokens + 50)
+    last = script.engine.submitted[-16:]
+    assert (
+        sum(submitted.max_target_length for _, submitted in last) <= max(num_tokens + 50, 2 * num_tokens) + 64
+    )
 
 
 def test_a_repetition_that_is_not_said_is_told(tokenizer: Tokenizer) -> None:
