@@ -1,4 +1,4 @@
-"""XML as a tree that keeps the exact characters of every tag, so that a part can change while the rest is unchanged.
+"""XML as a tree that keeps the exact characters of every tag, so that unchanged parts stay byte for byte.
 
 Document types are rejected, and with them all entities. Depth, elements, attributes and tag length are bounded and are
 checked while the XML is read.

@@ -61,8 +61,8 @@ def test_lines_are_written_in_order_and_flushed_at_the_end() -> None:
         for number in range(100):
             writer.put(str(number))
         writer.close()
-        told = os.read(reader, 65536).decode().splitlines()
-        assert told == ["before the thread", *map(str, range(100))]
+        lines = os.read(reader, 65536).decode().splitlines()
+        assert lines == ["before the thread", *map(str, range(100))]
         assert writer.num_dropped == 0
 
 
