@@ -1,4 +1,4 @@
-"""Builds the native kernels, and decides whether the installation may go on without them. All else is in pyproject.toml.
+"""Builds the native kernels and decides whether they may be missing. All else is in pyproject.toml.
 
 A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
 variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.
@@ -29,7 +29,9 @@ class BuildNativeKernels(build_ext):
             super().build_extensions()
         except (CompileError, LinkError):
             print("The native kernels could not be built: the compiler's error is above.", file=sys.stderr)
-            print("NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr)
+            print(
+                "NATIVE_KERNELS=optional goes on without them; translations are then slower.", file=sys.stderr
+            )
             raise
 
     def _is_required(self) -> bool:
