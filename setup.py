@@ -1,4 +1,4 @@
-"""Builds the native kernels and decides whether they may be missing. All else is in pyproject.toml.
+"""Builds the native kernels. Decides whether the installation may go on without them.
 
 A compile error ends the installation where a compiler is found and the processor can run the kernels. The environment
 variable NATIVE_KERNELS=optional turns that error into a warning; the server then runs on ONNX Runtime's operators.

@@ -1,4 +1,4 @@
-"""Which processors can run the native kernels. Imports the standard library only: setup.py loads this file alone."""
+"""Which processors can run the native kernels. Imports the standard library only: setup.py loads it alone."""
 
 from __future__ import annotations
 
