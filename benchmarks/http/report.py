@@ -207,7 +207,7 @@ def overhead_table(parts: Parts) -> str:
     models = parts["overhead"]["models"]
     figures = (
         ("whole request, ms", "total_ms", "{:.2f}"),
-        ("network, ms", "network_ms", "{:.2f}"),
+        ("neural network, ms", "network_ms", "{:.2f}"),
         ("overhead with scheduling and search, ms", "overhead_ms", "{:.2f}"),
         ("overhead with scheduling and search, share", "overhead_share", "{:.1%}"),
         ("overhead without them, ms", "around_engine_ms", "{:.2f}"),
