@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.runtime.native.cpu import is_supported as is_supported
 from app.runtime.stop_condition import StopCondition
 
-# As named in /proc/cpuinfo, which lists a flag only if Linux lets programs use it.
-NEEDED_FLAGS = frozenset(
-    {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
-)
-CPU_INFO = Path("/proc/cpuinfo")
-# Return values of copies.cpp for invalid copies.
-NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
+# Return values of transduce_copy_rows for copies that fail.
+NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
 # Row copies in a step of the widest beam: at most 15. With fewer entries advance_beam would write past the array.
 MAX_COPIES = 16
 # In the order of native/block_times.h.
@@ -42,19 +38,6 @@ def library_path() -> Path | None:
     """The library's path; None if it is not built."""
     path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
     return path if path.is_file() else None
-
-
-def is_supported(cpu_info: Path = CPU_INFO) -> bool:
-    """Whether this machine's CPU has every instruction set that the library uses.
-
-    cpu_info: Linux's description of the CPU; a system without it is not supported.
-    """
-    try:
-        lines = cpu_info.read_text().splitlines()
-    except OSError:
-        return False
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return NEEDED_FLAGS.issubset(flags)
 
 
 def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
@@ -105,7 +88,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     """Copy parts of rows to rows in every plane, as if all at once; the thread pool shares the planes.
 
     values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
-    part; each target once. Raises IndexError for a row out of range, ValueError for bytes out of range.
+    part; each target once. Raises IndexError for a row out of range, ValueError for bytes out of range, MemoryError,
+    after which the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
@@ -117,6 +101,8 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
         raise IndexError(f"a row is outside of 0..{num_rows - 1}")
     if fault == NO_SUCH_BYTES:
         raise ValueError(f"the bytes to copy are outside of a row, which has {row_bytes}")
+    if fault == NO_MEMORY:
+        raise MemoryError("no memory for a copy of rows")
 
 
 class DecodeArgs:
@@ -124,7 +110,7 @@ class DecodeArgs:
 
     def __init__(self, max_beams: int) -> None:
         """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
-        self._set = _library().transduce_give
+        self._set = _library().transduce_set_decode_args
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
@@ -184,8 +170,8 @@ def _library() -> ctypes.CDLL:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_give.argtypes = (pointer, size, size, size, pointer, size, pointer)
-    library.transduce_give.restype = None
+    library.transduce_set_decode_args.argtypes = (pointer, size, size, size, pointer, size, pointer)
+    library.transduce_set_decode_args.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),
