@@ -16,7 +16,8 @@ export PYTHON
 RUNTIME := $(shell if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; \
 	then echo gpu; else echo cpu; fi)
 FIND_PYTHON := .ci/find-python
-PROJECT_FILES := pyproject.toml requirements/build.txt $(FIND_PYTHON) $(wildcard app/runtime/native/*.cpp app/runtime/native/*.h)
+PROJECT_FILES := pyproject.toml setup.py requirements/build.txt $(FIND_PYTHON) \
+	$(wildcard app/runtime/native/*.cpp app/runtime/native/*.h) app/runtime/native/cpu.py
 
 .PHONY: help serve test check bench-serving bench-engine bench-http screenshots lock clean python
 

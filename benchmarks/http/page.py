@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.http import report
+from benchmarks.http import page_tables as tables
 from benchmarks.http.goals import Parts
 from benchmarks.machine import ROOT
 from benchmarks.page_blocks import fill_blocks
@@ -21,18 +21,21 @@ PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
 
 BLOCKS: dict[str, Callable[[Parts], str]] = {
-    "machine": report.measured_on,
-    "goals": report.goals_table,
-    "losses": report.losses_table,
-    "latency": report.latency_table,
-    "goodput": lambda parts: report.goodput_table(parts, "goodput"),
-    "bimodal": report.bimodal_table,
-    "together": report.together_table,
-    "together-goodput": lambda parts: report.goodput_table(parts, "together"),
-    "cost": report.cost_table,
-    "overhead": report.overhead_table,
-    "scaling": report.scaling_tables,
-    "settings": report.settings_table,
+    "runs": tables.runs_table,
+    "goals": tables.goals_list,
+    "losses": tables.losses_table,
+    "speed": lambda parts: tables.speed_table(parts, "latency"),
+    "footprint": lambda parts: tables.footprint_table(parts, "latency"),
+    "quality": tables.quality_table,
+    "goodput": lambda parts: tables.goodput_table(parts, "goodput"),
+    "bimodal": tables.bimodal_table,
+    "shared-speed": lambda parts: tables.speed_table(parts, "together"),
+    "shared-footprint": lambda parts: tables.footprint_table(parts, "together"),
+    "shared-goodput": lambda parts: tables.goodput_table(parts, "together"),
+    "cost": tables.cost_table,
+    "overhead": tables.overhead_table,
+    "scaling": tables.scaling_tables,
+    "settings": tables.settings_table,
 }
 
 

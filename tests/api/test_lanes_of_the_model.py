@@ -177,7 +177,7 @@ def test_a_lane_that_is_stopped_is_a_stall_and_one_that_is_killed_the_servers_en
         died = server.wait_for("engine_process_died")
         assert died["exit"] == "signal 9"
         assert are_gone(lanes)
-        assert server.errors == ["transduce serve: the engine has died; the log says of what\n"]
+        assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
 def test_a_server_that_is_killed_leaves_no_lane() -> None:

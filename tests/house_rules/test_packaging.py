@@ -26,7 +26,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The files in a wheel built from a copy of the project and one page more, with the build tools that are here."""
     tree = tmp_path_factory.mktemp("tree")
     for path in project_files():
-        if path.parts[0] in {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}:
+        if path.parts[0] in {*PACKAGES, "pyproject.toml", "setup.py", "README.md", "LICENSE"}:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, tree / path)
     (tree / PAGE).parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from app.runtime.interface import Floats, StepInput
 from app.runtime.kernels import Kernels, is_native_usable
 from app.runtime.ort_runner import LoadedRunner, load_runner
 from export.bundle_writer import make_manifest, write_variant
-from export.parity import Pair, random_pairs
+from export.parity import ParityPair, random_pairs
 from export.weights import default_alignment, weights_of
 from model.config import BOS_ID, preset
 from model.transformer import Transformer
@@ -35,7 +35,7 @@ def aligned_runner(
     return load_runner(bundle, precision=precision, device="cpu", num_rows=8, num_threads=1, kernels=kernels)
 
 
-def expected_weights(model: Transformer, pair: Pair, alignment: Alignment) -> Floats:
+def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment) -> Floats:
     """PyTorch's, of one forward pass: (len(target) + 1, source_length)."""
     source = torch.from_numpy(pair.source).long()[None]
     target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
@@ -45,7 +45,7 @@ def expected_weights(model: Transformer, pair: Pair, alignment: Alignment) -> Fl
     return mean
 
 
-def stepwise_weights(runner: LoadedRunner, pairs: list[Pair]) -> list[Floats]:
+def stepwise_weights(runner: LoadedRunner, pairs: list[ParityPair]) -> list[Floats]:
     """The runner's, a row a pair; one whose target is used up repeats its last position."""
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     inputs = [[BOS_ID, *pair.target.tolist()] for pair in pairs]

@@ -14,7 +14,7 @@ from app.runtime.interface import StepInput
 from app.runtime.kernels import Kernels
 from export.blocks import MAX_CANDIDATES, chunk_length
 from export.golden import translate_ids
-from export.parity import Pair, distributions_of, largest_difference, random_pairs
+from export.parity import ParityPair, distributions_of, largest_difference, random_pairs
 from model.config import BOS_ID, EOS_ID, preset
 from model.search import beam_search, greedy_search
 from model.transformer import Transformer
@@ -32,7 +32,7 @@ FORMS: list[dict[str, Any]] = [
 NAMES = ["-".join(map(str, form.values())) for form in FORMS]
 
 
-def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list[Pair]:
+def ragged_pairs(seed: int, *, num_pairs: int = 9, max_length: int = 24) -> list[ParityPair]:
     return random_pairs(
         np.random.default_rng(seed),
         num_pairs=num_pairs,
@@ -56,8 +56,8 @@ def test_the_longest_source_and_target_fit(tmp_path: Path, kernels: Kernels) -> 
     model = random_model(max_length=24)
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     ids = np.random.default_rng(3).integers(EOS_ID + 1, VOCAB_SIZE, 23).astype(np.int32)
-    longest = Pair(np.append(ids, EOS_ID).astype(np.int32), ids, 0)
-    shortest = Pair(np.array([EOS_ID], np.int32), ids[:1], 0)
+    longest = ParityPair(np.append(ids, EOS_ID).astype(np.int32), ids, 0)
+    shortest = ParityPair(np.array([EOS_ID], np.int32), ids[:1], 0)
     assert largest_difference(model, runner, [longest, shortest]) < 2e-5
 
 

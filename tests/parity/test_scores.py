@@ -13,7 +13,7 @@ from app.decoding.options import DecodingOptions, FinishReason, Hypothesis, Samp
 from app.engine.limits import EngineLimits
 from app.graphs import Precision
 from app.runtime.interface import Floats, Runner
-from export.parity import Pair, one_shot_log_probabilities, random_pairs
+from export.parity import ParityPair, one_shot_log_probabilities, random_pairs
 from model.config import EOS_ID
 from model.transformer import Transformer
 from tests.engine.core_driver import CoreDriver, hypotheses_of
@@ -48,7 +48,7 @@ def found_together(runner: Runner, jobs: list[tuple[list[int], DecodingOptions]]
 def teacher_forced(model: Transformer, source: list[int], one: Hypothesis) -> Floats:
     """PyTorch's log-probability of each of its tokens, of one forward pass."""
     target = np.array(one.ids, np.int32)
-    table = one_shot_log_probabilities(model, Pair(np.array(source, np.int32), target, 0))
+    table = one_shot_log_probabilities(model, ParityPair(np.array(source, np.int32), target, 0))
     tokens = [*one.ids, EOS_ID][: len(one.token_log_probabilities)]
     scores: Floats = table[np.arange(len(tokens)), tokens]
     return scores

@@ -88,13 +88,13 @@ def test_auto_falls_back_and_says_why(reason: str, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO):
         assert choose_device("auto") == "cpu"
     (record,) = caplog.records
-    assert re.match(rf"running on cpu \(asked for: auto; .*{reason}", record.getMessage())
+    assert re.match(rf"running on cpu \(requested: auto; .*{reason}", record.getMessage())
 
 
 def test_the_cpu_needs_no_reason(reason: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert choose_device("cpu") == "cpu"
-    assert caplog.messages == ["running on cpu (asked for: cpu)"]
+    assert caplog.messages == ["running on cpu (requested: cpu)"]
 
 
 def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +118,8 @@ def test_onnxruntime_is_asked_only_where_a_gpu_can_be_meant(
         monkeypatch.setattr(machine, "CUDA_PROVIDER", "no such library")
         assert known_device("auto") == "cpu"
         assert caplog.messages == [
-            "running on cpu (asked for: cpu)",
-            f"running on cpu (asked for: auto; {device.NO_PROVIDER})",
+            "running on cpu (requested: cpu)",
+            f"running on cpu (requested: auto; {device.NO_PROVIDER})",
         ]
         assert known_device("cuda") is None
         monkeypatch.setattr(machine, "CUDA_PROVIDER", "__init__.py")

@@ -47,10 +47,10 @@ def test_auto_is_native_where_it_can_run(bundle: Bundle) -> None:
 @pytest.mark.parametrize(
     ("is_built", "can_run", "has_graphs", "reason"),
     [
-        (False, False, True, "they were not built"),
-        (False, True, True, "they were not built"),
+        (False, False, True, "they are not built"),
+        (False, True, True, "they are not built"),
         (True, False, True, "this processor has no AVX-512 VNNI"),
-        (True, True, False, "the bundle's variant has no graphs for them"),
+        (True, True, False, "the bundle's variant has no native graphs"),
     ],
 )
 def test_where_it_cannot_auto_is_standard_and_native_says_why(
@@ -90,7 +90,7 @@ def test_graphs_of_an_older_contract_are_left_for_standard_ones(
     older = replace(native, decoder=replace(native.decoder, inputs=inputs))
     found = replace(variant, native=older)
     assert choose_kernels(found, "auto") == "standard"
-    with pytest.raises(SettingsError, match="older transduce: export it again"):
+    with pytest.raises(SettingsError, match="older transduce: export the bundle again"):
         choose_kernels(found, "native")
 
 

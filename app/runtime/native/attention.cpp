@@ -6,14 +6,14 @@
 namespace transduce {
 namespace {
 
-// Columns whose dot products are taken together, and whose values are added together: all heads of some columns,
-// then all heads of the next, so that a cache is read from its first byte to its last.
+// Columns whose dot products are computed together, and whose values are added together. All heads of these columns
+// come before the next columns, so that a cache is read in the order of its bytes.
 constexpr int COLUMNS_AT_ONCE = 4;
-// Bytes ahead of the columns in use that are asked for.
+// Distance in bytes between the columns in use and those being prefetched. docs/native-kernels.md has the measurements.
 constexpr size_t PREFETCH_BYTES = 4096;
 constexpr size_t LINE = 64;
 
-// The sums of four vectors.
+// Returns the sums of four vectors.
 [[gnu::always_inline]]
 inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
@@ -23,11 +23,11 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Asks for columns line by line, AHEAD of where they are used: the keys, the values, and the keys after those. In this
-// order the processor's own prefetching follows; in the order of use, head by head, it does not.
+// Prefetches columns line by line, PREFETCH_BYTES ahead of their use: the keys, the values, then the next call's keys.
+// The processor's own prefetcher follows this order; it does not follow the order of use, head by head.
 class ColumnPrefetcher {
 public:
-    // num_heads, head_dim: those that are wanted of a column.
+    // num_heads, head_dim: the part of each column that is read.
     template <class Element>
     ColumnPrefetcher(const Columns<Element>& columns, int num_heads, int head_dim)
         : lines_(int(num_heads * head_dim * sizeof(Element) / LINE)),
@@ -37,7 +37,7 @@ public:
           then_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
           left_(lines_),
           columns_(count_) {
-        // It is too late to ask for what is so near.
+        // Skip the first PREFETCH_BYTES: a prefetch would come too late.
         for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && at_; passed += lines_) {
             at_ += lines_ * LINE;
             end_column();
@@ -72,8 +72,8 @@ private:
     int64_t columns_;
 };
 
-// scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + TOGETHER); past the end the last one
-// stands again. Each query's are reckoned in the same order whatever Q is.
+// Computes scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + COLUMNS_AT_ONCE); past the end
+// the last column is repeated. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>
 [[gnu::always_inline]]
 inline void score(const float* queries, int64_t query_stride, const Element* keys, int64_t stride, int64_t begin,
@@ -102,7 +102,7 @@ inline void score(const float* queries, int64_t query_stride, const Element* key
     }
 }
 
-// scores -> e^(scores - max), 0 past the end. Returns their sum.
+// Replaces scores by e^(score - max), by 0 past the end. Returns their sum.
 [[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
     const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
@@ -120,7 +120,8 @@ inline float exponentiate(float* scores, int64_t count) {
     return _mm512_reduce_add_ps(sum);
 }
 
-// to += weights[c] * values[c] of one head of Q queries for columns [begin, end), W vectors of it.
+// Computes to += weights[c] * values[c] of W vectors of one head of Q queries for columns [begin, end); begin 0 sets
+// `to`.
 template <int W, int Q, class Element>
 [[gnu::always_inline]]
 inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weight_stride,
@@ -151,7 +152,7 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
     }
 }
 
-// V vectors, each times `factor`.
+// Multiplies V vectors by `factor`.
 template <int V>
 [[gnu::always_inline]]
 inline void scale(float* values, float factor) {
@@ -160,10 +161,10 @@ inline void scale(float* values, float factor) {
     for (int v = 0; v < V; ++v) store16(values + v * LANES, _mm512_mul_ps(load16(values + v * LANES), all));
 }
 
-// Vectors of a head of V whose sums, of Q queries, there are registers for.
+// Returns how many of a head's V vectors are summed at once for Q queries: there are registers for 16 sums.
 constexpr int vectors_at_once(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
 
-// Q queries. Each is reckoned in the same order whatever Q is.
+// `attend` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>
 void attend_vectors(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
                     int64_t to_stride) {
@@ -175,8 +176,8 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
     for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
         for (int head = 0; head < num_heads; ++head) {
             prefetcher.prefetch(lines);
-            score<V, Q>(queries.values + head * dim, queries.query_stride, columns.keys + head * dim, stride, begin, count,
-                        scores.values + head * scores.head_stride, scores.query_stride);
+            score<V, Q>(queries.values + head * dim, queries.query_stride, columns.keys + head * dim, stride, begin,
+                        count, scores.values + head * scores.head_stride, scores.query_stride);
         }
     }
     for (int q = 0; q < Q; ++q) {
@@ -190,10 +191,12 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
             const float* own = scores.values + head * scores.head_stride;
             int from = head * dim, last = from + dim;
             for (; from + most * LANES <= last; from += most * LANES) {
-                add_values<most, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from, to_stride);
+                add_values<most, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
+                                    to_stride);
             }
             if constexpr (rest > 0) {
-                add_values<rest, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from, to_stride);
+                add_values<rest, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
+                                    to_stride);
             }
         }
     }
@@ -204,7 +207,7 @@ void attend_vectors(const Queries& queries, const Columns<Element>& columns, con
     }
 }
 
-// Q queries of a sentence. Each is reckoned in the same order whatever Q is.
+// `attend_sentence` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.
 template <int V, int Q>
 void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t score_stride, float* to,
                     int64_t to_stride) {
@@ -242,7 +245,7 @@ void attend_head(const SentenceHead& head, float* scores, int64_t score_stride, 
 template <class Element>
 using Attend = void (*)(const Queries&, const Columns<Element>&, const ScoreBuffer&, float*, int64_t);
 
-// By vectors of a head, and by queries.
+// attend_vectors by the number of vectors of a head, then by the number of queries.
 template <class Element, int... Index>
 constexpr std::array<Attend<Element>, sizeof...(Index)> each_attend(std::integer_sequence<int, Index...>) {
     return {attend_vectors<Index / MAX_QUERIES + 1, Index % MAX_QUERIES + 1, Element>...};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "kernel.h"
 
@@ -13,7 +14,7 @@ constexpr double IMPOSSIBLE = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-// The best 2 b continuations so far, best first; of equal sums the one that was offered first.
+// The best 2 b continuations so far, in descending order of sums; of equal sums the one offered first comes first.
 struct Beam::BestContinuations {
     struct Continuation {
         double sum;
@@ -32,19 +33,21 @@ struct Beam::BestContinuations {
 
 void Beam::check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const {
     if (this->num_columns() < 0 || this->num_columns() > num_columns) {
-        throw InvalidArgument("a beam wants the attention to %lld columns", static_cast<long long>(this->num_columns()));
+        throw InvalidArgument("a beam keeps attention to %lld columns", static_cast<long long>(this->num_columns()));
     }
     if (b_ < 2 || b_ > MAX_SIZE) throw InvalidArgument("a beam has %lld hypotheses", static_cast<long long>(b_));
     if (length() < 0 || length() > max_length() || max_length() >= num_positions) {
         throw InvalidArgument("a beam has taken %lld steps of %lld", static_cast<long long>(length()),
-                      static_cast<long long>(max_length()));
+                              static_cast<long long>(max_length()));
     }
     for (int64_t i = 0; i < b_; ++i) {
-        if (rows_[i] < 0 || rows_[i] >= num_rows) throw InvalidArgument("a beam has row %lld", static_cast<long long>(rows_[i]));
+        if (rows_[i] < 0 || rows_[i] >= num_rows)
+            throw InvalidArgument("a beam has row %lld", static_cast<long long>(rows_[i]));
     }
     const int64_t* tokens = last_tokens();
     for (int64_t i = 0; i < num_live(); ++i) {
-        if (tokens[i] < 0 || tokens[i] >= vocab_size) throw InvalidArgument("a beam said %lld", static_cast<long long>(tokens[i]));
+        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+            throw InvalidArgument("a beam has token %lld", static_cast<long long>(tokens[i]));
     }
 }
 
@@ -80,27 +83,27 @@ void Beam::find_best(const StepCandidates& candidates, BestContinuations& best) 
         const int64_t* ids = candidates.ids + rows_[i] * candidates.k;
         for (int64_t j = 0; j < k; ++j) {
             double sum = total + double(scores[j]);
-            if (!best.accepts(sum)) break;  // those behind it are no better
+            if (!best.accepts(sum)) break;  // a row's candidates are in descending order
             best.offer({sum, i, ids[j]});
         }
     }
 }
 
-Outcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& copies) {
-    if (length() >= max_length() || !has_scores(candidates)) return Outcome::deferred;
+BeamOutcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& copies) {
+    if (length() >= max_length() || !has_scores(candidates)) return BeamOutcome::undecided;
     BestContinuations best;
     find_best(candidates, best);
     int64_t selected[MAX_SIZE], num_selected = 0;
     for (int64_t rank = 0; rank < best.count && num_selected < b_; ++rank) {
         if (best.ranked[rank].id != end_id()) selected[num_selected++] = rank;
     }
-    if (num_selected < b_ || best.ranked[selected[b_ - 1]].sum == IMPOSSIBLE) return Outcome::deferred;
+    if (num_selected < b_ || best.ranked[selected[b_ - 1]].sum == IMPOSSIBLE) return BeamOutcome::undecided;
     record_attention(candidates);
     for (int64_t rank = 0; rank < b_; ++rank) {
         const auto& continuation = best.ranked[rank];
         if (continuation.id == end_id()) record_complete(continuation.parent, continuation.sum);
     }
-    if (num_complete() >= max_complete()) return Outcome::done;
+    if (num_complete() >= max_complete()) return BeamOutcome::done;
     int64_t begin = length() * b_;
     for (int64_t i = 0; i < b_; ++i) {
         const auto& continuation = best.ranked[selected[i]];
@@ -110,7 +113,7 @@ Outcome Beam::advance(const StepCandidates& candidates, std::vector<RowCopy>& co
     }
     reassign_rows(parents_ + begin, copies);
     ++header_[3];
-    return Outcome::advanced;
+    return BeamOutcome::continues;
 }
 
 void Beam::record_complete(int64_t parent, double sum) {
@@ -127,7 +130,8 @@ void Beam::record_attention(const StepCandidates& candidates) {
     }
 }
 
-// As app/engine/slots.py: a parent's first child stays in its row, the others take those of the dead.
+// As app/engine/slots.py: a parent's first child keeps its row, the other children take the rows of parents without a
+// child.
 void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     int64_t before[MAX_SIZE];
     bool is_alive[MAX_SIZE] = {}, has_row[MAX_SIZE] = {};
@@ -150,7 +154,7 @@ void Beam::reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies) {
     }
 }
 
-// The first columns that the rows of two hypotheses hold alike, the step's own column counted as theirs alone.
+// Returns how many first columns the rows of two hypotheses have in common, without the current step's column.
 int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
     for (int64_t step = length(); step > 0; --step) {
         one = parents_[(step - 1) * b_ + one];
@@ -160,36 +164,43 @@ int64_t Beam::num_shared_columns(int64_t one, int64_t other) const {
     return 0;
 }
 
-bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes, std::vector<RowCopy>& copies) {
-    bool any_deferred = false, any_advanced = false;
+bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes,
+                   std::vector<RowCopy>& copies) {
+    bool any_undecided = false, any_continues = false;
     for (size_t i = 0; i < beams.size(); ++i) {
-        if (outcomes[i] == int64_t(Outcome::done)) continue;
-        Outcome outcome = beams[i].advance(candidates, copies);
+        if (outcomes[i] == int64_t(BeamOutcome::done)) continue;
+        BeamOutcome outcome = beams[i].advance(candidates, copies);
         outcomes[i] = int64_t(outcome);
-        any_deferred = any_deferred || outcome == Outcome::deferred;
-        any_advanced = any_advanced || outcome == Outcome::advanced;
+        any_undecided = any_undecided || outcome == BeamOutcome::undecided;
+        any_continues = any_continues || outcome == BeamOutcome::continues;
     }
-    return any_advanced && !any_deferred;
+    return any_continues && !any_undecided;
 }
 
 void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions) {
     for (size_t i = 0; i < beams.size(); ++i) {
-        beams[i].write_inputs(outcomes[i] == int64_t(Outcome::done), ids, positions);
+        beams[i].write_inputs(outcomes[i] == int64_t(BeamOutcome::done), ids, positions);
     }
 }
 
 }  // namespace transduce
 
-// One step of one beam without a decoder. copies: room for (16, 4), in columns. Returns the outcome and how many copies.
+// One step of one beam without a decoder, for tests. copies: room for (16, 4), in columns. Returns the BeamOutcome, -1
+// if memory runs out; stores the number of copies in *num_copies.
 extern "C" __attribute__((visibility("default"))) int64_t transduce_advance_beam(void* block, const float* scores,
                                                                                  const int64_t* ids, int64_t k,
-                                                                                 const float* attention, int64_t capacity,
-                                                                                 int64_t* copies, int64_t* num_copies) {
-    std::vector<transduce::RowCopy> found;
-    auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
-    *num_copies = int64_t(found.size());
-    for (const auto& copy : found) {
-        for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;
+                                                                                 const float* attention,
+                                                                                 int64_t capacity, int64_t* copies,
+                                                                                 int64_t* num_copies) {
+    try {
+        std::vector<transduce::RowCopy> found;
+        auto outcome = transduce::Beam(block).advance({scores, ids, k, attention, capacity}, found);
+        *num_copies = int64_t(found.size());
+        for (const auto& copy : found) {
+            for (int64_t value : {copy.source, copy.target, copy.first, copy.end}) *copies++ = value;
+        }
+        return int64_t(outcome);
+    } catch (const std::bad_alloc&) {
+        return -1;
     }
-    return int64_t(outcome);
 }

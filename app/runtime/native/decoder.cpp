@@ -1,14 +1,13 @@
-// A whole decoder step as one operator, and several steps of rows that follow their best candidate: "Attention Is All
-// You Need", section 3.1, with greedy search or with the beams it was given. Nothing between two blocks, and nothing between
-// two steps, leaves it.
+// The decoder ("Attention Is All You Need", section 3.1) as one operator that takes one or several steps, by greedy
+// search or with beams. ONNX Runtime and Python run neither between two blocks nor between two steps.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "beams.h"
 #include "block_times.h"
-#include "step_budget.h"
 #include "step_blocks.h"
+#include "step_budget.h"
 
 namespace transduce {
 namespace {
@@ -24,7 +23,8 @@ int64_t scalar_input(const KernelCall& call, int index) {
     return *value.as<int64_t>();
 }
 
-// Keys and values of all layers (2 L, rows, capacity, d): of layer 0, keys first, then of layer 1...
+// Keys and values of all layers, (2 L, rows, capacity, d): plane 2 i holds the keys of layer i, plane 2 i + 1 its
+// values.
 class CachePlanes {
 public:
     CachePlanes(const KernelCall& call, int index, int64_t num_layers, int64_t d) : all_(call.input(index)), d_(d) {
@@ -41,7 +41,7 @@ public:
         char* keys = all_.as<char>() + 2 * index * bytes;
         return {keys, keys + bytes, is_half, rows(), capacity()};
     }
-    // copies: in columns; they become bytes.
+    // copies: counted in columns; converted to bytes in place.
     void copy(std::vector<RowCopy>& copies) const {
         int64_t column = d_ * (all_.type == ElementType::float16 ? 2 : 4), row = capacity() * column;
         for (RowCopy& copy : copies) {
@@ -71,12 +71,23 @@ class DecoderSteps {
 public:
     static constexpr const char* NAME = "DecoderSteps";
     static constexpr bool IS_VARIADIC = true;
-    static constexpr const char* INPUT_NAMES[] = {
-        "ids",        "positions",   "slots", "source_lengths", "num_steps",      "num_candidates", "wants_log_probabilities",
-        "self_cache", "cross_cache", "table", "scales",         "position_table", "output_table",   "output_scales",
-        "weights"};
-    static constexpr ElementType INPUT_TYPES[] = {INT, INT, INT, INT,   LONG,  LONG, LONG, ANY,
-                                                  ANY, ANY, FLOAT, FLOAT, ANY, FLOAT, ANY};
+    static constexpr const char* INPUT_NAMES[] = {"ids",
+                                                  "positions",
+                                                  "slots",
+                                                  "source_lengths",
+                                                  "num_steps",
+                                                  "num_candidates",
+                                                  "wants_log_probabilities",
+                                                  "self_cache",
+                                                  "cross_cache",
+                                                  "table",
+                                                  "scales",
+                                                  "position_table",
+                                                  "output_table",
+                                                  "output_scales",
+                                                  "weights"};
+    static constexpr ElementType INPUT_TYPES[] = {INT, INT, INT,   INT,   LONG, LONG,  LONG, ANY,
+                                                  ANY, ANY, FLOAT, FLOAT, ANY,  FLOAT, ANY};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT, FLOAT};
 
     explicit DecoderSteps(const NodeInfo& info)
@@ -107,17 +118,19 @@ public:
         CallTensors tensors(*this, call);
         if (args.num_beams) return run_beams(tensors, args);
         tensors.max_steps = std::min(tensors.num_steps, args.max_steps);
-        if (tensors.max_steps < 1) throw InvalidArgument("%lld steps at max_steps were given", static_cast<long long>(tensors.max_steps));
+        if (tensors.max_steps < 1)
+            throw InvalidArgument("max_steps is %lld, and must be at least 1",
+                                  static_cast<long long>(tensors.max_steps));
         StepBudget budget(tensors.max_steps, args);
         run_all(tensors, budget);
-        // A step of rows that nobody holds is one.
+        // A step without active rows counts as one step.
         if (args.outcomes) args.outcomes[0] = std::max<int64_t>(1, budget.num_steps());
     }
 
 private:
-    // What one call is about, checked.
+    // The inputs and outputs of one call, checked.
     struct CallTensors {
-        // max_steps: steps that are taken at max_steps, of num_steps for whose results there is room.
+        // num_steps: steps that the outputs have room for. max_steps: most steps that this call takes.
         int64_t n, num_steps, max_steps, num_positions;
         const int32_t *ids, *positions, *slots, *lengths;
         CachePlanes self, cross;
@@ -134,15 +147,17 @@ private:
             num_steps = scalar_input(call, 4);
             int64_t k = scalar_input(call, 5), wants_distributions = scalar_input(call, 6);
             own.candidates_.check(k);
-            // In a row's first step one more is ranked than is offered.
-            if (k == MAX_CANDIDATES) throw InvalidArgument("num_candidates is %d, and at max_steps one less may be", MAX_CANDIDATES);
+            // In a row's first step one more candidate is ranked than is returned: the end id is left out.
+            if (k == MAX_CANDIDATES)
+                throw InvalidArgument("num_candidates is %d, more than %d", MAX_CANDIDATES, MAX_CANDIDATES - 1);
             if (num_steps < 1 || (num_steps > 1 && (k > 1 || wants_distributions))) {
-                throw InvalidArgument("num_steps is %lld: at least 1, and more only with one candidate and no distributions",
-                              static_cast<long long>(num_steps));
+                throw InvalidArgument(
+                    "num_steps is %lld: at least 1, and more only with one candidate and no distributions",
+                    static_cast<long long>(num_steps));
             }
             if (self.rows() < n) {
                 throw InvalidArgument("self_cache has %lld rows, fewer than the %lld of ids",
-                              static_cast<long long>(self.rows()), static_cast<long long>(n));
+                                      static_cast<long long>(self.rows()), static_cast<long long>(n));
             }
             max_steps = num_steps;
             num_positions = std::min(self.capacity(), own.embedding_.num_positions());
@@ -150,7 +165,7 @@ private:
             slots = int32_input(call, 2);
             lengths = int32_input(call, 3);
             top_k = {k, call.output<float>(0, {num_steps, n, k}), call.output<int64_t>(1, {num_steps, n, k}),
-                      call.output<float>(2, {n, own.candidates_.vocab_size()})};
+                     call.output<float>(2, {n, own.candidates_.vocab_size()})};
             if (!wants_distributions) top_k.distributions = nullptr;
             alignment = call.output<float>(3, {n, cross.capacity()});
         }
@@ -162,9 +177,9 @@ private:
         }
     };
 
-    // The rows that a hypothesis holds, those of one slot beside each other: they read its columns together. In the
-    // order of rows where distributions are wanted, which are spread in their place. Throws InvalidArgument where one of them
-    // says what cannot be.
+    // Returns the rows whose id is not FREE_ROW_ID. Rows of one slot are neighbours, since they read its columns
+    // together; if distributions are wanted, rows are in ascending order, as `spread` needs. Throws InvalidArgument for
+    // values out of range.
     std::vector<int32_t> active_rows(const CallTensors& tensors) const {
         std::vector<int32_t> rows;
         for (int32_t row = 0; row < tensors.n; ++row) {
@@ -186,23 +201,26 @@ private:
         return sorted;
     }
 
-    // One step after another, with the beams' own doing between them.
+    // Takes steps one after another and advances the beams after each step.
     void run_beams(CallTensors& tensors, const DecodeArgs& args) const {
-        if (tensors.num_steps != 1) throw InvalidArgument("num_steps is %lld, with beams", static_cast<long long>(tensors.num_steps));
+        if (tensors.num_steps != 1)
+            throw InvalidArgument("num_steps is %lld, and must be 1 with beams",
+                                  static_cast<long long>(tensors.num_steps));
         std::vector<Beam> beams;
         for (int64_t i = 0; i < args.num_beams; ++i) {
             beams.emplace_back(args.beams[i]);
             beams.back().check(tensors.n, embedding_.vocab_size(), tensors.num_positions,
                                aligned_layer_ < 0 ? 0 : tensors.cross.capacity());
         }
-        std::vector<int32_t> ids(tensors.ids, tensors.ids + tensors.n), positions(tensors.positions, tensors.positions + tensors.n);
+        std::vector<int32_t> ids(tensors.ids, tensors.ids + tensors.n),
+            positions(tensors.positions, tensors.positions + tensors.n);
         tensors.ids = ids.data();
         tensors.positions = positions.data();
-        StepCandidates candidates{tensors.top_k.log_probabilities, tensors.top_k.ids, tensors.top_k.k, tensors.alignment,
-                        tensors.cross.capacity()};
+        StepCandidates candidates{tensors.top_k.log_probabilities, tensors.top_k.ids, tensors.top_k.k,
+                                  tensors.alignment, tensors.cross.capacity()};
         std::vector<RowCopy> copies;
         int64_t step = 0, *outcomes = args.outcomes + 1;
-        std::fill(outcomes, outcomes + beams.size(), int64_t(Outcome::advanced));
+        std::fill(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::continues));
         StepBudget budget(args.max_steps, args);
         for (bool advanced = true; advanced && budget.begin_step(step); ++step) {
             write_inputs(beams, outcomes, ids.data(), positions.data());
@@ -211,7 +229,7 @@ private:
             copies.clear();
             advanced = advance_beams(beams, candidates, outcomes, copies);
             tensors.self.copy(copies);
-            if (std::count(outcomes, outcomes + beams.size(), int64_t(Outcome::done))) budget.record_end(step);
+            if (std::count(outcomes, outcomes + beams.size(), int64_t(BeamOutcome::done))) budget.record_end(step);
         }
         args.outcomes[0] = step;
     }
@@ -221,24 +239,25 @@ private:
         int64_t d = embedding_.d(), n = int64_t(active.size());
         int64_t cost = candidates_.row_nanoseconds();
         for (const Layer& layer : layers_) cost += block_nanoseconds(layer);
-        // Where there are rows for every thread, each takes its own through all layers and all steps.
+        // If there are rows enough for every thread, each thread takes its own rows through all layers and all steps.
         const Linear& widest = layers_.front().self_attention.weights().in;
         if (num_row_blocks(widest, n) > num_threads()) budget.limit_for_serial_runs();
         for_each_row_block(widest, n, cost * tensors.max_steps, [&](int64_t begin, int64_t count) {
-            Scratch scratch(2 * Scratch::padded_bytes<float>(count * d) + 5 * Scratch::padded_bytes<int32_t>(count), ScratchLevel::step);
+            Scratch scratch(2 * Scratch::padded_bytes<float>(count * d) + 5 * Scratch::padded_bytes<int32_t>(count),
+                            ScratchLevel::step);
             run_steps(tensors, budget, active, begin, count, scratch);
         });
         if (tensors.top_k.distributions) spread(active, tensors.top_k.distributions, candidates_.vocab_size());
     }
 
-    // What was written for each held row, one after another: to where the row is.
+    // Moves the values of the i-th active row from position i to the row's own position.
     static void spread(const std::vector<int32_t>& active, float* values, int64_t width) {
         for (int64_t i = int64_t(active.size()) - 1; i >= 0; --i) {
             if (active[i] != i) std::copy_n(values + i * width, width, values + active[i] * width);
         }
     }
 
-    // Of a step, in the order of their use.
+    // All products of a step, in the order of their use.
     std::vector<Linear*> linears() {
         std::vector<Linear*> all;
         auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
@@ -259,9 +278,10 @@ private:
         return cost;
     }
 
-    // All steps of held[begin, begin + count). Who has said the end token goes no further.
-    void run_steps(const CallTensors& tensors, StepBudget& budget, const std::vector<int32_t>& active, int64_t begin, int64_t count,
-                Scratch& scratch) const {
+    // Takes rows active[begin, begin + count) through all steps. A row that has produced the end id takes no further
+    // step.
+    void run_steps(const CallTensors& tensors, StepBudget& budget, const std::vector<int32_t>& active, int64_t begin,
+                   int64_t count, Scratch& scratch) const {
         int64_t d = embedding_.d(), n = count;
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         auto copy = [&](const int32_t* values) {
@@ -275,7 +295,7 @@ private:
         for (int64_t step = 0; n > 0 && budget.begin_step(step); ++step) {
             BlockTimer times(Stack::decoder);
             embedding_.run(ids, positions, n, is_pre_norm_ ? total : normalised);
-            // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
+            // Pre-norm: blocks add to `total` and read its norm. Post-norm: residual and input are both the norm.
             if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
             times.add(BlockKind::embedding);
             BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);
@@ -318,7 +338,7 @@ private:
         }
     }
 
-    // A row that has ended says nothing but the end from `step` on, at no cost.
+    // Fills the results of a row that has ended, from `step` on: the end id with log-probability 0.
     void fill_after_end(const CallTensors& tensors, int64_t step, int64_t row) const {
         for (; step < tensors.max_steps; ++step) {
             tensors.top_k.log_probabilities[step * tensors.n + row] = 0.0f;
@@ -341,7 +361,7 @@ OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain) { return add_o
 
 }  // namespace transduce
 
-// Nanoseconds since the process began, (NUM_STACKS, NUM_BLOCK_KINDS), all threads together.
+// Writes the nanoseconds spent since the process began, (NUM_STACKS, NUM_BLOCK_KINDS), summed over all threads.
 extern "C" __attribute__((visibility("default"))) void transduce_block_times(int64_t* to) {
     for (const auto& stack : transduce::block_nanoseconds_spent) {
         for (const auto& nanoseconds : stack) *to++ = nanoseconds;

@@ -1,5 +1,5 @@
-// What the encoder is made of: attention of whole sentences to themselves, and the cross-attention columns that it
-// leaves for the decoder. Sentences of any lengths stand one after another; nothing is padded.
+// The encoder: self-attention of whole sentences, the cross-attention keys and values that it writes for the decoder,
+// and the whole stack as one operator. Sentences of any lengths follow one another; there is no padding.
 #include <algorithm>
 #include <memory>
 
@@ -14,21 +14,21 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// Estimate of what attention costs: products a nanosecond.
+// Rough rate of attention, in multiply-adds per nanosecond of one thread.
 constexpr int64_t PRODUCTS_PER_NS = 20;
-// Queries of one head of one sentence that a chunk takes.
+// Queries of one head of one sentence in a chunk. Larger: long sentences load the threads unevenly.
 constexpr int64_t QUERIES_PER_CHUNK = 64;
 
-// Sentences (b,) of `lengths` tokens, t in all.
+// Sentences one after another. lengths: (count,) tokens of each.
 struct Sentences {
     const int32_t* lengths;
     int64_t count;
     int64_t longest = 0;
 
-    // Some of others, one after another.
     Sentences(const int32_t* lengths, int64_t count) : lengths(lengths), count(count) {
         longest = *std::max_element(lengths, lengths + count);
     }
+    // Input `index`, whose values must sum up to t. Throws InvalidArgument.
     Sentences(const KernelCall& call, int index, int64_t t) {
         Tensor tensor = call.input(index);
         tensor.expect_shape({-1});
@@ -41,16 +41,16 @@ struct Sentences {
             longest = std::max<int64_t>(longest, lengths[i]);
         }
         if (sum != t) {
-            throw InvalidArgument("lengths sum up to %lld, not to the %lld rows of the input", static_cast<long long>(sum),
-                          static_cast<long long>(t));
+            throw InvalidArgument("lengths sum up to %lld, not to the %lld rows of the input",
+                                  static_cast<long long>(sum), static_cast<long long>(t));
         }
     }
 };
 
-// "Attention Is All You Need", section 3.2.2: every sentence to itself.
+// Multi-head self-attention of every sentence ("Attention Is All You Need", section 3.2.2), residual and LayerNorm.
 class EncoderAttentionBlock {
 public:
-    // The constants from `index` on as `AttentionWeights` has them.
+    // index: the first of the constants that AttentionWeights reads.
     EncoderAttentionBlock(const NodeInfo& info, int index) : weights_(info, index, 3) {}
     const AttentionWeights& weights() const { return weights_; }
     std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
@@ -66,7 +66,7 @@ public:
         x.prepare_all();
         auto qkv = scratch.allocate<float>(n * 3 * d), heads = scratch.allocate<float>(n * d);
         auto scores = scratch.allocate<float>(chunks.initial_sums.size() * weights_.num_heads * score_stride);
-        // (3 * num_heads, n, head_dim): what one head of a sentence reads is one block.
+        // qkv: (3 * num_heads, n, head_dim), so that what one head of a sentence reads is contiguous.
         int64_t dim = weights_.head_dim;
         multiply(weights_.in, x.activations(), n, [=](int column, __mmask16) {
             float* to = qkv + column / dim * n * dim + column % dim;
@@ -75,11 +75,12 @@ public:
         attend_all(n, sentences, chunks, qkv, heads, scores);
         LinearInput h(weights_.out, heads, n, scratch);
         h.prepare_all();
-        add_and_normalize(weights_.out, h.activations(), input.residual, weights_.norm, n, output.total, output.normalised);
+        add_and_normalize(weights_.out, h.activations(), input.residual, weights_.norm, n, output.total,
+                          output.normalised);
     }
 
 private:
-    // Runs of queries of one sentence: which sentence's rows [first, first + length), which queries from `start` on.
+    // Chunks of queries: `counts` queries from row `starts` on, of the sentence of rows [first, first + length).
     struct Chunks {
         std::vector<int64_t> initial_sums, counts, firsts, lengths;
         int64_t products = 0;
@@ -104,7 +105,7 @@ private:
                     float* scores) const {
         int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
         int64_t score_stride = num_scores(sentences.longest), runs = int64_t(chunks.initial_sums.size());
-        // A job has a bounded number of chunks; a very large batch takes heads together.
+        // A job has at most MAX_CHUNKS chunks: in a very large batch a chunk takes several heads.
         int64_t heads_per_chunk = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
         int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
         parallel_for(int(runs * groups), chunks.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {
@@ -122,23 +123,26 @@ private:
     AttentionWeights weights_;
 };
 
-// Cross-attention keys and values of all layers at once, into columns of slots of their cache.
+// Computes the cross-attention keys and values of all layers and writes them to slots of their cache.
 class CrossCacheBlock {
 public:
-    // The constants at `index` and behind it: w (d, 2 L d) and its scales. Throws InvalidArgument.
-    CrossCacheBlock(const NodeInfo& info, int index) : linear_(linear_of(info, index, -1, -1, false, ActivationRange::symmetric)) {
-        if (linear_.outputs() % linear_.inputs()) throw InvalidArgument("w has outputs that are not a multiple of its inputs");
+    // index: of the constant w (d, 2 L d); its scales follow. Throws InvalidArgument.
+    CrossCacheBlock(const NodeInfo& info, int index)
+        : linear_(linear_of(info, index, -1, -1, false, ActivationRange::symmetric)) {
+        if (linear_.outputs() % linear_.inputs())
+            throw InvalidArgument("w has outputs that are not a multiple of its inputs");
     }
     int64_t d() const { return linear_.inputs(); }
     int64_t row_nanoseconds() const { return linear_.row_nanoseconds(); }
     std::vector<Linear*> linears() { return {&linear_}; }
-    // Throws InvalidArgument unless this is (2 L, slots, capacity, d), float16 or float.
+    // Throws InvalidArgument unless the cache is (2 L, slots, capacity, d), float16 or float.
     void check(const Tensor& cache) const {
         cache.expect_shape({linear_.outputs() / d(), -1, -1, d()});
-        if (cache.type != ElementType::float16 && cache.type != FLOAT) throw InvalidArgument("cache is neither float nor float16");
+        if (cache.type != ElementType::float16 && cache.type != FLOAT)
+            throw InvalidArgument("cache is neither float nor float16");
     }
 
-    // x: (n, d) of `sentences`, whose slots these are.
+    // x: (n, d), the rows of all sentences. slots: (sentences.count,).
     void run(const float* x, int64_t n, const Sentences& sentences, const int32_t* slots, const Tensor& cache) const {
         cache.type == FLOAT ? write<float>(x, n, sentences, slots, cache) : write<Half>(x, n, sentences, slots, cache);
     }
@@ -149,10 +153,10 @@ private:
         Scratch scratch(LinearInput::bytes(linear_, n) + Scratch::padded_bytes<int64_t>(n));
         LinearInput prepared(linear_, x, n, scratch);
         prepared.prepare_all();
-        // A vector of 16 columns lies in one plane: d is a multiple of 16.
+        // d is a multiple of 16, so a vector of 16 columns lies in one plane.
         int d = linear_.inputs();
         int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
-        // Where each row's column stands in a plane.
+        // Offset of each row's column in a plane.
         auto places = scratch.allocate<int64_t>(n);
         for (int64_t i = 0, row = 0; i < sentences.count; ++i) {
             for (int column = 0; column < sentences.lengths[i]; ++column) {
@@ -172,8 +176,8 @@ private:
 class SelfAttention {
 public:
     static constexpr const char* NAME = "SelfAttention";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "x", "lengths", "w_qkv", "s_qkv", "b_qkv",
-                                                  "w_o",      "s_o",   "b_o",     "gamma", "beta"};
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "lengths", "w_qkv", "s_qkv", "b_qkv",
+                                                  "w_o",      "s_o", "b_o",     "gamma", "beta"};
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   FLOAT, FLOAT,
                                                   ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
@@ -215,13 +219,13 @@ private:
     CrossCacheBlock block_;
 };
 
-// All of it, from subwords to the cache: section 3.1.
+// The whole encoder (section 3.1), from token ids to the cross-attention cache.
 class Encoder {
 public:
     static constexpr const char* NAME = "Encoder";
     static constexpr bool IS_VARIADIC = true;
-    static constexpr const char* INPUT_NAMES[] = {"ids",    "positions", "lengths", "slots", "cross_cache", "table",
-                                                  "scales", "position_table", "weights"};
+    static constexpr const char* INPUT_NAMES[] = {"ids",   "positions", "lengths",        "slots",  "cross_cache",
+                                                  "table", "scales",    "position_table", "weights"};
     static constexpr ElementType INPUT_TYPES[] = {INT, INT, INT, INT, ANY, ANY, FLOAT, FLOAT, ANY};
     static constexpr ElementType OUTPUT_TYPES[] = {INT};
 
@@ -264,12 +268,12 @@ private:
         FeedForwardBlock feed_forward;
     };
 
-    // Of some sentences, one after another: ids and positions of their rows, lengths and slots of each.
+    // Sentences one after another: ids and positions of their rows, length and slot of each.
     struct Source {
         const int32_t *ids, *positions, *lengths, *slots;
     };
 
-    // What one thread takes through everything by itself: sentences in any order, and their rows.
+    // Sentences that one thread takes through the whole stack, copied together.
     struct Run {
         std::vector<int32_t> ids, positions, lengths, slots;
 
@@ -284,10 +288,10 @@ private:
         int64_t n() const { return int64_t(ids.size()); }
     };
 
-    // `count` runs of as equal numbers of rows as may be, or as many as there are sentences: each sentence, the longest
-    // first, goes to the run with the fewest rows.
+    // Divides the sentences into `count` runs, at most one for each sentence. Each sentence, the longest first, goes to
+    // the run with the fewest rows.
     static std::vector<Run> runs_of(const Source& source, const Sentences& sentences, int64_t count) {
-        std::vector<std::pair<int64_t, int64_t>> places;  // A sentence and its first row.
+        std::vector<std::pair<int64_t, int64_t>> places;  // a sentence and its first row
         for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) places.emplace_back(i, row);
         auto is_longer = [&](auto& a, auto& b) { return source.lengths[a.first] > source.lengths[b.first]; };
         std::stable_sort(places.begin(), places.end(), is_longer);
@@ -299,8 +303,8 @@ private:
         return runs;
     }
 
-    // All sentences at once, which may use all threads inside, or, where there are enough for every thread, runs that
-    // each thread takes through everything by itself.
+    // With enough sentences for every thread, each thread takes runs of them through the whole stack. Otherwise all
+    // threads share each product of all sentences.
     void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
         int64_t count = num_row_blocks(layers_.front().self_attention.weights().in, n);
@@ -308,13 +312,12 @@ private:
         std::vector<Run> runs = runs_of(source, sentences, count);
         parallel_for(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
             const Run& run = runs[chunk];
-            runs_own_rows = true;
+            OwnRowsScope scope;
             encode(run.source(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
-            runs_own_rows = false;
         });
     }
 
-    // In the order of their use.
+    // All products, in the order of their use.
     std::vector<Linear*> linears() {
         std::vector<Linear*> all;
         auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
@@ -339,7 +342,7 @@ private:
         float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
         BlockTimer times(Stack::encoder);
         embedding_.run(source.ids, source.positions, n, is_pre_norm_ ? total : normalised);
-        // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
+        // Pre-norm: blocks add to `total` and read its norm. Post-norm: residual and input are both the norm.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
         BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);

@@ -1,4 +1,4 @@
-// Feed-forward block of "Attention Is All You Need", section 3.3, with what follows it: residual and LayerNorm.
+// The feed-forward block of "Attention Is All You Need", section 3.3, with residual and LayerNorm.
 #include "step_blocks.h"
 
 namespace transduce {
@@ -24,8 +24,8 @@ __m512 activate(Activation activation, __m512 x) {
 class FeedForward {
 public:
     static constexpr const char* NAME = "FeedForward";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "x", "w_1", "s_1",   "b_1",
-                                                  "w_2",      "s_2",   "b_2", "gamma", "beta"};
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "w_1", "s_1",   "b_1",
+                                                  "w_2",      "s_2", "b_2", "gamma", "beta"};
     static constexpr ElementType INPUT_TYPES[] = {
         ElementType::float32, ElementType::float32, ElementType::any,     ElementType::float32, ElementType::float32,
         ElementType::any,     ElementType::float32, ElementType::float32, ElementType::float32, ElementType::float32};
@@ -44,22 +44,25 @@ private:
 
 }  // namespace
 
-FeedForwardBlock::FeedForwardBlock(const NodeInfo& info, int index) : activation_(activation_of(info.text("activation"))) {
+FeedForwardBlock::FeedForwardBlock(const NodeInfo& info, int index)
+    : activation_(activation_of(info.text("activation"))) {
     inner_ = linear_of(info, index, -1, -1, true, ActivationRange::symmetric);
-    ActivationRange range = activation_ == Activation::relu ? ActivationRange::non_negative : ActivationRange::symmetric;
+    ActivationRange range =
+        activation_ == Activation::relu ? ActivationRange::non_negative : ActivationRange::symmetric;
     outer_ = linear_of(info, index + 3, inner_.outputs(), inner_.inputs(), true, range);
     norm_ = norm_of(info, index + 6, inner_.inputs());
 }
 
 void FeedForwardBlock::run(const BlockInput& input, const BlockOutput& output) const {
     for_each_row_block(inner_, input.n, row_nanoseconds(),
-               [&](int64_t begin, int64_t n) { run_rows(input.rows(begin, n, d()), output.rows(begin, d())); });
+                       [&](int64_t begin, int64_t n) { run_rows(input.rows(begin, n, d()), output.rows(begin, d())); });
 }
 
 void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& output) const {
-    // A cache line more than a row has, as in Prepared.
+    // Rows are a cache line apart, as in LinearInput.
     int64_t stride = inner_.outputs() + LANES, n = input.n;
-    Scratch scratch(LinearInput::bytes(inner_, n) + Scratch::padded_bytes<float>(n * stride) + LinearInput::bytes(outer_, n));
+    Scratch scratch(LinearInput::bytes(inner_, n) + Scratch::padded_bytes<float>(n * stride) +
+                    LinearInput::bytes(outer_, n));
     LinearInput x(inner_, input.x, n, scratch);
     x.prepare_all();
     auto hidden = scratch.allocate<float>(n * stride);
@@ -69,7 +72,7 @@ void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& outp
             return [=](int64_t row, __m512 product) { store16(to + row * stride, activated(product)); };
         });
     };
-    // By itself, so that nothing is asked or called for each of them.
+    // ReLU has its own instance, so that the loop has no branch or call for each vector.
     if (activation_ == Activation::relu) fill([](__m512 x) { return max16(_mm512_setzero_ps(), x); });
     else fill([activation = activation_](__m512 x) { return activate(activation, x); });
     LinearInput h(outer_, hidden, n, scratch, stride);

@@ -9,8 +9,8 @@ void Tensor::expect_shape(std::initializer_list<int64_t> expected) const {
     int axis = 0;
     for (int64_t size : expected) {
         if (size >= 0 && shape[axis] != size) {
-            throw InvalidArgument("%s has %lld along axis %d, not %lld", name, static_cast<long long>(shape[axis]), axis,
-                          static_cast<long long>(size));
+            throw InvalidArgument("%s has %lld along axis %d, not %lld", name, static_cast<long long>(shape[axis]),
+                                  axis, static_cast<long long>(size));
         }
         ++axis;
     }
@@ -25,7 +25,7 @@ Tensor tensor_of(const OrtApi* api, const OrtValue* value, const char* name) {
         throw InvalidArgument("%s is not a tensor", name);
     }
     size_t rank = 0;
-    // These fail only for null pointers.
+    // These calls fail only for null pointers.
     call<OrtStatus*>(api, Function::get_tensor_element_type, static_cast<const OrtTensorInfo*>(info), &tensor.type);
     call<OrtStatus*>(api, Function::get_dimensions_count, static_cast<const OrtTensorInfo*>(info), &rank);
     if (rank <= MAX_RANK) {
@@ -35,7 +35,7 @@ Tensor tensor_of(const OrtApi* api, const OrtValue* value, const char* name) {
     call<void>(api, Function::release_tensor_type_and_shape, info);
     if (rank > MAX_RANK) throw InvalidArgument("%s has %d axes, more than %d", name, int(rank), MAX_RANK);
     tensor.rank = int(rank);
-    // Inputs too: a cache is an input that is written in place.
+    // Mutable also for inputs: a cache is an input that is written in place.
     call<OrtStatus*>(api, Function::get_tensor_mutable_data, const_cast<OrtValue*>(value), &tensor.data);
     return tensor;
 }
@@ -44,7 +44,7 @@ void expect_in_range(const char* name, const int32_t* values, int64_t n, int64_t
     for (int64_t i = 0; i < n; ++i) {
         if (values[i] >= low && values[i] < high) continue;
         throw InvalidArgument("%s holds %d, which is not in %lld..%lld", name, values[i], static_cast<long long>(low),
-                      static_cast<long long>(high - 1));
+                              static_cast<long long>(high - 1));
     }
 }
 

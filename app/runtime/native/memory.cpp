@@ -8,7 +8,7 @@
 
 namespace transduce {
 
-// Address space of one mapping; pages are taken when they are first written.
+// One anonymous mapping. The system provides its pages when they are first written.
 struct Region {
     char* start;
     size_t bytes;
@@ -28,11 +28,11 @@ constexpr size_t REGION_BYTES = 64 << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Where the next block goes. Sessions may be made by several threads.
+// The region of the next Buffer. Several threads may make sessions at once.
 std::mutex mutex;
 std::weak_ptr<Region> current;
 
-// By extent.
+// Indexed by ScratchLevel.
 thread_local std::unique_ptr<Region> scratch[2];
 
 }  // namespace

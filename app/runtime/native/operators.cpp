@@ -6,12 +6,15 @@
 
 namespace transduce {
 
-Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias, ActivationRange range) {
+Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias,
+                 ActivationRange range) {
     Tensor weights = info.constant(index);
     weights.expect_shape({inputs, outputs});
     bool is_int8 = weights.type == ElementType::int8;
-    if (!is_int8 && weights.type != ElementType::float32) throw InvalidArgument("%s is neither int8 nor float", weights.name);
-    if (weights.shape[0] % LANES) throw InvalidArgument("%s has inputs that are not a multiple of %d", weights.name, LANES);
+    if (!is_int8 && weights.type != ElementType::float32)
+        throw InvalidArgument("%s is neither int8 nor float", weights.name);
+    if (weights.shape[0] % LANES)
+        throw InvalidArgument("%s has inputs that are not a multiple of %d", weights.name, LANES);
     Tensor scales = info.constant(index + 1);
     scales.expect_shape({is_int8 ? weights.shape[1] : 0});
     const float* bias = nullptr;
@@ -20,8 +23,8 @@ Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t output
         values.expect_shape({weights.shape[1]});
         bias = values.as<float>();
     }
-    return Linear({weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias,
-                   range});
+    return Linear(
+        {weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias, range});
 }
 
 Norm norm_of(const NodeInfo& info, int index, int64_t width) {
@@ -52,13 +55,16 @@ void link_products(const std::vector<Linear*>& linears, bool is_ring) {
     if (is_ring) linears.back()->set_next(*linears.front());
 }
 
-AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projections) : num_heads(int(info.integer("num_heads"))) {
+AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projections)
+    : num_heads(int(info.integer("num_heads"))) {
     in = linear_of(info, index, -1, -1, true, ActivationRange::symmetric);
     int d = in.inputs();
-    if (in.outputs() != projections * d) throw InvalidArgument("w has %d outputs, not %d", in.outputs(), projections * d);
+    if (in.outputs() != projections * d)
+        throw InvalidArgument("w has %d outputs, not %d", in.outputs(), projections * d);
     if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
-        throw InvalidArgument("num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d",
-                      num_heads, d, LANES, MAX_HEAD_DIM);
+        throw InvalidArgument(
+            "num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d", num_heads, d,
+            LANES, MAX_HEAD_DIM);
     }
     head_dim = d / num_heads;
     out = linear_of(info, index + 3, d, d, true, ActivationRange::symmetric);
@@ -67,7 +73,7 @@ AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projecti
 
 namespace {
 
-// The library's code must stay while helpers run it, whoever unloads what.
+// Keeps the library loaded until the process ends: worker threads run its code.
 void keep_loaded() {
     Dl_info own;
     if (dladdr(reinterpret_cast<void*>(keep_loaded), &own)) dlopen(own.dli_fname, RTLD_NOW | RTLD_NODELETE);
@@ -75,8 +81,8 @@ void keep_loaded() {
 
 OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
     OrtStatus* status = call<OrtStatus*>(api, Function::create_custom_op_domain, "transduce", domain);
-    for (auto add : {register_feed_forward, register_step_attention, register_encoder, register_vocabulary,
-                     register_decoder}) {
+    for (auto add :
+         {register_feed_forward, register_step_attention, register_encoder, register_vocabulary, register_decoder}) {
         if (!status) status = add(api, *domain);
     }
     return status;
@@ -85,11 +91,11 @@ OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
 }  // namespace
 }  // namespace transduce
 
-// What ONNX Runtime calls when the library is registered with a session's options.
+// Called by ONNX Runtime when the library is registered with a session's options.
 extern "C" __attribute__((visibility("default"))) transduce::OrtStatus* RegisterCustomOps(
     transduce::OrtSessionOptions* options, const transduce::OrtApiBase* base) {
     using namespace transduce;
-    // One domain for all sessions of the process; it must outlive them.
+    // One domain for all sessions of the process. It must outlive them.
     static OrtDomain* domain = nullptr;
     const OrtApi* api = base->get_api(API_VERSION);
     if (!domain) {

@@ -6,12 +6,12 @@
 namespace transduce {
 namespace {
 
-// Nanoseconds that a pass over 16 floats costs, times 8.
+// Rough cost of a pass over 16 floats, in eighths of a nanosecond.
 constexpr int64_t COST_OF_16 = 12;
 
 int64_t row_cost(int width) { return width / LANES * COST_OF_16 / 8 + 10; }
 
-// The sum of values(i), sixteen at a time, over i in 0, 16, ..., width - 16.
+// Returns the sum of values(i) over i = 0, 16, ..., width - 16. values(i): 16 floats.
 template <class Values>
 float sum_each(int width, Values&& values) {
     __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;

@@ -1,5 +1,5 @@
-// Attention blocks of one decoder step ("Attention Is All You Need", section 3.2.2), one query a row, over caches
-// that stay where they are, with what follows: residual and LayerNorm.
+// The attention blocks of a decoder step ("Attention Is All You Need", section 3.2.2) with residual and LayerNorm. Each
+// row is one query. Keys and values are read from caches, which self-attention also writes.
 #include <numeric>
 
 #include "attention.h"
@@ -12,10 +12,10 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// What a column of d keys and values costs a row, for 64 of d. An estimate.
+// Rough cost, in ns, of attending to 64 numbers of a column's key and value.
 constexpr int64_t NS_FOR_64 = 9;
 
-// The caches that are inputs `index` and the next, (rows, capacity, d). Throws InvalidArgument.
+// Returns the cache of inputs `index` (keys) and index + 1 (values), (rows, capacity, d). Throws InvalidArgument.
 LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
     Tensor keys = call.input(index), values = call.input(index + 1);
     keys.expect_shape({-1, -1, d});
@@ -28,10 +28,10 @@ LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
 
 }  // namespace
 
-// Some rows, taken through the whole block.
+// The memory and the steps of an attention block for some rows.
 class AttentionRun {
 public:
-    // longest: columns that a row may attend to. is_aligned: whether all heads of a row must be in one chunk.
+    // longest: most columns that a row attends to. is_aligned: whether all heads of a row must be in one chunk.
     AttentionRun(const AttentionWeights& weights, const BlockInput& input, int64_t longest, bool is_aligned = false)
         : weights_(weights),
           input_(input),
@@ -39,7 +39,8 @@ public:
           is_aligned_(is_aligned),
           score_stride_(num_scores(longest)),
           scratch_(LinearInput::bytes(weights.in, input.n) + LinearInput::bytes(weights.out, input.n) +
-                   Scratch::padded_bytes<float>(input.n * width_) + Scratch::padded_bytes<float>(input.n * weights.d()) +
+                   Scratch::padded_bytes<float>(input.n * width_) +
+                   Scratch::padded_bytes<float>(input.n * weights.d()) +
                    Scratch::padded_bytes<float>(input.n * weights.num_heads * (score_stride_ + LANES)) +
                    Scratch::padded_bytes<int32_t>(input.n + 1)) {
         projected_ = scratch_.allocate<float>(input.n * width_);
@@ -49,7 +50,7 @@ public:
         context_ = LinearInput(weights.out, heads_, input.n, scratch_);
     }
 
-    // (n, outputs of the projection): given W + b, kept until the end.
+    // Returns x W + b, (n, outputs of the projection), valid as long as this object.
     const float* project() {
         LinearInput x(weights_.in, input_.x, input_.n, scratch_);
         x.prepare_all();
@@ -61,24 +62,24 @@ public:
         return projected_;
     }
 
-    // Attend with all heads of all rows. columns: how many of all rows heads_per_chunk. shares_columns(row): whether it may be
-    // taken heads_per_chunk with the row before it. columns_of(first row, first head, heads, next): what those attend to,
-    // asked once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of
-    // them where they must be in one chunk, have attended.
+    // Computes the attention of all heads of all rows. columns: sum over all rows. shares_columns(row): whether the row
+    // attends to the same columns as the row before it. columns_of(first row, first head, heads, next): the columns of
+    // a group of rows, called once for each group and part of the heads; next: the row that probably follows, or
+    // negative. after(row, scores): called when these heads of the row are done; if is_aligned, they are all heads.
     template <class SharesColumns, class ColumnsOf, class After>
     void attend_all(int64_t columns, SharesColumns&& shares_columns, ColumnsOf&& columns_of, After&& after) {
         int threads = runs_own_rows ? 1 : num_threads(), num_heads = weights_.num_heads;
         int64_t num_groups = find_groups(threads, shares_columns);
-        // Heads of a group: all in one chunk, but where there are fewer groups than threads.
+        // All heads of a group are in one chunk unless there are fewer groups than threads.
         int heads_per_chunk = int((num_heads * num_groups + threads - 1) / threads);
         heads_per_chunk = is_aligned_ ? num_heads : std::clamp(heads_per_chunk, 1, num_heads);
         int shares = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
-        // Groups that stand beside each other may share a slot: neighbours go to one thread.
+        // Neighbouring groups may attend to the same slot, so a thread takes neighbours.
         int64_t groups_per_chunk = std::max<int64_t>(1, num_groups / 16);
         int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
         parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
             int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
-            // The chunk that this thread takes next, most likely.
+            // The first group of the chunk that this thread probably takes next.
             int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
             int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);
             for (int64_t group = begin; group < end; ++group) {
@@ -99,17 +100,18 @@ public:
         if (shares > 1) context_.prepare_all();
     }
 
-    // residual + heads W_O + b, and its norm.
+    // Writes residual + heads W_O + b and its norm.
     void project_output(const BlockOutput& output) {
         add_and_normalize(weights_.out, context_.activations(), input_.residual, weights_.norm, input_.n, output.total,
                           output.normalised);
     }
 
 private:
-    // The rows that each group begins with, and the end. Returns how many groups.
+    // Divides the rows into groups that share columns: groups_[i] is the first row of group i, then comes n. Returns
+    // their number.
     template <class SharesColumns>
     int64_t find_groups(int threads, SharesColumns&& shares_columns) {
-        // All threads shall have some where a group is not divided by heads.
+        // If groups are not divided by heads, they are small enough for every thread to get one.
         int64_t most = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
         int64_t count = 0;
         for (int64_t row = 0; row < input_.n; ++row) {
@@ -133,13 +135,13 @@ private:
     Scratch scratch_;
     float *projected_, *heads_, *scores_;
     int32_t* groups_;
-    // What the heads say, as W_O takes it.
+    // heads_ as input of W_O.
     LinearInput context_;
 };
 
 namespace {
 
-// What a row costs, attending to all of `columns` shared out.
+// Returns the rough cost of one of n rows that attend to `columns` columns together.
 int64_t row_cost(const AttentionWeights& weights, int64_t columns, int64_t n) {
     int64_t products = weights.in.row_nanoseconds() + weights.out.row_nanoseconds();
     return products + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
@@ -187,7 +189,8 @@ CrossAttentionBlock::CrossAttentionBlock(const NodeInfo& info, int index, std::v
     : weights_(info, index, 1), aligned_(std::move(aligned)) {
     for (int64_t head : aligned_) {
         if (head >= 0 && head < weights_.num_heads) continue;
-        throw InvalidArgument("heads holds %lld, which is not in 0..%d", static_cast<long long>(head), weights_.num_heads - 1);
+        throw InvalidArgument("heads holds %lld, which is not in 0..%d", static_cast<long long>(head),
+                              weights_.num_heads - 1);
     }
 }
 
@@ -209,18 +212,18 @@ void CrossAttentionBlock::run(const BlockInput& input, const LayerCache& cache, 
 }
 
 template <class Element>
-void CrossAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
-                                      const AlignmentOutput& alignment) const {
+void CrossAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cache, const SourceColumns& source,
+                                      int64_t n, const AlignmentOutput& alignment) const {
     int64_t d = weights_.d(), capacity = cache.capacity;
     rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
-    // Those that follow one another and attend to the same.
+    // Rows that follow one another and have the same slot and length.
     auto shares_columns = [&](int64_t row) {
         return source.slots[row] == source.slots[row - 1] && source.lengths[row] == source.lengths[row - 1];
     };
     auto columns_of = [&](int64_t row, int first, int, int64_t next) {
         int64_t from = first * weights_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
-        // The same slot again is at hand already.
+        // Columns of the same slot are in the cache already.
         bool is_other = next >= 0 && source.slots[next] != slot;
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
         return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
@@ -244,9 +247,9 @@ namespace {
 class SelfAttentionStep {
 public:
     static constexpr const char* NAME = "SelfAttentionStep";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "x", "positions", "keys", "values", "w_qkv", "s_qkv",
-                                                  "b_qkv",    "w_o",   "s_o",       "b_o",  "gamma",  "beta"};
-    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT, ANY,   ANY,   ANY,  FLOAT,
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "positions", "keys", "values", "w_qkv", "s_qkv",
+                                                  "b_qkv",    "w_o", "s_o",       "b_o",  "gamma",  "beta"};
+    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   ANY,   ANY,  FLOAT,
                                                   FLOAT, ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
@@ -258,7 +261,7 @@ public:
         LayerCache cache = cache_of(call, 3, d);
         if (cache.rows < input.n) {
             throw InvalidArgument("keys has %lld rows, fewer than the %lld of x", static_cast<long long>(cache.rows),
-                          static_cast<long long>(input.n));
+                                  static_cast<long long>(input.n));
         }
         const int32_t* positions = indices_of(call, 2, input.n, 0, cache.capacity);
         std::vector<int32_t> rows(input.n);
@@ -274,8 +277,8 @@ private:
 class CrossAttentionStep {
 public:
     static constexpr const char* NAME = "CrossAttentionStep";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "x", "slots", "lengths", "keys", "values", "w_q",
-                                                  "s_q",      "b_q",   "w_o",   "s_o",     "b_o",  "gamma",  "beta"};
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "slots", "lengths", "keys", "values", "w_q",
+                                                  "s_q",      "b_q", "w_o",   "s_o",     "b_o",  "gamma",  "beta"};
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT, INT,   ANY,   ANY,   ANY,
                                                   FLOAT, FLOAT, ANY, FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};

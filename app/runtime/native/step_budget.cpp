@@ -40,9 +40,10 @@ void StepBudget::limit_for_serial_runs() {
 
 // Sets the DecodeArgs of the next decoder call on this thread; outcomes null: resets them. Everything that the pointers
 // refer to must stay valid until that call is over.
-extern "C" __attribute__((visibility("default"))) void transduce_give(void* const* beams, int64_t num_beams,
-                                                                      int64_t max_steps, int64_t max_steps_after_end,
-                                                                      const int32_t* wake_flag, int64_t min_steps,
-                                                                      int64_t* outcomes) {
+extern "C" __attribute__((visibility("default"))) void transduce_set_decode_args(void* const* beams, int64_t num_beams,
+                                                                                 int64_t max_steps,
+                                                                                 int64_t max_steps_after_end,
+                                                                                 const int32_t* wake_flag,
+                                                                                 int64_t min_steps, int64_t* outcomes) {
     transduce::pending_args = {beams, num_beams, max_steps, max_steps_after_end, wake_flag, min_steps, outcomes};
 }

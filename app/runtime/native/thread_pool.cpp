@@ -12,17 +12,17 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <exception>
 
 #include "matrix_tiles.h"
 
 namespace transduce {
 namespace {
 
-// Cost of a job, in ns on one thread, from which on workers take part. Smaller: the caller waits longer for the workers
-// than they save.
+// Cost of a job, in ns on one thread, from which on workers take part. A shorter job is done before a worker sees it.
 constexpr int64_t MIN_SHARED_NS = 1500;
-// Cost of a job, in ns, from which on sleeping workers are woken. Waking is a system call of the caller and some
-// microseconds until the worker runs; smaller: it costs more than the worker saves.
+// Cost of a job, in ns, from which on sleeping workers are woken. Waking costs the caller a system call, and the worker
+// runs some microseconds later.
 constexpr int64_t MIN_WAKING_NS = 8000;
 // Wait for other threads, in ns, after which the caller yields its core: a thread that takes longer was descheduled.
 constexpr int64_t YIELD_AFTER_NS = 20000;
@@ -48,9 +48,24 @@ struct ChunkQueue {
     uint16_t front, back;
 
     explicit ChunkQueue(uint64_t word) : job_number(word >> 32), front(word >> 16), back(word) {}
-    ChunkQueue(uint32_t job_number, uint16_t front, uint16_t back)
-        : job_number(job_number), front(front), back(back) {}
+    ChunkQueue(uint32_t job_number, uint16_t front, uint16_t back) : job_number(job_number), front(front), back(back) {}
     uint64_t word() const { return uint64_t(job_number) << 32 | uint64_t(front) << 16 | back; }
+};
+
+// The first exception that a job's chunks throw. Lives on the caller's stack for the time of the job.
+class Failure {
+public:
+    void record(std::exception_ptr error) {
+        if (!is_recorded_.exchange(true, std::memory_order_relaxed)) error_ = std::move(error);
+    }
+    // Call when all chunks are done.
+    void rethrow() const {
+        if (error_) std::rethrow_exception(error_);
+    }
+
+private:
+    std::atomic<bool> is_recorded_{false};
+    std::exception_ptr error_;
 };
 
 // Has no destructor: workers may still read it while the process ends.
@@ -59,6 +74,7 @@ struct alignas(64) ThreadPool {
     alignas(64) std::atomic<uint64_t> queue{0};
     alignas(64) Job job{nullptr};
     void* context{nullptr};
+    Failure* failure{nullptr};
     // Most chunks that a thread takes at once.
     std::atomic<int> max_batch{1};
     // The fields of Prefetch, stored one by one: a thread that reads a mixture prefetches memory in vain, no more.
@@ -100,11 +116,18 @@ int take(Direction direction, int* chunk) {
     }
 }
 
-// Runs chunks of the current job until none is left. Returns how many this thread has run.
+// Runs chunks of the current job until none is left. Returns how many this thread has taken. If the job throws, takes
+// the chunks that are left as well and runs none of them, so that no thread waits for them.
 int run_chunks(Direction direction) {
     Chunks chunks(direction);
-    // Read after a chunk is taken: job and context do not change before that chunk is done.
-    if (chunks.has_more()) pool.job(pool.context, chunks);
+    if (!chunks.has_more()) return 0;
+    // Read after a chunk is taken: job, context and failure do not change before that chunk is done.
+    try {
+        pool.job(pool.context, chunks);
+    } catch (...) {
+        pool.failure->record(std::current_exception());
+        chunks.discard();
+    }
     return chunks.num_taken();
 }
 
@@ -222,15 +245,17 @@ bool Chunks::are_some_left() {
 }
 
 int num_threads() {
-    return std::min(pool.num_workers.load(std::memory_order_relaxed) + 1, pool.max_active.load(std::memory_order_relaxed));
+    return std::min(pool.num_workers.load(std::memory_order_relaxed) + 1,
+                    pool.max_active.load(std::memory_order_relaxed));
 }
 
 void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const Prefetch& prefetch) {
-    bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= MIN_SHARED_NS &&
-                     num_threads() > 1;
+    bool is_shared = num_chunks > 1 && num_chunks <= MAX_CHUNKS && nanoseconds >= MIN_SHARED_NS && num_threads() > 1;
     if (!is_shared || pool.is_busy.exchange(true, std::memory_order_acquire)) {
         return run_alone(job, context, num_chunks);
     }
+    Failure failure;
+    pool.failure = &failure;
     pool.job = job;
     pool.context = context;
     if (prefetch.bytes) {
@@ -244,16 +269,18 @@ void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const 
     pool.num_done.store(0, std::memory_order_relaxed);
     ChunkQueue last(pool.queue.load(std::memory_order_relaxed));
     pool.queue.store(ChunkQueue(last.job_number + 1, 0, num_chunks).word(), std::memory_order_seq_cst);
-    int num_awake = pool.num_workers.load(std::memory_order_relaxed) - pool.num_sleeping.load(std::memory_order_seq_cst);
+    int num_awake =
+        pool.num_workers.load(std::memory_order_relaxed) - pool.num_sleeping.load(std::memory_order_seq_cst);
     if (nanoseconds >= MIN_WAKING_NS && num_awake < num_threads() - 1) wake();
     wait_for(num_chunks - run_chunks(Direction::up));
     pool.is_busy.store(false, std::memory_order_release);
+    failure.rethrow();
 }
 
 }  // namespace transduce
 
-// Sets the number of threads that work on a job: the caller and num_threads - 1 workers. Returns the number that there is
-// then, which is smaller if the system refuses more threads. Must not be called from two threads at once.
+// Sets the number of threads that work on a job: the caller and num_threads - 1 workers. Returns the number that there
+// is then, which is smaller if the system refuses more threads. Must not be called from two threads at once.
 extern "C" __attribute__((visibility("default"))) int transduce_set_num_threads(int num_threads) {
     using namespace transduce;
     int wanted = num_threads < 1 ? 0 : num_threads - 1 > MAX_WORKERS ? MAX_WORKERS : num_threads - 1;

@@ -6,8 +6,8 @@
 
 namespace transduce {
 
-// The end of the chunk range that a thread takes chunks from. The caller goes up from the first chunk, workers go down from
-// the last, so that the next job over the same weights finds each thread's share in that thread's own cache.
+// The end of the chunk range that a thread takes chunks from. The caller goes up from the first chunk, workers go down
+// from the last, so that the next job over the same weights finds each thread's share in that thread's own cache.
 enum class Direction : int { up = 1, down = -1 };
 
 // The chunks of a job that one thread runs: all of them if the thread works alone, else chunks that it takes from the
@@ -32,10 +32,15 @@ public:
     }
     // Whether there probably is another chunk. Takes none; another thread may be faster.
     bool seems_to_have_more() const { return left_ > 0 || (is_shared_ && are_some_left()); }
+    // Takes all chunks that are left in the pool's queue, to run none of them.
+    void discard() {
+        while (take_some()) {}
+    }
     // Number of chunks taken from the pool's queue.
     int num_taken() const { return num_taken_; }
 
 private:
+    // Takes a batch of chunks from the pool's queue. Returns whether there was one.
     bool take_some();
     static bool are_some_left();
 
@@ -50,8 +55,8 @@ using Job = void (*)(void* context, Chunks& chunks);
 // Most chunks of one job: the queue holds a chunk's index in 16 bits.
 constexpr int MAX_CHUNKS = 65535;
 
-// Memory that the next job reads. Threads prefetch it while they wait. The caller prefetches `bytes` bytes upward from `up`;
-// workers prefetch the piece at `down` and then the pieces before it. bytes 0: keeps the previous job's value.
+// Memory that the next job reads. Threads prefetch it while they wait. The caller prefetches `bytes` bytes upward from
+// `up`; workers prefetch the piece at `down` and then the pieces before it. bytes 0: keeps the previous job's value.
 struct Prefetch {
     const char* up = nullptr;
     const char* down = nullptr;
@@ -64,8 +69,11 @@ int num_threads();
 // Runs chunks 0..num_chunks-1, each exactly once, and returns when all of them are done.
 //
 // nanoseconds: rough cost of the whole job on one thread; decides whether the workers take part and whether sleeping
-// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, also with the job that this
-// call is made from, the caller runs all chunks alone.
+// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, also with the job that
+// this call is made from, the caller runs all chunks alone.
+//
+// Throws what the job throws on any thread: the first exception, after the chunks under way are done. Chunks that no
+// thread has begun by then are not run.
 void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const Prefetch& prefetch);
 
 // run_job for a callable (Chunks&) that runs every chunk it can take.

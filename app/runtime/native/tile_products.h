@@ -1,5 +1,5 @@
-// Products of more rows than a tile has, by tile registers: what one vector of columns gave is finished by vector
-// instructions while the tile registers make the next.
+// Products of 8-bit rows by tile registers (AMX-INT8). A `writer` (multiply.h) stores the sums of one vector of
+// columns, or of one panel, by vector instructions while the tile registers compute the next.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 
 namespace transduce {
 
-// Asks for a panel's memory bit by bit, in `times` times.
+// Prefetches a panel in `times` equal parts.
 class PanelPrefetcher {
 public:
     PanelPrefetcher(const char* from, size_t bytes, int64_t times)
@@ -27,8 +27,8 @@ private:
     int lines_;
 };
 
-// Tiles of rows that are multiplied together. x: each one's first row, `stride` bytes from row to row. sums: (4, tiles,
-// height, 16), by the vectors of a panel's columns. tile_stride: of one tile.
+// Tiles of rows that are multiplied together. x: the first row of each tile, `stride` bytes from row to row. sums:
+// (VECTORS, tiles, height, 16). tile_stride: numbers from one tile's sums to the next.
 struct TileGroup {
     static constexpr int MAX_TILES = 4, VECTORS = 4;
     static constexpr size_t LINE = 64;
@@ -40,29 +40,32 @@ struct TileGroup {
     int tile_stride;
 };
 
-// Inputs [begin, begin + depth) of a panel; its first run starts from zero, another from the sums of that before it.
+// Inputs [begin, begin + depth) of a panel. The run at 0 starts from zero, each other run from the sums of the run
+// before it.
 struct DepthRun {
     const char* weights;
     int begin, depth;
-    // Of one instruction's inputs to the next.
+    // Bytes from the weights of one instruction to those of the next.
     size_t depth_stride;
 };
 
-// One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH. next: the panel that is used afterwards, or nullptr.
+// A packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH. next: the panel that is prefetched meanwhile, or
+// nullptr.
 struct TilePanel {
     const char* weights;
     int inputs;
     const char* next;
 };
 
-// Ask for the cache lines of a tile of weights, which are used soon.
+// Prefetches a tile of weights into the L1 cache.
 inline void prefetch_tile(const char* from) {
     for (int line = 0; line < MATRIX_ROWS; ++line) _mm_prefetch(from + line * TileGroup::LINE, _MM_HINT_T0);
 }
 
-// Registers: 0 to 3 sums, 4 and 5 inputs, 6 and 7 weights.
+// Tile registers: 0 to 3 hold sums, 4 and 5 inputs, 6 and 7 weights.
 
-// The first of a run's inputs: the sums of the vector of columns before, if any, go to `done`.
+// The first instructions of a run of R tiles. `from`: the sums of the run before. `done` receives the sums of the
+// previous vector of columns, nullptr if there is none.
 template <int R>
 inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char* weights, const int32_t* from,
                         int32_t* done, PanelPrefetcher& prefetcher) {
@@ -102,6 +105,7 @@ inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char*
     }
 }
 
+// Adds the products of the next MATRIX_DEPTH inputs of R tiles. x: index of the first input.
 template <int R>
 inline void add_tiles(const TileGroup& group, size_t x, const char* weights, PanelPrefetcher& prefetcher) {
     _tile_loadd(6, weights, TileGroup::LINE);
@@ -125,6 +129,7 @@ inline void add_tiles(const TileGroup& group, size_t x, const char* weights, Pan
     }
 }
 
+// Stores the sums of R tiles.
 template <int R>
 inline void store_tiles(const TileGroup& group, int32_t* to) {
     _tile_stored(0, to, TileGroup::LINE);
@@ -133,14 +138,14 @@ inline void store_tiles(const TileGroup& group, int32_t* to) {
     if constexpr (R > 3) _tile_stored(3, to + 3 * group.tile_stride, TileGroup::LINE);
 }
 
-// One panel and one tile of rows, whose products wait for memory: the panel is read once, from its first byte to its
-// last, and what waits is given away meanwhile, a vector of columns with each of the first instructions. sums: (4, MATRIX_ROWS,
-// 16). next: the panel that is used afterwards, or nullptr. finishing: `store_some` finishes a vector of columns, `store_rest` all.
+// Multiplies one tile of rows with one panel. The product is bound by memory, so the panel is read once, in the order
+// of its bytes. The writer's buffered sums are stored meanwhile, a vector of columns between instructions. x: the
+// tile's first row, `stride` bytes from row to row. sums: (VECTORS, MATRIX_ROWS, 16).
 template <class Writer>
 void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, int32_t* sums, Writer& writer) {
     constexpr size_t LINE = TileGroup::LINE, TILE_BYTES = MATRIX_ROWS * LINE;
     constexpr size_t DEPTH_BYTES = TileGroup::VECTORS * TILE_BYTES;
-    // Bytes ahead of the weights in use that are asked for, a depth's each time.
+    // Distance in bytes between the weights in use and those being prefetched.
     constexpr size_t PREFETCH_BYTES = DEPTH_BYTES;
     constexpr int TILE_SUMS = MATRIX_ROWS * 16;
     const char *weights = panel.weights, *end = weights + size_t(panel.inputs) * TileGroup::VECTORS * 16;
@@ -149,7 +154,9 @@ void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, 
     _tile_zero(2);
     _tile_zero(3);
     for (int depth = 0; depth < panel.inputs; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
-        const char* ahead = weights + PREFETCH_BYTES < end ? weights + PREFETCH_BYTES : panel.next ? panel.next : weights;
+        const char* ahead = weights + PREFETCH_BYTES < end ? weights + PREFETCH_BYTES
+                            : panel.next                   ? panel.next
+                                                           : weights;
         _tile_loadd(4, x + depth, stride);
         _tile_loadd(6, weights, LINE);
         _tile_dpbusd(0, 4, 6);
@@ -172,15 +179,15 @@ void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, 
     _tile_stored(3, sums + 3 * TILE_SUMS, LINE);
 }
 
-// All vectors of columns of one run of R tiles. finishing: `store_some` finishes a part of the sums that wait, `store_rest` all of
-// them, and `enqueue(vector, sums)` has others wait, which only those of the last run do.
+// Multiplies R tiles over one run of inputs with all vectors of columns of a panel. Only the last run of a panel hands
+// its sums to the writer, which stores some of them between instructions.
 template <int R, class Writer>
 void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, PanelPrefetcher& prefetcher,
                   Writer& writer) {
     int32_t* before = nullptr;
     for (int vector = 0; vector < TileGroup::VECTORS; ++vector) {
         const char* weights = run.weights + vector * MATRIX_ROWS * TileGroup::LINE;
-        // Sums of a single run wait for the next vector only.
+        // If the panel has a single run, its sums are needed only until the next vector is done.
         bool is_single = is_last && run.begin == 0;
         int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.tile_stride;
         if (vector) writer.store_rest();

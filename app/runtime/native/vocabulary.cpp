@@ -1,4 +1,4 @@
-// Both ends of a step: subwords into rows, rows into the most probable subwords.
+// Both ends of a step: tokens to rows (embedding), and rows to the most probable tokens (projection and top-k).
 #include <algorithm>
 
 #include "candidates.h"
@@ -12,25 +12,27 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
-// Nanoseconds for 16 numbers of a row, times 8: products with a scale; exponentials and comparisons.
+// Rough costs for 16 numbers of a row, in eighths of a nanosecond: of the embedding, and of scanning logits.
 constexpr int64_t EMBED_COST = 16, SCAN_COST = 24;
-// Nanoseconds for a row that has been looked at.
+// Rough cost, in ns, of the top-k of a row that is scanned.
 constexpr int64_t TOP_K_NS = 300;
-// From row to row of a span's logits: a cache line more than a span has, so that rows do not share sets of the cache.
+// Floats from row to row in the span buffer: one cache line longer than a span, so that rows do not fall into the same
+// set of the cache.
 constexpr int64_t SPAN_STRIDE = SPAN_IDS + LANES;
 
-// A table (V, d) of int8 with scales (V,), or of floats. Throws InvalidArgument.
+// Returns the constant `index`, a table (V, d) of int8 with scales (V,) or of floats. Throws InvalidArgument.
 Tensor table_of(const NodeInfo& info, int index) {
     Tensor table = info.constant(index);
     table.expect_shape({-1, -1});
     bool is_int8 = table.type == ElementType::int8;
     if (!is_int8 && table.type != FLOAT) throw InvalidArgument("%s is neither int8 nor float", table.name);
-    if (table.shape[1] % LANES) throw InvalidArgument("%s has columns that are not a multiple of %d", table.name, LANES);
+    if (table.shape[1] % LANES)
+        throw InvalidArgument("%s has columns that are not a multiple of %d", table.name, LANES);
     info.constant(index + 1).expect_shape({is_int8 ? table.shape[0] : 0});
     return table;
 }
 
-// max |x|, NaN where an x is.
+// Returns max |x|; NaN if any x is.
 float largest_magnitude(const float* x, int64_t count) {
     __m512i largest = _mm512_setzero_si512();
     for (int64_t i = 0; i < count; i += LANES) {
@@ -40,7 +42,7 @@ float largest_magnitude(const float* x, int64_t count) {
     return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
 }
 
-// No entry of the table has a larger magnitude.
+// Returns a bound on the magnitude of the table's entries.
 float largest_weight(const Tensor& table, const Tensor& scales) {
     if (table.type != FLOAT) return 128 * largest_magnitude(scales.as<float>(), table.shape[0]);
     return largest_magnitude(table.as<float>(), table.shape[0] * table.shape[1]);
@@ -85,7 +87,7 @@ public:
         int64_t n = x.shape[0], k = *num_candidates.as<int64_t>();
         block_.check(k);
         TopK to{k, call.output<float>(0, {n, k}), call.output<int64_t>(1, {n, k}),
-                  call.output<float>(2, {n, block_.vocab_size()})};
+                call.output<float>(2, {n, block_.vocab_size()})};
         if (*wanted.as<int64_t>() == 0) to.distributions = nullptr;
         block_.run(x.as<float>(), n, nullptr, to);
     }
@@ -96,9 +98,10 @@ private:
 
 }  // namespace
 
-// Where what is seen of a block of rows goes. logits: (rows, V), of which `span_buffer` leaves out what has no hits. near: (rows,
-// SPAN_STRIDE) of one span, where a thread has the rows of its own, else nullptr. slacks: (rows,), room for rounding_slack.
-// chosen: what is asked of all rows, of which these begin with `first`.
+// Memory for scanning the logits of a block of rows. logits: (rows, V); if there is a span buffer, valid only where
+// spans have hits. span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans, else
+// nullptr. slacks: (rows,). spans: (rows, spans). class_maxima: (rows,). top_k: the results of all rows; this block
+// begins with row `first`.
 struct LogitScan {
     float *logits, *span_buffer, *slacks;
     LogitSpan* spans;
@@ -146,32 +149,39 @@ void CandidatesBlock::check(int64_t num_candidates) const {
     int64_t most = std::min<int64_t>(MAX_CANDIDATES, vocab_size());
     if (num_candidates >= 1 && num_candidates <= most) return;
     throw InvalidArgument("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(num_candidates),
-                  static_cast<long long>(most));
+                          static_cast<long long>(most));
 }
 
 void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
     int64_t vocab_size = this->vocab_size(), k = to.k;
     bool wants_distributions = to.distributions != nullptr;
     for_each_row_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
-        // One thread comes from span to span: then a span's logits stand where those before stood, in its cache.
+        // If one thread computes all spans, each span's logits overwrite those of the span before, in its cache.
         bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
-        size_t own = wants_distributions ? 0 : count * vocab_size, span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
-        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(own) + Scratch::padded_bytes<float>(span_buffer) +
-                        Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) + Scratch::padded_bytes<ClassMaxima>(count) +
-                        Scratch::padded_bytes<float>(count));
+        size_t own = wants_distributions ? 0 : count * vocab_size,
+               span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
+        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(own) +
+                        Scratch::padded_bytes<float>(span_buffer) +
+                        Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) +
+                        Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
         float* logits = wants_distributions ? to.distributions + begin * vocab_size : scratch.allocate<float>(own);
-        LogitScan scan{logits, uses_span_buffer ? scratch.allocate<float>(span_buffer) : nullptr, scratch.allocate<float>(count),
-                      scratch.allocate<LogitSpan>(count * num_spans(vocab_size)), scratch.allocate<ClassMaxima>(count), to, begin};
+        LogitScan scan{logits,
+                       uses_span_buffer ? scratch.allocate<float>(span_buffer) : nullptr,
+                       scratch.allocate<float>(count),
+                       scratch.allocate<LogitSpan>(count * num_spans(vocab_size)),
+                       scratch.allocate<ClassMaxima>(count),
+                       to,
+                       begin};
         scan_logits(x + begin * d(), count, scan, scratch);
         for_each_row(count, TOP_K_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
-            select_top_k(scan.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k, wants_distributions,
-                   to.excluded_id(begin + row), to.log_probabilities + at * k, to.ids + at * k);
+            select_top_k(scan.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k,
+                         wants_distributions, to.excluded_id(begin + row), to.log_probabilities + at * k,
+                         to.ids + at * k);
         });
     });
 }
 
-// Logits of x (n, d), span by span.
 void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to, Scratch& scratch) const {
     int64_t vocab_size = this->vocab_size(), stride = to.span_buffer ? SPAN_STRIDE : vocab_size;
     LinearInput prepared(linear_, x, n, scratch);
@@ -191,8 +201,8 @@ void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to
             ClassMaxima alone;
             const float* own = to.span_buffer ? to.span_buffer + row * stride : hits_out;
             to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                scan_span(own, count, to.num_ranked(row), to.slacks[row], to.span_buffer ? to.class_maxima[row] : alone, to.span_buffer ? hits_out : nullptr,
-                     own + stride);
+                scan_span(own, count, to.num_ranked(row), to.slacks[row], to.span_buffer ? to.class_maxima[row] : alone,
+                          to.span_buffer ? hits_out : nullptr, own + stride);
         }
     };
     int64_t more = n * vocab_size / LANES * SCAN_COST / 8;

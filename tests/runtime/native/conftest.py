@@ -13,7 +13,7 @@ from app.runtime import native
 def _one_thread() -> Iterator[None]:
     """Every test starts with one thread."""
     if native.library_path() is None or not native.is_supported():
-        pytest.skip("the native kernels were not built, or this CPU cannot run them")
+        pytest.skip("the native kernels are not built, or this CPU cannot run them")
     native.set_num_threads(1)
     yield
     native.set_num_threads(1)

@@ -170,7 +170,7 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
     [
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
-        ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
+        ({"said": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],

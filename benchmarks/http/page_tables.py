@@ -1,0 +1,256 @@
+"""The tables of docs/comparison.md, from the result of `benchmarks.http`: at most six columns each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.engine.report import table
+from benchmarks.http.goals import Parts, findings, losses, short_p99_ms, title_of
+from benchmarks.http.report import NOT_MEASURED, cost_of, quality_note
+from benchmarks.http.subjects import ECHO, OURS
+
+WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
+
+
+def goals_list(parts: Parts) -> str:
+    """A line for each goal."""
+    return "\n".join(
+        f"- **{WORDS[each.is_met]}**: {each.name}. Goal: {each.goal}. Found: {each.found}."
+        for each in findings(parts)
+    )
+
+
+def losses_table(parts: Parts) -> str:
+    """Every figure in which a peer is ahead, or that there is none."""
+    if not parts:
+        return NOT_MEASURED
+    lines = []
+    for name, own, best in losses(parts):
+        value, _, title = best.partition(" (")
+        lines.append((name, own, value, title.removesuffix(")")))
+    header = ("", "Transduce", "best other server", "which")
+    return table(header, lines) if lines else "In none of the figures on this page."
+
+
+def speed_table(parts: Parts, name: str) -> str:
+    """One client after another, and 32 clients at once."""
+    if name not in parts:
+        return NOT_MEASURED
+    alone, many = parts[name]["alone"], parts[name]["saturated"]
+    header = ("", "1 client, median ms", "1 client, p95 ms", "32 clients, answers/s", "32 clients, median ms")
+    return table(
+        header,
+        (
+            (
+                title_of(server), f"{alone[server]['p50_ms']:.1f}", f"{alone[server]['p95_ms']:.1f}",
+                f"{many[server]['per_s']:.1f}", f"{many[server]['p50_ms']:.0f}",
+            )
+            for server in alone
+        ),
+    )  # fmt: skip
+
+
+def footprint_table(parts: Parts, name: str) -> str:
+    """Memory after load, and where it was measured the time of a start."""
+    if name not in parts:
+        return NOT_MEASURED
+    part = parts[name]
+    has_starts = bool(part["starts"])
+    header = ("", *(("ready, s", "first answer, s") if has_starts else ()), "PSS, MB", "RSS, MB")
+
+    def line(server: str) -> Iterable[str]:
+        yield title_of(server)
+        if has_starts:
+            starts = part["starts"][server]
+            yield from (f"{starts['ready_s']:.2f}", f"{starts['first_answer_s']:.2f}")
+        memory = part["memory"][server]["after_load"]
+        yield from (f"{memory['pss_mb']:.0f}", f"{memory['rss_mb']:.0f}")
+
+    return table(header, (tuple(line(server)) for server in part["alone"]))
+
+
+def quality_table(parts: Parts) -> str:
+    """BLEU and chrF at 32 clients."""
+    scores = ((parts.get("latency") or {}).get("quality") or {}).get("servers", {})
+    if not scores:
+        return NOT_MEASURED
+    lines = ((title_of(server), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}") for server, row in scores.items())
+    return f"{table(('', 'BLEU', 'chrF'), lines)}\n\n{quality_note(parts['latency'])}"
+
+
+def goodput_table(parts: Parts, name: str) -> str:
+    """The highest rate that each server held, and how late its trials' testers were."""
+    if name not in parts:
+        return NOT_MEASURED
+    part = parts[name]
+    own = part["goodput"][OURS]["per_s"]
+    lines, late = [], []
+    for server, found in part["goodput"].items():
+        trials = found["trials"]
+        held = [trial for trial in trials if trial["holds"]]
+        at = max(held, key=lambda trial: float(trial["rate"])) if held else None
+        lines.append((
+            title_of(server),
+            f"{found['per_s']:.1f}",
+            "-" if found["failed_at"] is None else f"{found['failed_at']:.1f}",
+            f"{own / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
+            f"{at['p50_ms']:.0f}" if at else "",
+            f"{at['p99_ms']:.0f}" if at else "",
+        ))  # fmt: skip
+        num_late = sum(trial["is_tester_late"] for trial in trials)
+        late.append(f"{title_of(server)} {num_late} of {len(trials)}")
+    header = ("", f"requests/s with {part['slo']}", "lowest rate that failed", "Transduce, times as many",
+              "median ms there", "p99 ms there")  # fmt: skip
+    return f"{table(header, lines)}\n\nTrials in which the tester was late: {'; '.join(late)}."
+
+
+def bimodal_table(parts: Parts) -> str:
+    """Short sentences beside long ones, medians of the rounds."""
+    if "bimodal" not in parts:
+        return NOT_MEASURED
+    part = parts["bimodal"]
+    names = ("short_p50_ms", "long_p50_ms", "long_p99_ms")
+    lines = []
+    for server, rounds in part["servers"].items():
+        short, *long = (f"{_median([float(each[name]) for each in rounds]):.0f}" for name in names)
+        failed = sum(each["num_failed"] for each in rounds)
+        lines.append((title_of(server), short, f"{short_p99_ms(rounds):.0f}", *long, failed))
+    header = (
+        "",
+        "short, median ms",
+        "short, p99 ms",
+        "long, median ms",
+        "long, p99 ms",
+        "not answered in 5 s",
+    )
+    too_slow = [
+        f"{title_of(server)} ({most:.1f}/s)"
+        for server, most in part["saturated"].items()
+        if most <= part["rate"]
+    ]
+    return (
+        f"Every server gets {part['rate']:.1f} requests/s, {part['share_of_window']:.0%} of the highest rate of the "
+        f"window batcher. Four short sentences come with each long one.\n\n{table(header, lines)}"
+        + (
+            f"\n\nLeft out, since they do less than this rate at most: {', '.join(too_slow)}."
+            if too_slow
+            else ""
+        )
+    )
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def cost_table(parts: Parts) -> str:
+    """What a million characters cost at the goodput on all cores, at a stated price."""
+    if "together" not in parts:
+        return NOT_MEASURED
+    part = parts["together"]
+    price = part["price_per_hour"]
+    lines = []
+    for server, found in part["goodput"].items():
+        characters = found["per_s"] * part["characters_per_request"]
+        cost = f"{cost_of(characters, price):.4f}" if characters else "no rate held"
+        lines.append((title_of(server), f"{found['per_s']:.1f}", f"{characters:,.0f}", cost))
+    return (
+        f"This is an assumption, not a measurement: the machine costs {price:.2f} an hour and works at its goodput all "
+        "the time. At a tenth of that traffic a character costs ten times as much.\n\n"
+        + table(("", "requests/s", "characters/s", "cost of a million characters"), lines)
+    )
+
+
+def overhead_table(parts: Parts) -> str:
+    """A line a figure, a column a model."""
+    if "overhead" not in parts:
+        return NOT_MEASURED
+    models = parts["overhead"]["models"]
+    figures = (
+        ("whole request, ms", "total_ms", "{:.2f}"),
+        ("network, ms", "network_ms", "{:.2f}"),
+        ("overhead with scheduling and search, ms", "overhead_ms", "{:.2f}"),
+        ("overhead with scheduling and search, share", "overhead_share", "{:.1%}"),
+        ("overhead without them, ms", "around_engine_ms", "{:.2f}"),
+        ("overhead without them, share", "around_engine_share", "{:.1%}"),
+        ("decoder steps, mean", "steps_mean", "{:.1f}"),
+    )
+    lines = ((words, *(form.format(row[key]) for row in models)) for words, key, form in figures)
+    left_out = max(row.get("num_sentences_left_out", 0) for row in models)
+    words = f" {left_out} sentences are left out, because they are decoded twice." if left_out else ""
+    return (
+        f"{table(('', *(row['model'] for row in models)), lines)}\n\n"
+        f"The echo server answers such a request in {parts['overhead']['echo']:.2f} ms.{words}"
+    )
+
+
+def scaling_tables(parts: Parts) -> str:
+    """Answers a second by rows, with a fitted model, and by replicas and threads."""
+    if "scaling" not in parts:
+        return NOT_MEASURED
+    part = parts["scaling"]
+    rows = table(
+        ("rows", "measured, answers/s", "model, answers/s"),
+        ((row["rows"], f"{row['per_s']:.1f}", f"{row['model_per_s']:.1f}") for row in part["rows"]),
+    )
+    model = part["rows_model"]
+    words = (
+        f"The model is n / ({model['a_ms']:.2f} ms + {model['b_ms']:.3f} ms n) answers a second for n rows. It is "
+        f"within {model['worst']:.0%} of every measured value."
+    )
+    layouts = table(
+        ("replicas x threads", "answers/s"), ((row["name"], f"{row['per_s']:.1f}") for row in part["layouts"])
+    )
+    shares = (
+        f"\n\nBy Amdahl's law, {part['parallel_share']:.0%} of one server's work runs on both threads. Two replicas do "
+        f"{part['replica_share']:.0%} of twice the work of one, with the tester on the same cores."
+        if "parallel_share" in part
+        else ""
+    )
+    return f"{rows}\n\n{words}\n\n{layouts}{shares}"
+
+
+def runs_table(parts: Parts) -> str:
+    """What each part was measured on."""
+    if not parts:
+        return NOT_MEASURED
+    places: dict[str, None] = {}
+    lines = []
+    for name, part in parts.items():
+        machine = part["machine"]
+        packages = ", ".join(f"{package} {version}" for package, version in part["versions"].items())
+        place = (
+            f"{machine['cpu']}, {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux {machine['kernel']}; "
+            f"{packages}."
+        )
+        places[place] = None
+        lines.append((
+            name, machine["measured_at"], part["commit"], f"{part['seconds']:.0f}", machine["load_average_before"],
+            f"{_share_from_store(part):.1%}",
+        ))  # fmt: skip
+    header = ("part", "measured at", "commit", "seconds", "load average before", "our answers from a store")
+    commands = dict.fromkeys(part["command"] for part in parts.values())
+    return "\n\n".join([
+        table(header, lines),
+        "\n".join(f"- {place}" for place in places),
+        "\n".join(f"- `{command}`" for command in commands),
+    ])  # fmt: skip
+
+
+def _share_from_store(part: dict[str, Any]) -> float:
+    """The largest share of Transduce's sentences that did not come from the model."""
+    shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
+    return float(max(shares))
+
+
+def settings_table(parts: Parts) -> str:
+    """What each server was run with, by part."""
+    lines = [
+        (name, title_of(server), settings)
+        for name, part in parts.items()
+        for server, settings in part.get("settings", {}).items()
+        if server != ECHO
+    ]
+    return table(("part", "server", "settings"), lines) if lines else NOT_MEASURED
