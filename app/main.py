@@ -89,8 +89,8 @@ class Application:
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
         self._document_jobs: DocumentJobs | None = None
-        self._is_checked = False  # the engine, by what the bundle says
-        self._has_died = False  # the engine
+        self._passed_check = False  # the golden check and the warm-up
+        self._engine_died = False
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:

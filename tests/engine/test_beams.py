@@ -45,7 +45,7 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_in_any_batch_equal_the_plain_searchs(seed: int) -> None:
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     """Sentences arrive while others run, on few rows: mostly plain beams, all other options among them."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))

@@ -33,7 +33,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_answers_in_any_batch_equal_the_plain_searchs(seed: int) -> None:
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     """Random sentences, arrivals, widths and cancellations: no answer depends on the neighbours."""
     rng = random.Random(seed)
     runner = FakeRunner(eos_bonus=rng.choice([0.0, 2.0]))

@@ -57,7 +57,7 @@ def timed_driver(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_in_any_batch_equal_the_plain_searchs(seed: int) -> None:
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     """Mostly greedy sentences arrive while others run, on few rows."""
     rng = random.Random(seed)
     runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))

@@ -28,7 +28,7 @@ def random_source(rng: random.Random) -> list[int]:
 
 
 def random_options(rng: random.Random) -> DecodingOptions:
-    """Draw options that the plain search knows; half of the time none."""
+    """Draw options that the reference search knows; half of the time none."""
     beam_size = rng.choice([1, 1, 2, 4, 8])
     longest = rng.randint(1, LIMITS.max_target_length - 1)
     options = DecodingOptions(
@@ -52,7 +52,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_answers_in_any_batch_equal_the_plain_searchs(seed: int) -> None:
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
