@@ -18,8 +18,10 @@ class XdistWorker:
         self._folder = folder
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """File by file: first those with a slow test, so that none of them is begun at the end, last those with one
-        that is alone, for which the workers need not wait by then."""
+        """Sort the files: first those with a slow test, so that none starts late; last those with an `alone` test.
+
+        By then the other workers have little left, so few of them wait for it.
+        """
         marks: dict[Path, set[str]] = {}
         for item in items:
             marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())

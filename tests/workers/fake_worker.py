@@ -29,7 +29,7 @@ STEP_S = 0.001
 class FakePlan:
     """What the workers do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
 
-    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_behind above 0, none
+    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_after above 0, none
         that takes so many steps or more. `held-NUMBER` exists while a forward waits. `calls-NUMBER` records the calls
         of the runner, one a line.
     ends: how loading ends in the worker of number `ends_in` (SHARED: in the fork server): with an error of that name
@@ -39,7 +39,7 @@ class FakePlan:
     folder: str
     eos_bonus: float = 1.0
     max_steps: int = 1
-    holds_behind: int = 0
+    holds_after: int = 0
     ends: str = ""
     ends_in: int = 1
 
@@ -90,7 +90,7 @@ class FakeWorkerRunner(LoopingRunner):
 
     def __init__(self, plan: FakePlan, number: int) -> None:
         super().__init__(replace(ALIGNED, max_steps=plan.max_steps), eos_bonus=plan.eos_bonus)
-        self._holds_behind = plan.holds_behind
+        self._holds_after = plan.holds_after
         self._hold, self._held, self._calls = (plan._file(kind, number) for kind in ("hold", "held", "calls"))
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
@@ -101,16 +101,16 @@ class FakeWorkerRunner(LoopingRunner):
             self._record("encode", int(source[0]))
 
     def decode(self, step: StepInput) -> StepOutput:
-        self._wait_behind(0)
+        self._wait_after(0)
         return super().decode(step)
 
     def on_step(self, num_taken: int) -> None:
         if self.limits.max_steps > 1:
             time.sleep(STEP_S)
-        self._wait_behind(num_taken)
+        self._wait_after(num_taken)
 
-    def _wait_behind(self, num_taken: int) -> None:
-        if num_taken == self._holds_behind and self._hold.exists():
+    def _wait_after(self, num_taken: int) -> None:
+        if num_taken == self._holds_after and self._hold.exists():
             self._held.touch()
             while self._hold.exists():
                 time.sleep(0.001)

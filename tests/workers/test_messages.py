@@ -149,21 +149,21 @@ def test_frames_may_arrive_in_any_pieces() -> None:
 
 
 def test_the_status_is_shared_by_all_its_mappings() -> None:
-    page = SharedWorkerStatus.create(3)
-    other = SharedWorkerStatus(os.dup(page.descriptor), 3)
-    page.close_descriptor()
+    status = SharedWorkerStatus.create(3)
+    other = SharedWorkerStatus(os.dup(status.descriptor), 3)
+    status.close_descriptor()
     assert [other.get(number) for number in range(3)] == [None] * 3
     now = time.monotonic()
-    page.set(0, now)
+    status.set(0, now)
     other.set(2, 0.0)
-    assert [page.get(number) for number in range(3)] == [now, None, 0.0]
-    assert (page.num_busy(), other.num_busy()) == (2, 2)
-    page.set(2, None)
+    assert [status.get(number) for number in range(3)] == [now, None, 0.0]
+    assert (status.num_busy(), other.num_busy()) == (2, 2)
+    status.set(2, None)
     assert other.num_busy() == 1
-    page.wake_others(1)
+    status.wake_others(1)
     assert [wake_flag.is_set for wake_flag in other.wake_flags] == [True, False, True]
     other.wake_flags[0].clear()
-    assert [wake_flag.is_set for wake_flag in page.wake_flags] == [False, False, True]
-    assert (page.num_busy(), page.get(0)) == (1, now)
+    assert [wake_flag.is_set for wake_flag in status.wake_flags] == [False, False, True]
+    assert (status.num_busy(), status.get(0)) == (1, now)
     other.close_descriptor()
-    assert page.get(0) == other.get(0) == now
+    assert status.get(0) == other.get(0) == now

@@ -146,7 +146,7 @@ def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
 
 
 # Steps, each of STEP_S or more, after which a call that stops early has stopped.
-HOLDS_BEHIND = 4
+HOLDS_AFTER = 4
 
 
 @pytest.mark.parametrize("worker", [0, 1])
@@ -154,22 +154,22 @@ def test_a_long_call_ends_for_a_new_sentence_and_for_a_worker_that_becomes_busy(
     plan: FakePlan, worker: int
 ) -> None:
     """The new sentence goes to the worker itself, or to the other one."""
-    plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_behind=HOLDS_BEHIND)
+    plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_after=HOLDS_AFTER)
 
     async def scenario() -> None:
         async with running(plan) as started:
             plan.hold(0)
             first = put_into(started, 0, 5, request_id="first", options=ALONE)
             await started.until_held(0)
-            assert HOLDS_BEHIND > MIN_CALL_S / STEP_S
+            assert HOLDS_AFTER > MIN_CALL_S / STEP_S
             second = put_into(started, worker, 6, request_id="second", options=ALONE)
             if worker == 1:
                 await second
             plan.release(0)
             await asyncio.gather(first, second)
             calls = [step.num_steps for step in started.steps if step.worker == 0]
-            assert calls[:2] == [1, HOLDS_BEHIND]
-            assert max(calls[2:]) > HOLDS_BEHIND, "with no new sentence calls are longer"
+            assert calls[:2] == [1, HOLDS_AFTER]
+            assert max(calls[2:]) > HOLDS_AFTER, "with no new sentence calls are longer"
 
     run(scenario())
 
