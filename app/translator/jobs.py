@@ -95,10 +95,10 @@ class Attempt(NamedTuple):
 class SegmentJob:
     """A segment with its parts, one at first. Only one thread at a time changes it.
 
-    prefix: forced beginning of the translation; "": none. part_fallbacks: reasons for several parts. num_splits: how often
-    parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be tried.
-    terms_done, numbers_done: whether these need no further retry. best: the accepted translation. phases: engine time
-    of all decodings.
+    prefix: forced beginning of the translation; "": none. part_fallbacks: reasons for several parts. num_splits: how
+    often parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be
+    tried. terms_done, numbers_done: whether these need no further retry. best: the accepted translation. phases: engine
+    time of all decodings.
     """
 
     parsed_text: ParsedText
