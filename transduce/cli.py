@@ -51,6 +51,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
+    "prepare": Subcommand("clean, filter and sample parallel text", "model.prepare_cli", "prepare", "train"),
     "lexicon": Subcommand("learn word translations from parallel text", "model.cli", "lexicon", "train"),
     "train": Subcommand("train a model on parallel text", "model.train_cli", "train", "train"),
     "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),
