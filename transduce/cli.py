@@ -56,6 +56,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "train": Subcommand("train a model on parallel text", "model.train_cli", "train", "train"),
     "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),
     "evaluate": Subcommand("score a checkpoint with BLEU and chrF", "model.cli", "evaluate", "train"),
+    "plot": Subcommand(
+        "draw attention, positions, learning curves, BLEU by length", "model.plot_cli", "plot", "train"
+    ),
     "export": Subcommand(
         "turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"
     ),
