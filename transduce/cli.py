@@ -59,6 +59,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "plot": Subcommand(
         "draw attention, positions, learning curves, BLEU by length", "model.plot_cli", "plot", "train"
     ),
+    "distill": Subcommand(
+        "write a served model's translations as training data", "transduce.distill", "distill", "train"
+    ),
     "export": Subcommand(
         "turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"
     ),
