@@ -38,7 +38,7 @@ class LiveSegment:
         self._told = ""
 
     def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
-        """Subwords from the engine, as `TokenNews` says. carried: the source's runs."""
+        """Subwords from the engine, as `TokenDelta` says. carried: the source's runs."""
         self._ids[position:] = ids
         self._tell(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 

@@ -18,13 +18,13 @@ from app.decoding.options import (
     Sampling,
 )
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, Overloaded
 from app.runtime.interface import StepInput, StepOutput
 from app.translator.admission_ticket import MAX_PROVISIONAL
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_engine import (
     NARROW,
@@ -373,7 +373,7 @@ def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
 def test_closing_fails_all_who_wait() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=EngineLimits(max_encode_tokens=64))
+        engine = Engine([ThreadWorker(runner)], settings=EngineLimits(max_encode_tokens=64))
         engine.start()
         decoder = CachingSubmitter(engine, settings=CACHED)
         futures = [submit(decoder, request_id=name) for name in "ab"]

@@ -1,12 +1,20 @@
-"""The native kernels are tested where they were built and can run."""
+"""The native kernels are tested where they were built and can run.
+
+NATIVE_LIBRARY names another build of them to test (`make check-native`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from app.runtime import native
+
+if library := os.environ.get("NATIVE_LIBRARY"):
+    native.library_path = lambda: Path(library)
 
 
 @pytest.fixture(autouse=True)
