@@ -45,7 +45,7 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_are_those_of_a_plain_search_whatever_the_batch(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))

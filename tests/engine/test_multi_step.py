@@ -57,7 +57,7 @@ def timed_driver(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_are_those_of_a_plain_search_whatever_the_batch(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     """Mostly greedy sentences, that arrive while others run, on few rows."""
     rng = random.Random(seed)
     runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))

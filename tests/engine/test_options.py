@@ -52,7 +52,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_answers_are_those_of_a_plain_search_whatever_the_batch(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)

@@ -49,13 +49,13 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, PATIENCE_S))
 
 
-def jobs_that_a_plain_search_knows(rng: random.Random) -> list[Job]:
+def jobs_that_a_reference_search_knows(rng: random.Random) -> list[Job]:
     jobs = [(random_source(rng), random_options(rng)) for _ in range(60)]
     return [(source, options) for source, options in jobs if source[0] not in (9, POISON)]
 
 
 def jobs_of_all_kinds(rng: random.Random) -> list[Job]:
-    jobs = jobs_that_a_plain_search_knows(rng)
+    jobs = jobs_that_a_reference_search_knows(rng)
     for number in range(8):
         sampling = Sampling(temperature=1.5, top_k=number * 3, top_p=0.95, seed=2**63 - 1 - number)
         jobs.append(([7, number + 4, EOS], replace(PLAIN, sampling=sampling)))
@@ -71,9 +71,9 @@ async def answers(engine: Engine, jobs: list[Job]) -> list[SequenceResult]:
     return await asyncio.gather(*(submit(engine, *job) for job in jobs))
 
 
-def test_answers_are_those_of_a_plain_search_and_of_a_thread_bit_for_bit(plan: FakePlan) -> None:
+def test_answers_are_those_of_a_reference_search_and_of_a_thread_bit_for_bit(plan: FakePlan) -> None:
     async def scenario() -> None:
-        known = jobs_that_a_plain_search_knows(random.Random(3))
+        known = jobs_that_a_reference_search_knows(random.Random(3))
         jobs = jobs_of_all_kinds(random.Random(4))
         async with running(plan) as workers:
             found = await answers(workers.engine, known)

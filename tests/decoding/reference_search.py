@@ -1,4 +1,4 @@
-"""Search over whole prefixes and the whole vocabulary, in plain Python: what the real one must equal."""
+"""Reference searches over whole prefixes and the whole vocabulary, in simple Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypot
 Ids = tuple[int, ...]
 # The log-probability of every subword after a target prefix (without its start token).
 NextScores = Callable[[Ids], Sequence[float]]
-# The attention that the next subword pays to each source token.
+# The attention from the next subword to each source token.
 Attention = Callable[[Ids], Sequence[float]]
 
 
-class Plain:
-    """A language with a sentence's options."""
+class ReferenceModel:
+    """A language model with a sentence's options."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Plain:
         self.attention = attention
 
     def breaks(self, target: Ids) -> bool:
-        """Whether the last token of a target, end token included, is one that may not stand there."""
+        """Whether the last token of a target, which may be the end token, is forbidden there."""
         options, ids = self.options, target[:-1]
         if target[-1] == self.eos_id and len(ids) < max(
             1, options.min_target_length
-        ):  # a translation has a subword
+        ):  # never an empty translation
             return True
         if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
             return True
@@ -48,7 +48,7 @@ class Plain:
         return n > 0 and len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
     def score(self, target: Ids) -> float:
-        """What the last token of a target is worth to the search; negative infinity where it may not stand there."""
+        """The score of a target's last token; negative infinity if it is forbidden there."""
         options, ids, token = self.options, target[:-1], target[-1]
         value = np.float32(self.next_scores(ids)[token])
         if len(ids) < len(options.target_prefix):
@@ -65,7 +65,7 @@ class Plain:
         return float(length**self.options.alpha)
 
     def hypothesis(self, target: Ids, reason: FinishReason) -> Hypothesis:
-        """target: with the end token where that is how it ended."""
+        """target: with the end token, if it ended with it."""
         scores = tuple(self.score(target[: position + 1]) for position in range(len(target)))
         total = sum(scores)
         score = total / self.penalty(max(1, len(target)))
@@ -81,42 +81,42 @@ def ranked(found: list[Hypothesis], options: DecodingOptions) -> list[Hypothesis
     return sorted(found, key=lambda one: -one.score)[: options.num_hypotheses]
 
 
-def is_enough(plain: Plain, complete: list[Hypothesis], best_live: float) -> bool:
-    options = plain.options
+def is_enough(model: ReferenceModel, complete: list[Hypothesis], best_live: float) -> bool:
+    options = model.options
     if options.early_stop is EarlyStop.FIRST:
         return len(complete) >= options.beam_size * options.patience
     if len(complete) < options.num_hypotheses:
         return False
-    return best_live / plain.penalty(options.max_target_length + 1) <= ranked(complete, options)[-1].score
+    return best_live / model.penalty(options.max_target_length + 1) <= ranked(complete, options)[-1].score
 
 
-def plain_search(
+def reference_search(
     next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
 ) -> list[Hypothesis]:
-    """Beam search as section 6.1 of the paper, best first; a beam of one is greedy search."""
-    plain = Plain(next_scores, options, eos_id=eos_id, attention=attention)
+    """Beam search of section 6.1 of the paper, best first; a beam of one is greedy search."""
+    model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     beam_size = options.beam_size
     live: dict[Ids, float] = {(): 0.0}
     complete: list[Hypothesis] = []
     while True:
         scored = [
-            (total + plain.score((*ids, token)), ids, token)
+            (total + model.score((*ids, token)), ids, token)
             for ids, total in live.items()
-            for token in range(len(plain.next_scores(ids)))
+            for token in range(len(model.next_scores(ids)))
         ]
         best = [one for one in sorted(scored, key=lambda one: -one[0]) if one[0] > -math.inf]
         best = best[: 2 * beam_size]
         ended = [ids for _, ids, token in best[:beam_size] if token == eos_id]
         grown = {(*ids, token): total for total, ids, token in best if token != eos_id}
-        complete += [plain.hypothesis((*ids, eos_id), FinishReason.STOP) for ids in ended]
-        if not grown or is_enough(plain, complete, max(grown.values())):
+        complete += [model.hypothesis((*ids, eos_id), FinishReason.STOP) for ids in ended]
+        if not grown or is_enough(model, complete, max(grown.values())):
             break
         if len(next(iter(live))) == options.max_target_length:
-            complete += [plain.hypothesis(ids, FinishReason.LENGTH) for ids in live if ids not in ended]
+            complete += [model.hypothesis(ids, FinishReason.LENGTH) for ids in live if ids not in ended]
             break
         live = dict(list(grown.items())[:beam_size])
     if not complete:
-        complete = [plain.hypothesis(ids, FinishReason.CONSTRAINT) for ids in live]
+        complete = [model.hypothesis(ids, FinishReason.CONSTRAINT) for ids in live]
     return ranked(complete, options)
 
 
@@ -125,17 +125,17 @@ def every_translation(
 ) -> list[Hypothesis]:
     """All targets of at most max_target_length subwords that the options allow, best first.
 
-    They end with the end token; those of full length that may not, as they stand.
+    They end with the end token, or at full length without it if it is forbidden.
     """
-    plain = Plain(next_scores, options, eos_id=eos_id, attention=attention)
+    model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
     words = [token for token in range(len(next_scores(()))) if token != eos_id]
     found = []
     for length in range(1, options.max_target_length + 1):
         for ids in itertools.product(words, repeat=length):
-            if any(plain.score(ids[: position + 1]) == -math.inf for position in range(length)):
+            if any(model.score(ids[: position + 1]) == -math.inf for position in range(length)):
                 continue
-            if plain.score((*ids, eos_id)) > -math.inf:
-                found.append(plain.hypothesis((*ids, eos_id), FinishReason.STOP))
+            if model.score((*ids, eos_id)) > -math.inf:
+                found.append(model.hypothesis((*ids, eos_id), FinishReason.STOP))
             elif length == options.max_target_length:
-                found.append(plain.hypothesis(ids, FinishReason.LENGTH))
+                found.append(model.hypothesis(ids, FinishReason.LENGTH))
     return sorted(found, key=lambda one: -one.score)

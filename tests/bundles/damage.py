@@ -1,4 +1,4 @@
-"""Ways in which a bundle can be wrong while its hashes are right: each changes a copy."""
+"""Changes that make a copied bundle invalid while its hashes are right."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import numpy as np
 
 from app.graph_file import read_graph
 
-Spoil = Callable[[Path], None]
+Change = Callable[[Path], None]
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """What is done to a bundle, and what the refusal says of it."""
+class Damage:
+    """A change to a bundle, and a part of the expected error message."""
 
     name: str
-    spoil: Spoil
-    told: str
+    apply: Change
+    message: str
 
 
-def mend_hashes(bundle: Path) -> None:
-    """Have the manifest list the files as they are now."""
+def update_hashes(bundle: Path) -> None:
+    """Update the manifest's file entries."""
     manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
     for name in manifest["files"]:
         content = (bundle / name).read_bytes()
@@ -37,10 +37,10 @@ def mend_hashes(bundle: Path) -> None:
     (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
 
 
-def set_field(path: str, value: Any) -> Spoil:
-    """Another value for a field of the manifest, by its path."""
+def set_field(path: str, value: Any) -> Change:
+    """A change of one manifest field, named by its path."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         file = bundle / "manifest.json"
         manifest = json.loads(file.read_text("utf-8"))
         part = manifest
@@ -50,74 +50,74 @@ def set_field(path: str, value: Any) -> Spoil:
         part[last] = value
         file.write_text(json.dumps(manifest), "utf-8")
 
-    return spoil
+    return apply
 
 
-def set_weights(value: float) -> Spoil:
-    """Some of the int8 variant's weights of floating point take a value: the scales of its embedding."""
+def set_weights(value: float) -> Change:
+    """A change of the int8 embedding's scales to a value."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         graph = read_graph(bundle / "int8" / "encoder.onnx")
         place = next(c.external for c in graph.constants if c.element_type == 1 and c.external)
         content = bytearray((bundle / "int8" / "weights.bin").read_bytes())
         begin = int(place["offset"]) + 64
         content[begin : begin + 4] = np.array(value, "<f4").tobytes()
         (bundle / "int8" / "weights.bin").write_bytes(content)
-        mend_hashes(bundle)
+        update_hashes(bundle)
 
-    return spoil
+    return apply
 
 
-def flip(name: str, num_bytes: int) -> Spoil:
-    """Other bytes at random places of a file."""
+def flip(name: str, num_bytes: int) -> Change:
+    """A change of random bytes of a file."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         draw = random.Random(num_bytes)
         content = bytearray((bundle / name).read_bytes())
         for _ in range(num_bytes):
             content[draw.randrange(len(content))] = draw.randrange(256)
         (bundle / name).write_bytes(content)
-        mend_hashes(bundle)
+        update_hashes(bundle)
 
-    return spoil
+    return apply
 
 
-def spoil_pieces(bundle: Path) -> None:
-    """A piece of the source's vocabulary is not UTF-8 any more."""
+def damage_pieces(bundle: Path) -> None:
+    """Replace a piece of the source's vocabulary by bytes that are not UTF-8."""
     file = bundle / "source.spm"
     content = file.read_bytes()
     space = "\u2581".encode()
     assert space in content
     file.write_bytes(content.replace(space, b"\xe2\x28\xa1", 1))
-    mend_hashes(bundle)
+    update_hashes(bundle)
 
 
-def put_pipe(name: str) -> Spoil:
-    """A pipe that nobody writes to in a file's place."""
+def put_pipe(name: str) -> Change:
+    """A replacement of a file by a pipe without a writer."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         (bundle / name).unlink()
         os.mkfifo(bundle / name)
 
-    return spoil
+    return apply
 
 
-def put_folder(name: str) -> Spoil:
-    """A folder in a file's place."""
+def put_folder(name: str) -> Change:
+    """A replacement of a file by a folder."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         (bundle / name).unlink()
         (bundle / name).mkdir()
 
-    return spoil
+    return apply
 
 
-def write(name: str, content: bytes) -> Spoil:
-    """Other content for a file."""
+def write(name: str, content: bytes) -> Change:
+    """A change of a file's content."""
 
-    def spoil(bundle: Path) -> None:
+    def apply(bundle: Path) -> None:
         (bundle / name).write_bytes(content)
         if name != "manifest.json":
-            mend_hashes(bundle)
+            update_hashes(bundle)
 
-    return spoil
+    return apply
