@@ -1,4 +1,4 @@
-"""The native kernels are tested where they were built and can run."""
+"""The tests of the native kernels are skipped if the kernels are not built or cannot run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.runtime import native
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Every test starts with one thread."""
+    """Start every test with one thread."""
     if native.library_path() is None or not native.is_supported():
         pytest.skip("the native kernels are not built, or this CPU cannot run them")
     native.set_num_threads(1)
