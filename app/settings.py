@@ -77,7 +77,7 @@ class Settings(BaseSettings):
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where the model runs; auto: the GPU where there is one"
+        "auto", description="where the model runs; auto: the GPU if there is one"
     )
     kernels: Literal["auto", "native", "standard"] = Field(
         "auto",

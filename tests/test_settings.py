@@ -135,7 +135,7 @@ def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
     assert read_api_keys(settings) == {HASH, "b" * 64}
 
 
-@pytest.mark.parametrize("content", ["", "# nobody\n", "key\n", None, b"\xff"])
+@pytest.mark.parametrize("content", ["", "# no key\n", "key\n", None, b"\xff"])
 def test_a_key_file_without_a_usable_key_is_rejected(tmp_path: Path, content: str | bytes | None) -> None:
     file = tmp_path / "keys"
     if content is not None:

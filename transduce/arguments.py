@@ -37,7 +37,7 @@ JSON_ONLY = {
 JSON_ONLY_FLAGS = {
     "token_scores": "each subword's log-probability",
     "alignment": "the part of the line that each subword is aligned with",
-    "attention": "its attention weight for every subword of the line; needs --alignment",
+    "attention": "each subword's attention weights on the line's subwords; needs --alignment",
 }
 
 
@@ -51,12 +51,12 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         add(flag(name), type=positive, metavar="N", help=text)
     for name, text in NUMBERS.items():
         add(flag(name), type=number, metavar="X", help=text)
-    add("--early-stop", choices=("first", "bound"), help="when beam search ends")
+    add("--early-stop", choices=("first", "bound"), help="stopping rule of beam search")
     add(
         "--length-penalty",
         type=length_penalty,
         metavar="[FORMULA:]ALPHA",
-        help="exponent, optionally with the formula: wu or power",
+        help="exponent of the length penalty, optionally after its formula (wu or power)",
     )
     for name, text in SAMPLING.items():
         add(flag(name), type=number, metavar="X", help=text)

@@ -1,4 +1,4 @@
-"""Translates a batch of texts through the client; a batch that is too large or too slow is split in two."""
+"""Translates a batch of texts through the client, and halves a batch that is too large or too slow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def translate_batch(client: Client, texts: Sequence[str], params: TranslateParam
 
 
 def error_line(error: TransduceError) -> str:
-    """The error's message with a hint about what to do."""
+    """The error's message with a hint for the user."""
     if isinstance(error, ConnectionFailed) and error.message.startswith("no server"):
         return f"{error}; `make serve` starts a server"
     if isinstance(error, TimedOut) and error.status is None:

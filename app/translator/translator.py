@@ -171,7 +171,7 @@ class Translator:
             parts = [part for job in plan.jobs for part in job.parts]
             ticket.finalize(
                 [
-                    (part.encoded.ids, options, job.expected_rounds)
+                    (part.encoded.ids, options, job.expected_decodings)
                     for job in plan.jobs
                     for part in job.parts
                     for options in samples_of(part.options)
@@ -253,7 +253,7 @@ class Translator:
             for job in plan.jobs:
                 if job.best is None:
                     self._retry_policy.retry_or_accept(plan.prepared, job)
-            if any(job.waiting for job in plan.jobs):
+            if any(job.pending_parts for job in plan.jobs):
                 return None
             return tuple(self._detokeniser.translation(text, plan.prepared.request) for text in plan.texts)
 
@@ -312,12 +312,12 @@ class Translator:
 
         is_retry: the jobs were decoded before, so that their request goes to the head of the queue.
         """
-        waiting = [(job, job.waiting) for job in jobs]
-        parts = [part for _, own in waiting for part in own]
+        pending = [(job, job.pending_parts) for job in jobs]
+        parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
             await self._decode(plan.prepared.request, parts, live, is_retry=is_retry)
-            for job, own in waiting:
-                job.count(own)
+            for job, job_parts in pending:
+                job.add_phases(job_parts)
 
     async def _decode(
         self,
@@ -332,11 +332,11 @@ class Translator:
         Raises DeadlineExceeded, also if the last result arrives after the deadline.
         """
         futures: list[asyncio.Future[SequenceResult]] = []
-        nums: list[int] = []
+        sample_counts: list[int] = []
         try:
             for part in parts:
                 samples = samples_of(part.options)
-                nums.append(len(samples))
+                sample_counts.append(len(samples))
                 for index, options in enumerate(samples):
                     if (len(futures) + 1) % MAX_SUBMITTED == 0:
                         await asyncio.sleep(0)  # lets other requests run
@@ -361,7 +361,7 @@ class Translator:
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
-        results = [join_samples([next(answers) for _ in range(num)]) for num in nums]
+        results = [join_samples([next(answers) for _ in range(count)]) for count in sample_counts]
         for part, result in zip(parts, results, strict=True):
             part.result = result
         return results

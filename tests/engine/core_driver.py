@@ -98,7 +98,7 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
     return reference_search(next_scores, options, eos_id=EOS, attention=paid)
 
 
-def run_in_company(
+def run_in_batch(
     driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
     """Sentences that arrive while others run, at random; each answer is that of a plain search."""

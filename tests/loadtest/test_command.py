@@ -86,7 +86,7 @@ def test_no_server_is_a_failure() -> None:
         ("422", ("--min-ok", "0"), 1, "60 http_422"),
         ("200,200,200,503", (), 1, "15 http_503"),
         ("200,200,200,503", ("--min-ok", "0.7"), 0, ""),
-        ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the answer holds no usage)"),
+        ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the response holds no usage)"),
     ],
 )
 def test_too_few_answered_requests_are_a_failure(
@@ -139,7 +139,7 @@ def test_every_run_has_other_texts_and_reports_its_seed(server: SteadyServer, tm
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
-        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude"),
+        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "use only one of"),
         (("http://127.0.0.1:1", "--sweep"), "--slo"),
         (("http://127.0.0.1:1", "--pin"), "--server-pid"),
         (("http://127.0.0.1:1", "--phases", "10"), "10:60"),
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_a_result_is_an_error(tmp_path: Path) -> None:
         path.write_text('{"runs": []}')
     done = loadtest("compare", *paths)
     assert done.returncode == 1
-    assert "no result" in done.stderr
+    assert "not a result file" in done.stderr
 
 
 class Links(HTMLParser):

@@ -230,8 +230,8 @@ def test_the_response_of_every_dialect() -> None:
         "translations": [{"text": "Ja."}],
         "usage": {"source_tokens": 3, "target_tokens": 4, "sentences": 1},
     }
-    told = DIALECTS["native"].read(orjson.dumps(native))
-    assert (told.texts, told.num_source_tokens, told.num_target_tokens, told.num_sentences) == (
+    parsed = DIALECTS["native"].read(orjson.dumps(native))
+    assert (parsed.texts, parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences) == (
         ("Ja.",),
         3,
         4,
@@ -240,7 +240,7 @@ def test_the_response_of_every_dialect() -> None:
     stream = b'event: delta\ndata: {"text":"Ja"}\n\n: keep-alive\n\nevent: done\ndata: %b\n\n' % orjson.dumps(
         native
     )
-    assert DIALECTS["stream"].read(stream) == told
+    assert DIALECTS["stream"].read(stream) == parsed
     assert DIALECTS["root"].read(b'{"translatedText": "Ja."}').texts == ("Ja.",)
     assert DIALECTS["root"].read(b'{"translatedText": ["Ja.", "Nein."]}').texts == ("Ja.", "Nein.")
     assert DIALECTS["v2"].read(b'{"translations": [{"text": "Ja."}]}').texts == ("Ja.",)

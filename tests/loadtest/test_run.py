@@ -83,12 +83,12 @@ def test_a_percentile_within_the_limit_means_the_objective_is_met(num: int) -> N
         latencies = [0.1] * (num - num_late) + [0.9] * num_late
         found = distribution(latencies)
         assert found is not None
-        told = {name: value for name, value in found.percentiles.items() if name != "p75"}
-        for name, value in told.items():
+        percentiles = {name: value for name, value in found.percentiles.items() if name != "p75"}
+        for name, value in percentiles.items():
             share = float(name[1:].replace("_", ".")) / 100
             assert (value < 500) == (num - num_late >= share * num - 1e-9), (name, num_late)
             assert percentile_of(latencies, share * 100) == pytest.approx(value, rel=0.01)
-        assert merged([found.hdr])["p99"] == pytest.approx(told["p99"], rel=0.01)
+        assert merged([found.hdr])["p99"] == pytest.approx(percentiles["p99"], rel=0.01)
 
 
 def test_no_percentile_exceeds_the_maximum() -> None:
@@ -98,9 +98,9 @@ def test_no_percentile_exceeds_the_maximum() -> None:
 
 
 def test_no_server_at_the_address() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening
-        result = run(plan(f"http://127.0.0.1:{taken.getsockname()[1]}", 50.0, 0.5))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound but not listening
+        result = run(plan(f"http://127.0.0.1:{unused.getsockname()[1]}", 50.0, 0.5))
     assert result.outcomes == {"ok": 0, "connect_failed": 25}
     assert result.latency is None
 

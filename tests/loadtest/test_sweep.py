@@ -27,7 +27,7 @@ def plan(url: str = "http://127.0.0.1:1", **more: Any) -> RunPlan:
     return dataclasses.replace(made, **more)
 
 
-class ToldServer:
+class SimulatedServer:
     """Simulated runs that are in time up to a capacity. lag_s: the tester's lag in its first runs."""
 
     def __init__(self, capacity: float, lag_s: tuple[float, ...] = ()) -> None:
@@ -56,9 +56,9 @@ class ToldServer:
 @pytest.mark.parametrize("first_rate", [None, 3.0, 100.0, 900.0])
 @pytest.mark.parametrize("precision", [0.02, 0.1])
 def test_the_search_converges(first_rate: float | None, precision: float) -> None:
-    told = ToldServer(100.0)
+    simulated = SimulatedServer(100.0)
     settings = dataclasses.replace(SETTINGS, first_rate=first_rate, precision=precision, max_runs=60)
-    found = sweep(plan(), settings, run_one=told.run)
+    found = sweep(plan(), settings, run_one=simulated.run)
     assert found.is_valid
     assert found.max_rate is not None
     assert 100 / (1 + precision) - 0.5 <= found.max_rate <= 100.0
@@ -66,16 +66,16 @@ def test_the_search_converges(first_rate: float | None, precision: float) -> Non
 
 
 def test_a_server_that_never_meets_the_objective() -> None:
-    found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=ToldServer(0.001).run)
+    found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=SimulatedServer(0.001).run)
     assert found.max_rate is None
     assert len(found.points) > 5
 
 
 def test_a_late_run_is_repeated_once() -> None:
-    once = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5,)).run)
+    once = sweep(plan(), SETTINGS, run_one=SimulatedServer(100.0, (0.5,)).run)
     assert once.is_valid
     assert once.max_rate == pytest.approx(97, abs=4)
-    twice = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5, 0.5)).run)
+    twice = sweep(plan(), SETTINGS, run_one=SimulatedServer(100.0, (0.5, 0.5)).run)
     assert not twice.is_valid
     assert "late" in twice.problems[0]
 
@@ -83,7 +83,7 @@ def test_a_late_run_is_repeated_once() -> None:
 def test_the_highest_rate_must_be_confirmed() -> None:
     """Above 60 requests/s only every third run meets the objective."""
 
-    class Unsteady(ToldServer):
+    class Unsteady(SimulatedServer):
         def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
             self.capacity = 100.0 if self.num_runs % 3 == 0 else 60.0
             return super().run(one, on_progress)
@@ -96,13 +96,13 @@ def test_the_highest_rate_must_be_confirmed() -> None:
 
 
 def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:
-    found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=ToldServer(100.0).run)
+    found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=SimulatedServer(100.0).run)
     assert any("ten times" in problem for problem in found.problems)
 
 
 def test_a_sweep_needs_an_objective() -> None:
     with pytest.raises(ValueError, match="objective"):
-        sweep(plan(slos=()), SETTINGS, run_one=ToldServer(1.0).run)
+        sweep(plan(slos=()), SETTINGS, run_one=SimulatedServer(1.0).run)
 
 
 @pytest.mark.alone

@@ -85,8 +85,10 @@ def test_a_wait_beyond_max_wait_s_raises_at_once() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 500, 504])
 def test_other_errors_are_not_retried(status: int) -> None:
-    told = {"error": {"code": "bad", "message": "text[3] is\n blank", "request_id": "r", "field": "text[3]"}}
-    with bad_server(answer(status, told)) as server:
+    error_body = {
+        "error": {"code": "bad", "message": "text[3] is\n blank", "request_id": "r", "field": "text[3]"}
+    }
+    with bad_server(answer(status, error_body)) as server:
         with pytest.raises(transduce.TransduceError) as raised:
             translated(server)
         assert server.num_requests == 1
@@ -115,8 +117,8 @@ def test_a_timeout_is_not_retried() -> None:
 
 
 def test_no_server_at_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     with (
         transduce.Client(url) as client,
         pytest.raises(transduce.ConnectionFailed, match="no server answers"),

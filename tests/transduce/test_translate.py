@@ -123,14 +123,14 @@ def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_pat
 def test_json_output_holds_the_full_result(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    told = [
+    translations = [
         {"text": "eins", "alternatives": [{"score": -0.5}]},
         {"text": "zw\u00f6lf\nzw\u00f6lf", "segments": []},
     ]
-    server.answers.append(Answer(200, json.dumps({"translations": told}).encode()))
+    server.answers.append(Answer(200, json.dumps({"translations": translations}).encode()))
     assert translate(server, written(tmp_path, b"one\n\n twelve"), "--json", "--length-penalty", "1") == 0
     lines = capsysbinary.readouterr().out.decode().splitlines()
-    assert [json.loads(line) for line in lines] == [[told[0]], [], [told[1]]]
+    assert [json.loads(line) for line in lines] == [[translations[0]], [], [translations[1]]]
     assert server.requests[0]["length_penalty"] == 1.0
 
 
@@ -294,8 +294,8 @@ def test_a_line_that_is_not_utf8_is_named(
 
 
 def test_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"transduce translate: no server answers at {url}")

@@ -232,8 +232,8 @@ def test_an_unsupported_suffix_is_rejected_with_the_supported_ones(
     path = tmp_path / "x.pptx"
     path.write_bytes(b"PK\x03\x04")
     assert main(["translate", str(path), "--source", "en", "--target", "de"]) == 2
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for name in SUFFIXES:
-        assert name in told
-    assert ".pptx" in told
-    assert "--format" in told
+        assert name in errors
+    assert ".pptx" in errors
+    assert "--format" in errors

@@ -1,12 +1,20 @@
-"""The tests of the native kernels are skipped if the kernels are not built or cannot run."""
+"""The tests of the native kernels are skipped if the kernels are not built or cannot run.
+
+NATIVE_LIBRARY names another build of them to test (`make check-native`).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from app.runtime import native
+
+if library := os.environ.get("NATIVE_LIBRARY"):
+    native.library_path = lambda: Path(library)
 
 
 @pytest.fixture(autouse=True)
