@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.api.native.schema import DETECT_FIELDS, SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native.models import DetectBody, ScoreBody, TranslateBody
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
@@ -197,27 +197,28 @@ def test_models(client: httpx.Client) -> None:
     assert model["defaults"] == {"beam_size": 4, "length_penalty": {"formula": "wu", "alpha": 0.6}}
 
 
-def test_the_description_names_every_route_and_field(client: httpx.Client) -> None:
+def test_the_document_describes_every_field_of_the_bodies(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    assert set(document["paths"]) == {
-        "/v1/translate",
-        "/v1/translate/stream",
-        "/v1/score",
-        "/v1/detect",
-        "/v1/models",
-        "/livez",
-        "/readyz",
-        "/metrics",
-    }
-    for path, fields in (
-        ("/v1/translate", TRANSLATE_FIELDS),
-        ("/v1/score", SCORED_FIELDS),
-        ("/v1/detect", DETECT_FIELDS),
+    for path, model in (
+        ("/v1/translate", TranslateBody),
+        ("/v1/translate/stream", TranslateBody),
+        ("/v1/score", ScoreBody),
+        ("/v1/detect", DetectBody),
     ):
         content = document["paths"][path]["post"]["requestBody"]["content"]
-        properties = content["application/json"]["schema"]["properties"]
-        assert set(properties) == set(fields)
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        properties = document["components"]["schemas"][name]["properties"]
+        assert set(properties) == set(model.model_fields)
         assert all(field["description"] for field in properties.values())
+
+
+def test_the_document_has_the_limits_that_are_settings(client: httpx.Client) -> None:
+    properties = client.get("/openapi.json").json()["components"]["schemas"]["TranslateBody"]["properties"]
+    assert properties["beam_size"]["maximum"] == 16
+    one, several = properties["text"]["oneOf"]
+    assert one["maxLength"] == several["items"]["maxLength"] == 2000
+    assert (several["minItems"], several["maxItems"]) == (1, 128)
+    assert "maximum" not in properties["max_target_length"], "the model's limits are not known at first"
 
 
 def test_the_page_loads_nothing(client: httpx.Client) -> None:

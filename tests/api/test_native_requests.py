@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.api.native.schema import NativeParser, Requester, RequestLimits
+from app.api.http.middleware import Requester
+from app.api.limits import RequestLimits
+from app.api.native.requests import NativeParser
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
 from app.translator import ScoreRequest, TranslationRequest
