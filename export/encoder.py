@@ -1,7 +1,7 @@
-"""The encoder graph: sentences of one length to every decoder layer's cross-attention keys and values.
+"""The encoder graph: from sentences of one length to every decoder layer's cross-attention keys and values.
 
-There is no padding and so no mask: sentences that run together have the same length. Nor is any shape
-computed from a shape: such nodes would run on the CPU between the kernels of a GPU.
+Sentences that run together have the same length, so there is no padding and no mask. No shape is computed from another
+shape: such nodes would run on the CPU between the kernels of a GPU.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from export.weights import SelfAttention, Weights
 def build_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
-    Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32,
-    0, 1, 2... Output `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim):
-    keys of layer 0, values of layer 0, keys of layer 1..., each plane as a row of the decoder's cache holds it.
+    Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32, 0, 1, 2...
+    Output: `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim): keys of layer 0,
+    values of layer 0, keys of layer 1..., laid out as in the decoder's caches.
     """
     config = weights.config
     g = GraphBuilder(precision, file)
@@ -44,7 +44,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
 
 
 def _attend(g: GraphBuilder, x: str, attention: SelfAttention, *, num_heads: int) -> str:
-    """Multi-head self-attention before W^O: (sentences, source_length, d_model) -> the same shape."""
+    """Multi-head self-attention before W^O: (sentences, source_length, d_model) to the same shape."""
     qkv = g.linear(x, attention.qkv)
     names = tuple(g.fresh(name) for name in ("queries", "keys", "values"))
     g.op("Split", qkv, axis=-1, num_outputs=3, outputs=names)

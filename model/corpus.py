@@ -86,13 +86,6 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
         yield Pair(one, other, domain)
 
 
-def check_data(specification: str) -> None:
-    """Raises CorpusError where a file of the specification does not exist."""
-    for name in specification.split(":", 1):
-        if not Path(name).is_file():
-            raise CorpusError(f"{name} does not exist")
-
-
 def read_data(specification: str) -> Iterator[Pair]:
     """Pairs of `FILE.tsv[.gz|.xz]`, or of two parallel files written `SOURCE:TARGET`."""
     source, separator, target = specification.partition(":")
@@ -229,7 +222,7 @@ def encode_corpus(
                 encoded = tokenizer.encode(one.source)
                 source, target = (
                     (*prefix, *encoded.ids),
-                    tokenizer.encode_target(one.target, encoded.carried),
+                    tokenizer.encode_target(one.target, encoded.verbatim_spans),
                 )
             except TokenizerError:
                 dropped["too many unknown characters"] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,12 +42,18 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
     )
 
 
+def files_of(specifications: list[str]) -> list[Path]:
+    """The files that `--data` names."""
+    return [Path(name) for specification in specifications for name in specification.split(":", 1)]
+
+
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:
     """All pairs of all files, in the order given. Raises CorpusError at once where a file does not exist."""
-    from model.corpus import check_data, read_data
+    from model.corpus import CorpusError, read_data
 
-    for specification in specifications:
-        check_data(specification)
+    for path in files_of(specifications):
+        if not path.is_file():
+            raise CorpusError(f"{path} does not exist")
     return chain.from_iterable(read_data(specification) for specification in specifications)
 
 

@@ -1,4 +1,4 @@
-"""Batches of texts through the client: what the server finds too large or too slow goes again in two halves."""
+"""Translates a batch of texts through the client, and halves a batch that is too large or too slow."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TranslateParams:
 
 
 def translate_batch(client: Client, texts: Sequence[str], params: TranslateParams) -> list[Translation]:
-    """One translation a text, in order.
+    """The translations of `texts`, in the same order.
 
     Raises:
-        CommandError: the server cannot be reached, refuses, or answers what nobody params for.
+        CommandError: the server cannot be reached, rejects the request, or sends an invalid response.
     """
     try:
         result = client.translate(texts, source=params.source, target=params.target, **params.options)
@@ -41,9 +41,9 @@ def translate_batch(client: Client, texts: Sequence[str], params: TranslateParam
 
 
 def error_line(error: TransduceError) -> str:
-    """The error's line, with what may be done about it."""
+    """The error's message with a hint for the user."""
     if isinstance(error, ConnectionFailed) and error.message.startswith("no server"):
-        return f"{error}; `make serve` starts one"
+        return f"{error}; `make serve` starts a server"
     if isinstance(error, TimedOut) and error.status is None:
-        return f"{error}; --timeout gives it longer"
+        return f"{error}; --timeout sets a longer limit"
     return str(error)

@@ -1,4 +1,4 @@
-"""A whole file through a running server: its texts in batches, each batch kept in a journal, the output at the end."""
+"""Translates a whole file through a running server, in batches that a journal keeps until the output is written."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
 if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
 
-# Those of app.files, which is imported only where a file is to be read.
+# The formats of app.files, which is imported only when a file is read.
 FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
-# In a unit of XML; docs/files.md.
+# Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
 _PLACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|[.!?…]\s+|\s+")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
@@ -33,7 +33,7 @@ _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 @dataclass(frozen=True)
 class FileTask:
-    """data: the file. output: where the translation goes; None: to stdout, without a journal."""
+    """One file to translate. data: its content. output: the target path; None writes to stdout, without a journal."""
 
     data: bytes
     format: str
@@ -42,10 +42,10 @@ class FileTask:
 
 
 def choose_format(file: Path | None, chosen: str | None) -> str:
-    """The format that was chosen, else the one of the suffix, else plain text.
+    """The format selected by --format, else by the file's suffix, else plain text.
 
     Raises:
-        CommandError: the suffix is of no format that there is.
+        CommandError: no format has this suffix.
     """
     if chosen is not None or file is None or file.suffix.lower() in {"", ".txt"}:
         return chosen or "txt"
@@ -54,18 +54,18 @@ def choose_format(file: Path | None, chosen: str | None) -> str:
     found = format_of(file.name)
     if found is None:
         raise CommandError(
-            f"{file.name}: {file.suffix} is the suffix of no format that can be translated; there are "
-            f"{', '.join(SUFFIXES)}; --format says what the file is ({', '.join(FORMATS)}), whatever its suffix",
+            f"{file.name}: files with the suffix {file.suffix} cannot be translated; supported are "
+            f"{', '.join(SUFFIXES)}; --format ({', '.join(FORMATS)}) sets the format of a file with another suffix",
             exit_code=ExitCode.USAGE,
         )
     return str(found)
 
 
 def translate_file(client: Client, job: FileTask, params: TranslateParams) -> None:
-    """Read, translate, write.
+    """Read the file, translate its texts and write the output.
 
     Raises:
-        CommandError: the file is none of its format, or the server fails as `translate_batch` says.
+        CommandError: the file does not have its format, or a request fails as in `translate_batch`.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -85,16 +85,14 @@ def translate_file(client: Client, job: FileTask, params: TranslateParams) -> No
             translations = _translations(client, file, params, _Progress(job.batch_size, journal, progress))
         except CommandError as error:
             if journal is not None and journal.done:
-                raise CommandError(
-                    f"{error.message}; the same command goes on where this one stopped"
-                ) from error
+                raise CommandError(f"{error.message}; run the same command again to resume") from error
             raise
         try:
             content = file.write(translations)
         except ValueError as error:
             if journal is not None:
                 journal.remove()
-            raise CommandError(f"the translation cannot be put back: {error}") from error
+            raise CommandError(f"the translation cannot be inserted into the file: {error}") from error
         write_output(job.output, content)
         if journal is not None:
             journal.remove()
@@ -125,26 +123,26 @@ def _translations(
 
 
 def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> list[str]:
-    """The translations of units of one kind. A part that no request can hold stays as it is, and that is told."""
+    """The translations of units of one kind. A piece that is too long for a request is copied, with a warning."""
     pieces = [list(pieces_of(unit)) for unit in units]
     texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
     params = replace(params, options={**params.options, **options_of(units[0])})
     answers = (each.text for request in requests(texts) for each in translate_batch(client, request, params))
     for piece in (piece for parts in pieces for piece in parts if len(piece) > MAX_ITEM_CHARACTERS):
         print(
-            f"transduce translate: {len(piece)} characters without a place to cut stay as they are",
+            f"transduce translate: {len(piece)} characters cannot be split for a request and are left untranslated",
             file=sys.stderr,
         )
     return ["".join(next(answers) if is_sent(piece) else piece for piece in parts) for parts in pieces]
 
 
 def is_sent(piece: str) -> bool:
-    """Whether it is translated: it fits into a request, and is more than white space."""
+    """Whether the piece is translated: it fits into a request and is not only white space."""
     return len(piece) <= MAX_ITEM_CHARACTERS and not piece.isspace()
 
 
 def options_of(unit: Unit) -> dict[str, object]:
-    """What a request says of units of this kind; nothing of plain text."""
+    """The request options for units of this kind; empty for plain text."""
     options: dict[str, object] = {} if unit.format == "text" else {"format": str(unit.format)}
     if unit.format == "xml":
         options |= XML_OPTIONS
@@ -152,7 +150,7 @@ def options_of(unit: Unit) -> dict[str, object]:
 
 
 def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Numbers of units in groups of one kind, nearly in the file's order."""
+    """Yield the numbers of units in groups of the same format, nearly in the file's order."""
     waiting: dict[tuple[str, bool], list[int]] = {}
     for number in numbers:
         group = waiting.setdefault((units[number].format, units[number].is_wrapped), [])
@@ -164,7 +162,7 @@ def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterato
 
 
 def pieces_of(unit: Unit) -> Iterator[str]:
-    """The unit in pieces that a request can hold and that join to it; one that cannot be cut stays too long."""
+    """Split the unit into pieces that fit into a request; a piece that cannot be cut stays too long."""
     if unit.format == "text":
         yield from split_text(unit.text, max_characters=MAX_ITEM_CHARACTERS)
         return
@@ -181,7 +179,7 @@ def pieces_of(unit: Unit) -> Iterator[str]:
 
 
 def cut_points(markup: str) -> Iterator[int]:
-    """Where a text may be cut: behind spaces outside of its elements."""
+    """Yield the offsets where markup may be cut: after white space outside of its elements."""
     depth = 0
     for match in _PLACE.finditer(markup):
         if match["name"] is None:
@@ -194,7 +192,7 @@ def cut_points(markup: str) -> Iterator[int]:
 
 
 def write_output(output: Path | None, content: bytes) -> None:
-    """All of it or nothing. Raises OSError."""
+    """Write the output completely or not at all. Raises OSError."""
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -213,7 +211,7 @@ def write_output(output: Path | None, content: bytes) -> None:
 
 
 def progress_of(units: Sequence[Unit]) -> tqdm[NoReturn]:
-    """A bar on stderr that counts characters; silent where stderr is no terminal."""
+    """A progress bar on stderr that counts characters; hidden if stderr is not a terminal."""
     total = sum(len(unit.text) for unit in units)
     return tqdm(
         total=total,

@@ -17,7 +17,7 @@ from app.decoding.options import DecodingOptions
 from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import Ranked, Translation, TranslationRequest, TranslationResult, Translator
 

@@ -1,7 +1,7 @@
-"""What the steps told of a sentence's hypotheses beside their scores: alternatives, and attention to the source.
+"""Details of each token beside its score: alternatives, and attention to the source.
 
-Kept by what a hypothesis had said when the step was made, whatever became of it: the search branches, its notes
-do not. Only sentences that asked keep any.
+They are stored by the prefix before the token, so hypotheses that branch share them. Only sentences whose options need
+details have any.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from app.decoding.options import Alternative, DecodingOptions, Hypothesis
 
-# A source token that got no attention at all: its logarithm is taken of this.
+# Lower bound of a source token's attention before its logarithm, which for 0 would be infinite.
 MIN_COVERAGE = 1e-10
 
 
 class TokenDetails:
-    """One sentence's details. source_length: columns of the attention that are its own, the end token's too."""
+    """The details of one sentence."""
 
     def __init__(self, options: DecodingOptions, source_length: int) -> None:
+        """source_length: attention columns that belong to the source, the end token's included."""
         self._num_alternatives = options.num_alternatives
         self._wants_alignment = options.alignment
         self._source_length = source_length
@@ -36,10 +37,10 @@ class TokenDetails:
         log_probabilities: NDArray[np.float32],
         alignment: NDArray[np.float32] | None,
     ) -> None:
-        """Note a step of each live hypothesis.
+        """Record a step of each live hypothesis.
 
-        prefixes: what it had said. ids, log_probabilities: (live, num_candidates), the model's own, at least
-        num_alternatives wide where the vocabulary is. alignment: (live, capacity), None where nobody asked for it.
+        prefixes: subwords of each before the step. ids, log_probabilities: (live, num_candidates), the model's own, at
+        least min(num_alternatives, vocab_size) wide. alignment: (live, capacity), None if not wanted.
         """
         if k := self._num_alternatives:
             columns = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
@@ -49,13 +50,13 @@ class TokenDetails:
             self.add_attention(prefixes, alignment[:, : self._source_length].copy())
 
     def add_attention(self, prefixes: Sequence[tuple[int, ...]], attention: NDArray[np.float32]) -> None:
-        """Note a step's attention to the source alone, (live, source_length), which is kept."""
+        """Record a step's attention to the source, (live, source_length), without a copy."""
         self._attention.update(zip(prefixes, attention, strict=True))
 
     def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
-        """Sum over the source of log(min(attention paid to it by all tokens, 1)): at most 0 (equation 14).
+        """Sum over source tokens of log(min(attention from all target tokens, 1)), at most 0 (equation 14).
 
-        num_tokens: of the hypothesis, its end token counted where it has one.
+        ids: the hypothesis. num_tokens: its tokens, the end token counted if there is one.
         """
         if not num_tokens or not self._attention:
             return 0.0
@@ -65,7 +66,7 @@ class TokenDetails:
         return float(np.log(np.clip(paid, MIN_COVERAGE, 1.0)).sum())
 
     def attach_to(self, hypothesis: Hypothesis) -> Hypothesis:
-        """The hypothesis with what was asked for, for each of its tokens."""
+        """The hypothesis with the wanted details of each of its tokens."""
         prefixes = [hypothesis.ids[:length] for length in range(len(hypothesis.token_log_probabilities))]
         if self._num_alternatives:
             alternatives = tuple(self._alternatives[prefix] for prefix in prefixes)

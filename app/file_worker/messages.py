@@ -1,4 +1,4 @@
-"""What the server and a file worker write to each other: a length, then one message, over the worker's two pipes."""
+"""The messages between the server and a file worker. Each is preceded by its length on the worker's pipes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 from app.files import FileFormat, UnitFormat
 
-# Before each message its length in bytes.
+# Length in bytes of the length prefix, a little-endian integer.
 LENGTH_BYTES = 4
 
 
 class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
-    """Of one worker, and of one file in it.
+    """The limits of one worker.
 
-    memory_bytes: of address space. cpu_s: whole seconds of processor time to read a file, or to write it.
-    part_characters: a longer text is cut.
+    memory_bytes: address space. cpu_s: whole seconds of CPU time to read or to write one file. part_characters: longer
+    texts are split.
     """
 
     memory_bytes: int
@@ -23,14 +23,14 @@ class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReadRequest(msgspec.Struct, tag="read", array_like=True):
-    """Say what is to be translated."""
+    """Extract the texts to translate from a file."""
 
     content: bytes
     format: FileFormat
 
 
 class WriteRequest(msgspec.Struct, tag="write", array_like=True):
-    """WriteRequest the file with a translation for each text that `ReadRequest` of the same content says."""
+    """Write a file with one translation for each text of `ReadResult`."""
 
     content: bytes
     format: FileFormat
@@ -38,7 +38,7 @@ class WriteRequest(msgspec.Struct, tag="write", array_like=True):
 
 
 class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """As `app.files.Unit`, or a part of one."""
+    """An `app.files.Unit`, or a part of one."""
 
     text: str
     format: UnitFormat
@@ -46,34 +46,34 @@ class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ReadResult(msgspec.Struct, tag="texts", array_like=True):
-    """What is to be translated, in reading order. is_last: the worker ends, for it has grown."""
+    """The texts to translate, in reading order. is_last: the worker ends because its memory has grown."""
 
     texts: list[TextUnit]
     is_last: bool = False
 
 
 class WriteResult(msgspec.Struct, tag="written", array_like=True):
-    """The file."""
+    """The translated file."""
 
     content: bytes
     is_last: bool = False
 
 
 class InvalidFile(msgspec.Struct, tag="refused", array_like=True):
-    """The file cannot be read or written. message: names the line or part, and echoes nothing."""
+    """The file cannot be read or written. message: names the line or part; never repeats the file's text."""
 
     message: str
     is_last: bool = False
 
 
 class OutOfMemory(msgspec.Struct, tag="exhausted", array_like=True):
-    """The memory did not suffice."""
+    """The file needs more memory than the limit."""
 
     is_last: bool = True
 
 
 class InternalError(msgspec.Struct, tag="broken", array_like=True):
-    """An error of ours. kind: the exception's name. place: file and line of the code."""
+    """A bug. kind: the exception's type. place: file and line of the code."""
 
     kind: str
     place: str

@@ -17,36 +17,36 @@ from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
 from app.files.xml_tree import Node
 
-# What is text of its own inside, and goes around it again.
+# Elements that enclose runs and become a pair of marks.
 _WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
-# Notes of Word's own that say nothing of a translation.
+# Word's own annotations, which have no meaning in a translation.
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
-# Of a style: in which language, and whether its spelling is checked.
+# Run properties that do not affect the appearance: language, and whether spelling is checked.
 _IGNORED_PROPERTIES = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
 _FIELD = re.compile(r'w:fldCharType="(\w+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class RunStyle:
-    """properties: the run's, as they stand; empty for none."""
+    """properties: the XML of the run's properties; empty for none."""
 
     properties: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """An element, or a field, that stands around text: its beginning, or its end."""
+    """The start or the end of an element, or of a field, that encloses text."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
 class InlineObject:
-    """What is no text. nodes may hold paragraphs of their own, as a text box does; in a run of the given style."""
+    """Content that is not text. nodes: may hold paragraphs, as a text box does. style: of the enclosing run."""
 
     nodes: tuple[Node, ...]
     style: RunStyle | None = None
@@ -63,7 +63,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """head: what stands before its text. base: the style of text without a mark."""
+    """A paragraph with text to translate. head: XML before its text. base: the style of text without a mark."""
 
     node: Node
     head: str
@@ -72,11 +72,11 @@ class Paragraph:
 
     @property
     def unit(self) -> Unit:
-        """Its text."""
+        """The paragraph's text."""
         return self.tagged.unit(is_wrapped=False)
 
     def written(self, pieces: Sequence[Piece[Raw]], render: Callable[[Node], str]) -> str:
-        """The paragraph with other pieces. render: of the nodes of objects."""
+        """The paragraph's XML with other pieces. render: makes the XML of an object's nodes."""
         styles = [self.base]
         parts: list[str] = []
         for piece in pieces:
@@ -95,7 +95,7 @@ class Paragraph:
 
 
 def read_paragraph(node: Node) -> Paragraph | None:
-    """None where there is nothing to translate."""
+    """Parse a paragraph; None if it has nothing to translate."""
     head = [child for child in node.children if isinstance(child, Node) and child.name == "w:pPr"]
     reader = _ParagraphReader()
     reader.read([child for child in node.nodes if child.name != "w:pPr"])
@@ -108,7 +108,7 @@ def read_paragraph(node: Node) -> Paragraph | None:
 
 
 class _ParagraphReader:
-    """Gathers texts and marks in reading order."""
+    """Collects texts and marks in reading order."""
 
     def __init__(self) -> None:
         self._items: list[_Text | Mark[Raw]] = []
@@ -127,27 +127,27 @@ class _ParagraphReader:
         return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
 
     def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
-        """Texts of the same style joined, others than the base in marks."""
+        """The collected pieces: texts of equal style are joined, and styles other than the base are marks."""
         found: list[Piece[Raw]] = []
-        waiting: list[_Text] = []
+        pending: list[_Text] = []
 
         def flush() -> None:
-            if not waiting:
+            if not pending:
                 return
-            text, style = "".join(item.text for item in waiting), waiting[0].style
+            text, style = "".join(item.text for item in pending), pending[0].style
             if _key(style) == _key(base) or not text.strip():
                 found.append(text)
             else:
                 found.extend(
                     (Mark(MarkKind.OPEN, style, "style"), text, Mark(MarkKind.CLOSE, style, "style"))
                 )
-            waiting.clear()
+            pending.clear()
 
         for item in self._items:
             if isinstance(item, _Text):
-                if waiting and _key(waiting[0].style) != _key(item.style):
+                if pending and _key(pending[0].style) != _key(item.style):
                     flush()
-                waiting.append(item)
+                pending.append(item)
             else:
                 flush()
                 found.append(item)
@@ -155,7 +155,7 @@ class _ParagraphReader:
         return found
 
     def read(self, nodes: Sequence[Node]) -> None:
-        """The children of a paragraph, or of an element around text."""
+        """Read the children of a paragraph, or of an element that encloses text."""
         for node in nodes:
             if node.name == "w:r":
                 self._run(node)
@@ -179,7 +179,7 @@ class _ParagraphReader:
         self._items.append(Mark(MarkKind.CLOSE, Wrapper(closing), name))
 
     def _control(self, node: Node) -> None:
-        """A content control: its content is text like any."""
+        """Read a content control, whose content is ordinary text."""
         contents = [child for child in node.nodes if child.name == "w:sdtContent"]
         if len(contents) != 1 or node.nodes[-1] is not contents[0]:
             self._items.append(Mark(MarkKind.POINT, InlineObject((node,))))
@@ -208,7 +208,7 @@ class _ParagraphReader:
                 self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, run: Node, kinds: list[str]) -> None:
-        """A field is its code, then what it shows, then its end. The code goes with the beginning, fields in it too."""
+        """Read a field: its code, its result and its end. The code, with nested fields, belongs to the opening mark."""
         code = self._code if self._code is not None else []
         is_code = self._code is not None
         for kind in kinds:
@@ -235,7 +235,7 @@ class _ParagraphReader:
             self._items.append(Mark(MarkKind.POINT, Wrapper(run.raw)))
 
     def finish(self) -> None:
-        """A field whose code goes on in the next paragraph."""
+        """Store a field whose code continues in the next paragraph."""
         if self._code is not None:
             self._items.append(Mark(MarkKind.POINT, Wrapper("".join(self._code))))
             self._code = None

@@ -1,4 +1,4 @@
-"""A text of a file in parts that one request can hold, and its translation of theirs. Linear in the text."""
+"""Splits a unit into parts that fit into one request, and joins their translations. Linear in the text's length."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import chain, islice
 
 from app.files.unit import FileError, Unit, UnitFormat
 
-# A tag; the end of a sentence, with the white space behind it in scripts that have it; other white space.
+# A tag; the end of a sentence with the white space behind it; other white space.
 _BOUNDARY = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*+>"
     r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
-# A part that cannot be cut, because an element goes around all of it, may be so many times as long as another.
+# A part inside one element cannot be split; it may be this many times as long as the limit.
 _MAX_UNCUT = 10
 
 
 def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
-    """The unit in parts of at most so many characters, which join to it.
+    """Split the unit into parts of at most `max_characters`, which join to its text.
 
-    It is cut behind a sentence, else behind white space, else, in plain text, anywhere; in markup only outside of its
-    elements. Raises FileError where an element is too long.
+    Cuts are after a sentence, else after white space, else, only in plain text, anywhere; in markup only outside
+    elements. Raises FileError if an element is too long.
     """
     if len(unit.text) <= max_characters:
         return [unit]
@@ -51,7 +51,7 @@ def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
 
 
 def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
-    """Where it may be cut, and whether a sentence ends there."""
+    """Yield each offset where the text may be cut, and whether a sentence ends there."""
     depth = 0
     for match in _BOUNDARY.finditer(text):
         if match["name"] is None:
@@ -66,9 +66,9 @@ def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
 
 
 def join_parts(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
-    """The units' translations of those of all their parts. Raises ValueError where the number is another."""
-    waiting = iter(translations)
+    """Join the translations of the units' parts. Raises ValueError for another number of translations."""
+    remaining = iter(translations)
     counts = [len(split_unit(unit, max_characters)) for unit in units]
     if sum(counts) != len(translations):
         raise ValueError(f"{len(translations)} translations for {sum(counts)} parts")
-    return ["".join(islice(waiting, num_parts)) for num_parts in counts]
+    return ["".join(islice(remaining, num_parts)) for num_parts in counts]

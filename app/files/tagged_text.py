@@ -1,7 +1,7 @@
-"""Running text with marks in it, as a unit in XML: what a format's inline markup becomes on its way through a model.
+"""Running text with marks, converted to a unit in XML: how inline markup passes through translation.
 
-A mark that opens and the one that closes it become an element `g`, a mark that stands alone an empty `x`, one that ends
-a sentence an empty `br`. What they stand for is kept here, and is put back where they come out.
+An opening mark and its closing one become an element `g`, a single mark an empty `x`, and one that ends a sentence an
+empty `br`. The original markup is stored here and is restored in the translation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARK = re.compile(r'<g id="(?P<open>\d+)">|(?P<close></g>)|<(?:x|br) id="(?P<po
 
 
 class MarkKind(Enum):
-    """What a mark does."""
+    """The role of a mark."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -31,7 +31,7 @@ class MarkKind(Enum):
 
 @dataclass(frozen=True)
 class Mark(Generic[T]):
-    """raw: what it stands for. name: an opening mark is closed by the next of the same name."""
+    """One piece of markup. raw: its original. name: a closing mark closes the last opening one of the same name."""
 
     kind: MarkKind
     raw: T
@@ -43,13 +43,13 @@ Piece = str | Mark[T]
 
 @dataclass(frozen=True)
 class TaggedText(Generic[T]):
-    """The pieces of one unit, with every mark that has no partner made a point."""
+    """The pieces of one unit; marks without a partner are points."""
 
     pieces: tuple[Piece[T], ...]
 
     @classmethod
     def of(cls, pieces: Sequence[Piece[T]]) -> TaggedText[T]:
-        """Opening marks without their closing ones, and the other way round, become points."""
+        """Convert opening marks without a closing one, and the reverse, to points."""
         kept = [piece for piece in pieces if piece != ""]
         partners = _partners(kept)
         paired = {MarkKind.OPEN, MarkKind.CLOSE}
@@ -60,11 +60,11 @@ class TaggedText(Generic[T]):
 
     @property
     def plain(self) -> str:
-        """Its text without the marks."""
+        """The text without marks."""
         return "".join(piece for piece in self.pieces if isinstance(piece, str))
 
     def unit(self, *, is_wrapped: bool) -> Unit:
-        """Plain text where it has no marks, else XML."""
+        """The unit: plain text without marks, else XML."""
         if not any(isinstance(piece, Mark) for piece in self.pieces):
             return Unit(self.plain, UnitFormat.TEXT, is_wrapped)
         return Unit("".join(map(self._written, range(len(self.pieces)))), UnitFormat.XML, is_wrapped)
@@ -80,9 +80,9 @@ class TaggedText(Generic[T]):
         return f'<{"br" if piece.kind is MarkKind.BREAK else "x"} id="{place}"/>'
 
     def read(self, translation: str) -> list[Piece[T]]:
-        """The pieces of a translation of the unit.
+        """The pieces of the unit's translation.
 
-        Raises ValueError where not every mark came back once, or elements overlap.
+        Raises ValueError unless every mark occurs once and elements are nested properly.
         """
         if not any(isinstance(piece, Mark) for piece in self.pieces):
             return [translation]
@@ -101,7 +101,7 @@ class TaggedText(Generic[T]):
                 if match["open"]:
                     opened.append(place)
             if not self._is_mark(place) or place in seen:
-                raise ValueError("the translation has a tag that its text has not")
+                raise ValueError("the translation has a tag that its text does not have")
             seen.add(place)
             found.append(self.pieces[place])
         found.append(unescape(translation[done:]))
@@ -114,7 +114,7 @@ class TaggedText(Generic[T]):
 
 
 def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
-    """Index of an opening mark -> of the one that closes it, and back; elements do not overlap."""
+    """The index of each opening mark's closing one, and the reverse; elements do not overlap."""
     found: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
     num_opened: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Histograms that are counted where a request's answer waits for it: in one thread, and without locks."""
+"""Counters and histograms without locks, for a single writing thread: cheap enough for the path of a request."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from prometheus_client.utils import floatToGoString
 
 
 class HistogramSeries:
-    """One series of a histogram. Only one thread observes; another may read, and is a value late at most."""
+    """One series of a histogram. One thread observes; another thread may read and misses at most the latest value."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """bounds: the largest value of each bucket, rising; one more takes the rest."""
+        """bounds: the upper bound of each bucket, ascending; a further bucket takes larger values."""
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """LockFreeCounter a value in its bucket."""
+        """Count a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        """As Prometheus has it: each bucket with all below it."""
+        """Add the series with cumulative buckets, as Prometheus expects."""
         names = map(floatToGoString, (*self._bounds, math.inf))
         buckets = list(zip(names, accumulate(self._counts), strict=True))
         family.add_metric(labels, buckets, self._sum)
 
 
 class LockFreeCounter(Collector):
-    """A counter without labels. Only one thread counts; another may read, and is a value late at most."""
+    """A counter without labels. One thread counts; another thread may read and misses at most the latest value."""
 
     def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
         self._name = name
@@ -44,16 +44,16 @@ class LockFreeCounter(Collector):
         registry.register(self)
 
     def inc(self, amount: int) -> None:
-        """LockFreeCounter so many more."""
+        """Increase the counter."""
         self._value += amount
 
     def collect(self) -> Iterable[Metric]:
-        """Its sample."""
+        """The counter's sample."""
         yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
 class LockFreeHistogram(Collector):
-    """A histogram by the values of its labels; without labels it has one series."""
+    """A histogram with one series per combination of label values."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LockFreeHistogram(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> HistogramSeries:
-        """The series of these values, in the labels' order; there from the first time on."""
+        """The series of these label values, created on first use."""
         found = self._series.get(values)
         if found is None:
             found = self._series[values] = HistogramSeries(self._buckets)

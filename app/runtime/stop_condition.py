@@ -1,4 +1,4 @@
-"""When a call of several steps ends before all of them are taken: somebody has ended, or somebody has come."""
+"""When a decoder call of several steps ends early: after a row ends, or when another thread sets a flag."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ NO_LIMIT = 1 << 30
 
 
 class WakeFlag:
-    """A number in memory that whoever has something to say sets, from any thread or process.
+    """An int32 in memory that any thread or process sets to end a decoder call early.
 
-    What it is rung for must be there before; who answers mutes it first and looks for that then.
+    Write the message first, then set the flag. The reader clears the flag first, then reads the messages.
     """
 
     def __init__(self, memory: mmap.mmap | bytearray | None = None, offset: int = 0) -> None:
-        """memory: where it stands, silent at first if that is new; None: in its own. offset: in it, in bytes."""
+        """Use 4 bytes of `memory` at `offset` bytes, left as they are; of its own zeroed memory for None."""
         self._number = np.frombuffer(bytearray(4) if memory is None else memory, np.int32, 1, offset)
         self.address: int = self._number.ctypes.data
 
     def set(self) -> None:
-        """Somebody waits."""
+        """End the call under way, or the next one, early."""
         self._number[0] = 1
 
     def clear(self) -> None:
-        """Who waits is about to be heard."""
+        """Clear the flag, before the messages are read."""
         self._number[0] = 0
 
     @property
     def is_set(self) -> bool:
-        """Whether somebody waits."""
+        """Whether the flag is set."""
         return bool(self._number[0])
 
 
 class StopCondition(NamedTuple):
-    """What ends several steps early. At least one is taken.
+    """What ends a call of several steps early. A call takes at least one step.
 
-    steps_after_end: steps that may follow the one in which the first row says its end token, or the first beam is done.
-    wake_flag: no further one follows once it wakes; None: none is listened to. min_steps: but not before so many.
+    steps_after_end: steps at most after the one in which the first row says its end token or the first beam is done.
+    wake_flag: read between steps; no further step is taken once it is set. None: nothing is read.
+    min_steps: steps before the flag is read for the first time.
     """
 
     steps_after_end: int = NO_LIMIT
@@ -48,5 +49,5 @@ class StopCondition(NamedTuple):
     min_steps: int = 0
 
 
-# All steps are taken that may be.
+# The call takes every step it may.
 NO_EARLY_STOP = StopCondition()

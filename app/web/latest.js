@@ -1,14 +1,15 @@
-// One translation at a time: what is superseded is cancelled at the server, and never shown.
+// Sends one translation request at a time: a superseded request is cancelled on the server and never shown.
 
 import { ServerError, stream } from "./client.js";
 import { Draft } from "./spans.js";
 
+// Pause in typing before a request. Shorter sends more requests that are cancelled; longer delays the translation.
 const PAUSE_MS = 250;
 
 export class LatestRequest {
   /**
    * on: {draft(text), progress(numDone, numSegments), done(request, result), problem(error)}.
-   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}, in milliseconds since it was asked.
+   * request: {body, sourceText}. result: {body, phases, firstMs, totalMs}, in milliseconds since the request.
    */
   constructor(on) {
     this.on = on;
@@ -17,7 +18,7 @@ export class LatestRequest {
     this.timer = 0;
   }
 
-  /** Whatever is asked or about to be is void. Returns the number of what comes next. */
+  /** Cancel the current and the scheduled request. Returns the number of the next one. */
   supersede() {
     clearTimeout(this.timer);
     this.controller.abort();
@@ -25,23 +26,23 @@ export class LatestRequest {
     return ++this.number;
   }
 
-  /** Ask once nothing was typed for a moment. */
+  /** Send the request after a pause in typing. */
   soon(request) {
     const number = this.supersede();
-    this.timer = setTimeout(() => this.#ask(request, number), PAUSE_MS);
+    this.timer = setTimeout(() => this.#send(request, number), PAUSE_MS);
   }
 
-  /** Ask at once. */
+  /** Send the request immediately. */
   now(request) {
-    return this.#ask(request, this.supersede());
+    return this.#send(request, this.supersede());
   }
 
-  async #ask(request, number) {
+  async #send(request, number) {
     const { signal } = this.controller;
     const isCurrent = () => number === this.number;
     const clock = { started: performance.now(), firstMs: null };
     try {
-      const found = await this.#found(request, { signal, isCurrent, clock });
+      const found = await this.#translate(request, { signal, isCurrent, clock });
       const totalMs = performance.now() - clock.started;
       if (isCurrent()) this.on.done(request, { ...found, firstMs: clock.firstMs ?? totalMs, totalMs });
     } catch (error) {
@@ -51,15 +52,15 @@ export class LatestRequest {
     }
   }
 
-  /** The answer, with all weights of its alignment, or else the alignment, where it is not too long to tell them. */
-  async #found(request, context) {
+  /** The result with all attention weights; if it would be too large, with the alignment only, else without either. */
+  async #translate(request, context) {
     try {
       return await this.#streamed(request, context);
     } catch (error) {
       const field = ["attention", "alignment"].find((name) => request.body[name]);
       if (error.code !== "payload_too_large" || !field) throw error;
       const { [field]: _, ...body } = request.body;
-      return this.#found({ ...request, body }, context);
+      return this.#translate({ ...request, body }, context);
     }
   }
 
@@ -68,7 +69,7 @@ export class LatestRequest {
     let done = null;
     for await (const { event, data, phases } of stream("v1/translate/stream", body, signal)) {
       if (!isCurrent()) throw new DOMException("superseded", "AbortError");
-      if (event === "done") done = { body: data, phases }; // read on to the end: leaving would look like cancelling
+      if (event === "done") done = { body: data, phases }; // read to the end: closing early would look like a cancellation
       if (done) continue;
       if (event === "start") {
         draft = new Draft(sourceText, data.texts[0]?.segments ?? []);
@@ -81,6 +82,6 @@ export class LatestRequest {
       this.on.draft(draft.text);
     }
     if (done) return done;
-    throw new ServerError("The connection to the server broke off.", { retryAfterS: 1 });
+    throw new ServerError("The connection to the server was lost.", { retryAfterS: 1 });
   }
 }

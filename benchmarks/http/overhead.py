@@ -9,7 +9,7 @@ network's time is that inside ONNX Runtime's own call, encoder and decoder, for 
 on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling,
 search, and what the engine takes longer beside a server than alone (`engine_ms` is alone).
 
-A sentence in whose translation a number changed is decoded once more (`app.translator.second_rounds`). That is work of
+A sentence in whose translation a number changed is decoded once more (`app.translator.retry`). That is work of
 the network, which the process without a server does not have, so such sentences are left out, and counted.
 """
 

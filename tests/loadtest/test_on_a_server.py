@@ -42,7 +42,7 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
     return dataclasses.replace(made, **more)
 
 
-def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
+def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None:
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
     before = side.snapshot()
     result = run(plan(server, mix="news", warm_up_s=0.0))
@@ -73,7 +73,7 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
-def test_dialects_that_the_server_speaks(server: ServerProcess, dialect: str) -> None:
+def test_every_dialect_of_the_server(server: ServerProcess, dialect: str) -> None:
     result = run(plan(server, dialect=dialect))
     assert result.outcomes == {"ok": 24}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")
@@ -84,7 +84,9 @@ def test_arrays_and_beams(server: ServerProcess) -> None:
         load = ClosedLoop(1, 60.0, 3)
         result = run(plan(server, mix=mix, load=load, warm_up_s=0.0))
         assert result.outcomes == {"ok": 3}
-        assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num  # the server may split one
+        assert (
+            3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num
+        )  # the server may split a sentence
 
 
 def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
@@ -92,7 +94,7 @@ def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
     assert result.outcomes == {"ok": 0, "http_403": 24}
 
 
-def test_answers_under_load_are_those_at_rest(server: ServerProcess) -> None:
+def test_translations_under_load_equal_those_of_the_idle_server(server: ServerProcess) -> None:
     made = plan(server, workload=built_in("short", is_distinct=False))
     result = run(made, expected=baseline_answers(made, 20))
     assert result.quality is not None
@@ -102,7 +104,7 @@ def test_answers_under_load_are_those_at_rest(server: ServerProcess) -> None:
         baseline_answers(plan(server), 20)
 
 
-def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:
+def test_the_server_drops_cancelled_requests(server: ServerProcess) -> None:
     workload = dataclasses.replace(built_in("bimodal"), disconnect_share=1.0, disconnect_within_s=0.01)
     result = run(plan(server, workload=workload))
     assert result.outcomes["disconnected"] >= 12
@@ -111,7 +113,7 @@ def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:
     assert after.outcomes == {"ok": 24}
 
 
-def test_the_server_and_the_tester_are_kept_apart(server: ServerProcess) -> None:
+def test_server_and_tester_are_pinned_to_different_cores(server: ServerProcess) -> None:
     with pinned(server.pid) as pinning:
         if not pinning.server:
             pytest.skip("one core")

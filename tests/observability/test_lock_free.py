@@ -1,4 +1,4 @@
-"""Histograms of our own are told as the library tells its own."""
+"""The lock-free histograms give the same output as those of prometheus_client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOUNDS = (0.5, 1.0, 2.0)
 VALUES = (0.1, 0.5, 0.75, 1.0, 3.0, 2.0)
 
 
-def test_a_histogram_reads_as_the_librarys() -> None:
+def test_a_histogram_equals_the_librarys() -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     theirs, ours = CollectorRegistry(), CollectorRegistry()
     library = Histogram("waited_seconds", "How long", ("who", "where"), buckets=BOUNDS, registry=theirs)
@@ -27,14 +27,14 @@ def test_a_histogram_reads_as_the_librarys() -> None:
     )
 
 
-def test_one_without_labels_is_told_before_anything_is_observed() -> None:
+def test_a_histogram_without_labels_is_exposed_before_its_first_value() -> None:
     theirs, ours = CollectorRegistry(), CollectorRegistry()
     Histogram("rows", "Rows", buckets=BOUNDS, registry=theirs)
     LockFreeHistogram("rows", "Rows", buckets=BOUNDS, registry=ours).labels()
     assert generate_latest(ours) == generate_latest(theirs)
 
 
-def test_no_step_is_lost_or_counted_twice_however_often_the_metrics_are_read() -> None:
+def test_every_step_is_counted_once_with_concurrent_scrapes() -> None:
     metrics = Metrics()
     num_steps = 0
     for number in range(2 * MAX_UNCOUNTED_STEPS + 10):

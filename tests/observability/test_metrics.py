@@ -1,4 +1,4 @@
-"""Metrics are named and counted as documented."""
+"""Metrics are named, documented and counted correctly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.engine.stats import Health, StepStats
 from app.observability.metrics import Metrics
-from app.translator.decoder import DecoderFacts
+from app.translator.caching_submitter import SubmitterStats
 from tests.house_rules.project import ROOT
 
 STEP = StepStats(
@@ -48,7 +48,7 @@ def test_steps_are_counted() -> None:
     assert value(metrics, "transduce_waiting_sentences") == 4
 
 
-def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
+def test_requests_are_counted_and_unknown_methods_share_a_label() -> None:
     metrics = Metrics()
     metrics.record_request(route="/v1/translate", method="POST", code=200, seconds=0.1)
     metrics.record_request(route="unmatched", method="X" * 100, code=404, seconds=-1.0)
@@ -61,7 +61,7 @@ def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
     )
 
 
-def test_the_queue_is_read_when_it_is_asked_for() -> None:
+def test_the_queue_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     pending = [3]
     metrics.track_queue(
@@ -79,10 +79,10 @@ def test_the_queue_is_read_when_it_is_asked_for() -> None:
     assert value(metrics, "transduce_queue_tokens") == 40
 
 
-def test_the_decoder_is_read_when_it_is_asked_for() -> None:
+def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     facts = [
-        DecoderFacts(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
+        SubmitterStats(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
     ]
     metrics.track_cache(lambda: facts[0])
     lookups = "transduce_sentence_cache_lookups_total"
@@ -91,11 +91,11 @@ def test_the_decoder_is_read_when_it_is_asked_for() -> None:
     assert value(metrics, "transduce_sentence_cache_entries") == 3
     assert value(metrics, "transduce_sentence_cache_evictions_total") == 1
     assert value(metrics, "transduce_coalesced_sentences_total") == 4
-    facts[0] = DecoderFacts(num_hits=3)
+    facts[0] = SubmitterStats(num_hits=3)
     assert value(metrics, lookups, result="hit") == 3
 
 
-def test_a_time_that_is_not_known_is_no_number() -> None:
+def test_an_unknown_time_is_nan() -> None:
     metrics = Metrics()
     health = [Health(True, False, 0.0, 0, 0), Health(True, False, 0.0, 9, 90, drain_time_s=1.5)]
     metrics.track_queue(lambda: health[0])
@@ -104,7 +104,7 @@ def test_a_time_that_is_not_known_is_no_number() -> None:
     assert value(metrics, "transduce_queue_drain_seconds") == 1.5
 
 
-def test_every_metric_of_ours_is_documented_and_well_named() -> None:
+def test_every_metric_is_documented_and_well_named() -> None:
     metrics = Metrics()
     metrics.record_steps([STEP])
     metrics.record_request(route="/livez", method="GET", code=200, seconds=0.1)
@@ -112,7 +112,7 @@ def test_every_metric_of_ours_is_documented_and_well_named() -> None:
     metrics.phase_seconds.labels("decode").observe(1)
     metrics.model_info.labels("a", "1", "fp32").set(1)
     metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
-    metrics.track_cache(DecoderFacts)
+    metrics.track_cache(SubmitterStats)
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]

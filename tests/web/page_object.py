@@ -1,4 +1,4 @@
-"""The page as its tests use it."""
+"""The page object of the web page (the Page Object Model)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, Self
 
 from playwright.sync_api import FilePayload, Locator, Page, Request, expect
 
-TIMEOUT_MS = 120_000  # only what hangs takes so long, on however busy a machine
+TIMEOUT_MS = 120_000  # reached only by a hang, even on a busy machine
 expect.set_options(timeout=TIMEOUT_MS)
 
 
 class TranslatePage:
-    """One open page. asked: the address of every request that it made; posted: paths and bodies of its POSTs."""
+    """One open page. urls: the URLs of all its requests; posted: its POST requests."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
         self.url = url
-        self.asked: list[str] = []
+        self.urls: list[str] = []
         self.posted: list[Request] = []
         self.script_errors: list[str] = []
         page.set_default_timeout(TIMEOUT_MS)
@@ -24,12 +24,12 @@ class TranslatePage:
         page.on("pageerror", lambda error: self.script_errors.append(str(error)))
 
     def _note(self, request: Request) -> None:
-        self.asked.append(request.url)
+        self.urls.append(request.url)
         if request.method == "POST":
             self.posted.append(request)
 
     def ready(self, source: str = "en") -> Self:
-        """Wait until the model is known, and choose the language of the texts."""
+        """Wait until the model is shown, and select the source language."""
         expect(self["model"]).not_to_be_empty()
         self["source-language"].select_option(source)
         return self
@@ -39,16 +39,16 @@ class TranslatePage:
         return self.page.locator(f"#{identity}")
 
     def type(self, text: str) -> None:
-        """Put a text at once, as pasting does."""
+        """Enter a text at once, as pasting does."""
         self["source"].fill(text)
 
     def open_file(self, name: str, content: bytes) -> None:
-        """Choose a file, as the file dialogue does."""
+        """Open a file through the file dialogue."""
         file = FilePayload(name=name, mimeType="application/octet-stream", buffer=content)
         self["file"].set_input_files(file)
 
     def shows(self, text: str) -> None:
-        """Wait until this is the translation, whole."""
+        """Wait until this is the complete translation."""
         expect(self["target"]).to_have_text(text, use_inner_text=True)
         expect(self["target"]).to_have_attribute("aria-busy", "false")
 

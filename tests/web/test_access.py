@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, read aloud, in both themes, on a telephone, from right to left."""
+"""Accessibility: keyboard, screen reader, both themes, narrow screens, right-to-left text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.web.conftest import OpenUi
 from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
-# Key, the word that has the focus then, and the word of the text that is marked.
+# Key, the word that then has the focus, and the word of the text that is marked.
 KEYS = [
     ("", "Wo", "Where"),
     ("End", "Bahnhof", "station"),
@@ -25,7 +25,7 @@ MIN_CONTRAST = 4.5
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
 
-# Text on the nearest opaque ground below it, as they are drawn; what is disabled or unseen does not count.
+# The contrast of text on the nearest opaque background; disabled and invisible text does not count.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const pixel = (color) => {
@@ -65,7 +65,7 @@ CONTRASTS = """() => {
 
 
 def barriers(ui: TranslatePage) -> list[Any]:
-    """What axe finds, and text with a contrast below 4.5."""
+    """The violations that axe finds, and texts with a contrast below 4.5."""
     found = Axe().run(ui.page, options=RULES).response
     assert found["passes"], "the rules were not run"
     broken = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found["violations"]]
@@ -84,7 +84,7 @@ def test_no_barrier_in_any_state(
     ui.type(f"{STATION} {STATION}\nThe children are playing in the garden.")
     expect(ui["target"]).to_have_attribute("aria-busy", "false")
     ui.word("Bahnhof").first.hover()
-    ui.page.wait_for_timeout(250)  # until colours have changed
+    ui.page.wait_for_timeout(250)  # wait for the colour transition
     assert barriers(ui) == []
     ui.word("Bahnhof").first.click()
     expect(ui["choices"].get_by_role("option").first).to_be_focused()
@@ -100,8 +100,8 @@ def test_no_barrier_in_any_state(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_heat_can_be_read(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
-    """Numbers on all ten grounds of the map."""
+def test_every_heatmap_colour_is_readable(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
+    """Numbers on all ten backgrounds of the attention map."""
     ui = open_ui(model_server, color_scheme=theme).ready()
     ui.type(STATION)
     ui.shows(STATION_DE)
@@ -114,7 +114,7 @@ def test_every_heat_can_be_read(open_ui: OpenUi, model_server: ServerProcess, th
 
 
 def test_by_keyboard_alone(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """From the languages over the text to its words."""
+    """From the languages through the text to its words."""
     ui = open_ui(model_server)
     keyboard = ui.page.keyboard
     expect(ui["model"]).not_to_be_empty()
@@ -122,7 +122,7 @@ def test_by_keyboard_alone(open_ui: OpenUi, model_server: ServerProcess) -> None
     ui["source-language"].focus()
     keyboard.press("E")
     assert ui["source-language"].input_value() == "en"
-    keyboard.press("Tab")  # the swap cannot be used with this model
+    keyboard.press("Tab")  # the swap button is disabled with this model
     expect(ui["target-language"]).to_be_focused()
     keyboard.press("Tab")
     expect(ui["source"]).to_be_focused()
@@ -163,7 +163,7 @@ def test_another_word_by_keyboard(ui: TranslatePage) -> None:
     expect(ui["target"].locator(".word:focus")).to_have_count(1)
 
 
-def test_what_has_the_focus_shows_it(ui: TranslatePage) -> None:
+def test_the_focus_is_visible(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     ui["source"].focus()
@@ -180,7 +180,7 @@ def test_what_has_the_focus_shows_it(ui: TranslatePage) -> None:
         assert outline == ["solid", "2px"], ui.page.evaluate("() => document.activeElement.outerHTML")
 
 
-def test_it_is_named_for_who_cannot_see_it(ui: TranslatePage) -> None:
+def test_elements_have_accessible_names(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     page = ui.page
@@ -202,7 +202,7 @@ def test_it_is_named_for_who_cannot_see_it(ui: TranslatePage) -> None:
     assert translation.get_attribute("lang") == "de"
 
 
-def test_the_theme_can_be_chosen_and_is_kept(open_ui: OpenUi, model_server: ServerProcess) -> None:
+def test_the_theme_can_be_selected_and_is_kept(open_ui: OpenUi, model_server: ServerProcess) -> None:
     ui = open_ui(model_server, color_scheme="light").ready()
 
     def ground() -> str:
@@ -223,7 +223,7 @@ def test_the_theme_can_be_chosen_and_is_kept(open_ui: OpenUi, model_server: Serv
 def test_nothing_is_wider_than_the_window_before_a_language_is_chosen(
     open_ui: OpenUi, model_server: ServerProcess, width: int
 ) -> None:
-    """With all that may stand there: no text, terms, a translation, a file with a long name, a file that is refused."""
+    """In all states: no text, terms, a translation, a file with a long name, a rejected file."""
     ui = open_ui(model_server, viewport={"width": width, "height": 800})
 
     def fits() -> None:
@@ -261,7 +261,7 @@ def test_nothing_is_wider_than_the_window(open_ui: OpenUi, model_server: ServerP
 
 
 def test_from_right_to_left(ui: TranslatePage) -> None:
-    """Each box takes the direction of what stands in it."""
+    """Each box has the direction of its text."""
     ui.type("שלום עולם")
     expect(ui["target"]).to_contain_text("שלום")
     for name in ("source", "mirror", "target"):

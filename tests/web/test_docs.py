@@ -1,4 +1,4 @@
-"""The page of the API: every route is on it, and a request to each can be sent from it."""
+"""The API page: it has every route, and a request to each can be sent from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.web.test_access import barriers
 
 @pytest.fixture
 def docs(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
-    """The page, once the examples have the model's name."""
+    """The page with the model's name in its examples."""
     ui = open_ui(model_server)
     ui.page.goto(f"{ui.url}/docs")
     expect(section(ui, "GET", "/v2/models/{name}").locator("[name=path]")).to_have_value(
@@ -29,7 +29,7 @@ def docs(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
 
 
 def section(ui: TranslatePage, method: str, path: str) -> Locator:
-    """A route's, with its form opened."""
+    """The section of a route, with its form open."""
     found = ui.page.get_by_role("region", name=f"{method} {path}", exact=True)
     if found.locator("details:not([open])").count():
         found.get_by_text("Try it").click()
@@ -37,7 +37,7 @@ def section(ui: TranslatePage, method: str, path: str) -> Locator:
 
 
 def answer(ui: TranslatePage, method: str, path: str) -> Locator:
-    """Send what stands in the form. Returns the route's section."""
+    """Send the form's request. Returns the route's section."""
     found = section(ui, method, path)
     found.get_by_role("button", name="Send").click()
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^\d{3} "))
@@ -45,7 +45,7 @@ def answer(ui: TranslatePage, method: str, path: str) -> Locator:
 
 
 def test_every_route_has_an_example_and_a_section(docs: TranslatePage) -> None:
-    """Of all dialects, files among them; a route that is added without one is found here."""
+    """The routes of all dialects, including files; a new route without an example fails here."""
     application = Application(load_settings({"files_enabled": True}))
     routes = set(api_routes(application.app.router))
     assert not {path for _, path in routes} & page_paths()
@@ -99,7 +99,7 @@ def test_a_file_can_be_sent_and_fetched(docs: TranslatePage) -> None:
     download = section(docs, "GET", "/download_file/{name}")
     download.locator("[name=path]").fill(url.group())
     answer(docs, "GET", "/download_file/{name}")
-    expect(download.locator(".save")).to_contain_text("Save the answer, 13 bytes")
+    expect(download.locator(".save")).to_contain_text("Save the response, 13 bytes")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,4 +1,4 @@
-"""Files: short texts are shown and translated, other formats are translated whole by the server, or refused."""
+"""Files: short texts are shown and translated, other formats are translated by the server or rejected."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 CUES = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
-# What is more than lines of text: sent as plain text it would be torn.
+# Formats that plain text would destroy.
 FORMATS = ["film.srt", "film.vtt", "readme.md", "strings.po", "strings.json", "manual.docx"]
 
 
 @pytest.fixture(scope="module")
 def fileless_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Takes no files."""
+    """The page of a server that accepts no files."""
     with ServerProcess(echo_command, {"files_enabled": "false"}) as server:
         yield server.ready()
 
@@ -34,7 +34,7 @@ def fileless(open_ui: OpenUi, fileless_server: ServerProcess) -> TranslatePage:
 
 
 def refused(ui: TranslatePage, *words: str) -> None:
-    """Nothing is left of what was there before, and it says what can be done."""
+    """Check that the text is cleared and the message tells what to do."""
     for each in words:
         expect(ui["problem-text"]).to_contain_text(each)
     assert ui["source"].input_value() == ""
@@ -80,47 +80,47 @@ def test_after_a_word_file_the_pane_says_what_happened(ui: TranslatePage) -> Non
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_not_offered_where_files_are_off(fileless: TranslatePage, name: str) -> None:
-    """Nor taken: nothing of it is sent."""
+def test_a_format_is_not_offered_with_files_disabled(fileless: TranslatePage, name: str) -> None:
+    """Such a file is not sent either."""
     offered = fileless["file"].get_attribute("accept")
     assert offered == ".txt,.html,.htm"
     fileless.type("It is late.")
     fileless.shows("It is late.")
     num_posted = len(fileless.posted)
     fileless.open_file(name, b"**red**")
-    refused(fileless, f"{name} is not taken", ".txt, .html, or .htm", "or paste its text")
+    refused(fileless, f"{name} is not supported", ".txt, .html, or .htm", "or paste its text")
     assert len(fileless.posted) == num_posted
 
 
-def test_what_the_server_takes_is_offered(ui: TranslatePage) -> None:
+def test_the_formats_of_the_server_are_offered(ui: TranslatePage) -> None:
     offered = (ui["file"].get_attribute("accept") or "").split(",")
     assert {Path(name).suffix for name in FORMATS} | {".txt", ".html"} <= set(offered)
     ui.open_file("table.csv", b"a,b")
-    refused(ui, "table.csv is not taken", ".docx", "or paste its text")
+    refused(ui, "table.csv is not supported", ".docx", "or paste its text")
 
 
-def test_a_file_that_is_refused_clears_the_last_ones_text(ui: TranslatePage) -> None:
+def test_a_rejected_file_clears_the_text(ui: TranslatePage) -> None:
     ui.open_file("question.txt", STATION.encode())
     ui.shows(STATION_DE)
     ui.open_file("broken.json", b'{"a": ')
-    refused(ui, "broken.json was not translated: line 1", "Mend it in the program that made it")
+    refused(ui, "broken.json was not translated: line 1", "Fix it in the program that created it")
     expect(ui["empty"]).to_be_visible()
 
 
-def test_languages_that_a_file_is_not_translated_between(ui: TranslatePage) -> None:
+def test_a_file_with_an_unsupported_language_pair(ui: TranslatePage) -> None:
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
     ui.open_file("film.srt", CUES.format(STATION).encode())
     refused(ui, "film.srt was not translated", "Choose other languages than English and French")
 
 
-def test_a_file_that_is_too_large_is_not_even_sent(ui: TranslatePage) -> None:
+def test_a_file_that_is_too_large_is_not_sent(ui: TranslatePage) -> None:
     ui.open_file("film.srt", b"a" * 10_000_001)
     refused(ui, "film.srt has 10 MB", "files of up to 10 MB", "Split it into smaller files.")
     assert ui.posted == []
 
 
-def test_lines_of_text_are_read_here(ui: TranslatePage) -> None:
+def test_a_text_file_is_read_in_the_browser(ui: TranslatePage) -> None:
     ui.open_file("question.txt", b"It is late.")
     ui.shows("Es ist spät.")
     assert ui.paths_posted() == ["/v1/translate/stream"]
@@ -141,14 +141,14 @@ def test_a_text_too_long_for_the_box_is_translated_as_a_file(ui: TranslatePage) 
         (b"a" * 30_000, "longer than the 5,000 characters"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_refused(fileless: TranslatePage, content: bytes, words: str) -> None:
+def test_a_file_that_is_not_utf8_is_rejected(fileless: TranslatePage, content: bytes, words: str) -> None:
     fileless.open_file("file.txt", content)
     refused(fileless, words)
     assert fileless.posted == []
 
 
-def test_html_is_read_as_html_where_files_are_off(fileless: TranslatePage) -> None:
-    """And a file may be dropped."""
+def test_html_is_read_as_html_with_files_disabled(fileless: TranslatePage) -> None:
+    """The file is dropped instead of opened."""
     page = fileless.page
     transfer = page.evaluate_handle(
         """text => {

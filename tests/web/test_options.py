@@ -1,4 +1,4 @@
-"""The glossary, the swap of the languages, and an answer that is empty."""
+"""The glossary, the swap of the languages, and an empty translation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STATION = "Where is the station?"
 
 @pytest.fixture(scope="module")
 def two_way_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Translates from English to German and back, by saying the text itself."""
+    """A server that translates from English to German and back by returning the input."""
     with ServerProcess([*echo_command, "pairs=en>de,de>en"]) as server:
         yield server.ready()
 
 
-def test_terms_stand_in_the_translation(ui: TranslatePage) -> None:
+def test_glossary_terms_are_translated(ui: TranslatePage) -> None:
     ui.page.get_by_text("Glossary", exact=True).click()
     ui.type(STATION)
     expect(ui["target"]).to_contain_text("Bahnhof")
@@ -36,7 +36,7 @@ def test_terms_stand_in_the_translation(ui: TranslatePage) -> None:
     assert "glossary" not in ui.bodies_posted()[-1]
 
 
-def test_a_line_that_is_no_term_is_told(ui: TranslatePage) -> None:
+def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     ui.page.get_by_text("Glossary", exact=True).click()
     ui.type(STATION)
     ui["terms"].fill("river\tFluss\n\nstation\n= nothing\n__proto__ = a = b")
@@ -48,8 +48,8 @@ def test_a_line_that_is_no_term_is_told(ui: TranslatePage) -> None:
     assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
 
 
-def test_the_swap_is_off_and_says_why(ui: TranslatePage) -> None:
-    """Where the way back is not served, and while the language is not known."""
+def test_a_disabled_swap_button_says_why(ui: TranslatePage) -> None:
+    """The reverse pair is not served, or the language is not known yet."""
     expect(ui["swap"]).to_be_disabled()
     expect(ui["swap"]).to_have_accessible_description(
         "This server does not translate from German to English."
@@ -61,7 +61,7 @@ def test_the_swap_is_off_and_says_why(ui: TranslatePage) -> None:
     )
 
 
-def test_a_swap_puts_the_translation_into_the_source(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
+def test_a_swap_moves_the_translation_into_the_source(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
     ui = open_ui(two_way_server).ready()
     ui.page.get_by_text("Glossary", exact=True).click()
     ui["terms"].fill("river = Fluss")
@@ -77,8 +77,8 @@ def test_a_swap_puts_the_translation_into_the_source(open_ui: OpenUi, two_way_se
     assert (body["source"], body["target"], body["text"]) == ("de", "en", "Anna sees the Fluss.")
 
 
-def test_a_swap_keeps_what_is_being_typed(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
-    """A translation of an older text does not take its place."""
+def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
+    """A translation of an older text does not replace it."""
     ui = open_ui(two_way_server).ready()
     ui.type("Anna sees the river.")
     ui.shows("Anna sees the river.")
@@ -95,8 +95,8 @@ def test_a_swap_keeps_what_is_being_typed(open_ui: OpenUi, two_way_server: Serve
     assert ui.bodies_posted()[-1]["source"] == "de"
 
 
-def test_an_empty_answer_says_so(ui: TranslatePage) -> None:
-    """Whatever the model: the answer is one that the server may give."""
+def test_an_empty_translation_shows_a_message(ui: TranslatePage) -> None:
+    """The response is replaced, so that it does not depend on the model."""
     segment = {
         "source": {"start": 0, "end": 4},
         "target": {"start": 0, "end": 0},

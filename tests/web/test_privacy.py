@@ -1,4 +1,4 @@
-"""The page and the description of the API ask nobody but the server, and no text becomes markup."""
+"""The web page and the API page send requests only to their server, and no text becomes markup."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ SCRIPT = '<img src=x onerror="window.ran = true"><script>window.ran = true</scri
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
-def test_a_visit_asks_this_server_only(open_ui: OpenUi, model_server: ServerProcess, path: str) -> None:
-    """Every request that the browser makes is noted by the fixture, which also checks them."""
+def test_a_visit_sends_requests_only_to_this_server(
+    open_ui: OpenUi, model_server: ServerProcess, path: str
+) -> None:
+    """The fixture records every request of the browser and checks it."""
     ui = open_ui(model_server)
     ui.page.goto(f"{ui.url}{path}", wait_until="networkidle")
-    assert f"{ui.url}{path}" in ui.asked
+    assert f"{ui.url}{path}" in ui.urls
 
 
 def test_nothing_in_the_files_names_another_host() -> None:
@@ -33,15 +35,15 @@ def test_nothing_in_the_files_names_another_host() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.js")), ids=lambda file: file.name)
-def test_no_script_makes_markup_of_text(file: Path) -> None:
+def test_no_script_creates_markup_from_text(file: Path) -> None:
     text = file.read_text("utf-8")
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
     )
 
 
-def test_the_browser_would_refuse_it_anyway(ui: TranslatePage) -> None:
-    """By its policy: no markup from text, no inline script, no inline style, no other host."""
+def test_the_content_security_policy_forbids_it(ui: TranslatePage) -> None:
+    """No markup from text, no inline script, no inline style, no other host."""
     refused = ui.page.evaluate(
         """async () => {
           const found = [];
@@ -63,7 +65,7 @@ def test_the_browser_would_refuse_it_anyway(ui: TranslatePage) -> None:
     assert refused["found"][0] == "TypeError"
     assert refused["ran"] is False
     assert refused["image"] == "img-src"
-    ui.asked.remove("http://127.0.0.1:9/x.png")  # noted before it was refused
+    ui.urls.remove("http://127.0.0.1:9/x.png")  # recorded before the policy blocked it
 
 
 @pytest.mark.parametrize("format_name", ["text", "html"])
@@ -76,7 +78,7 @@ def test_markup_is_shown_and_never_run(ui: TranslatePage, format_name: str) -> N
     assert ui.page.evaluate("() => window.ran") is None
 
 
-def test_a_servers_words_are_text_too(open_ui: OpenUi, model_server: ServerProcess) -> None:
+def test_a_servers_message_is_shown_as_text(open_ui: OpenUi, model_server: ServerProcess) -> None:
     def lie(page: Page) -> None:
         body = {"error": {"code": "invalid_request", "message": SCRIPT, "request_id": "1"}}
         page.route("**/v1/translate/stream", lambda route: route.fulfill(status=422, json=body))

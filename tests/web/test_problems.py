@@ -1,4 +1,4 @@
-"""What goes wrong is said in words, and tried again where that helps. Every refusal is a real server's own."""
+"""Errors are shown as messages and retried if that may help. Every error comes from a real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NARROW: dict[str, object] = {"max_items": 1, "max_request_sentences": 2, "max_pe
 
 @pytest.fixture(scope="module")
 def narrow_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
-    """Takes two sentences at a time, and hangs while `hang_file` exists."""
+    """A server that accepts two sentences at a time and hangs while `hang_file` exists."""
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], NARROW) as server:
         yield server.ready()
 
@@ -34,14 +34,14 @@ def problem(ui: TranslatePage, text: str) -> None:
 
 
 def seconds_told(ui: TranslatePage) -> int:
-    """In how many it is tried again."""
+    """The seconds until the retry."""
     (seconds,) = re.findall(r"again in (\d+) s\.", ui["problem-text"].inner_text())
     return int(seconds)
 
 
-def test_a_text_that_is_too_long_is_not_even_asked(ui: TranslatePage) -> None:
+def test_a_text_that_is_too_long_is_not_sent(ui: TranslatePage) -> None:
     ui.type("😀" * 5001)
-    problem(ui, "The text has 5,001 characters, and this server takes 5,000 at once.")
+    problem(ui, "The text has 5,001 characters; this server accepts at most 5,000.")
     expect(ui["count"]).to_have_text("5,001 / 5,000")
     assert ui.posted == []
     ui.type("It is late.")
@@ -50,16 +50,16 @@ def test_a_text_that_is_too_long_is_not_even_asked(ui: TranslatePage) -> None:
 
 
 def test_too_many_sentences(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
-    """413, in the server's own words."""
+    """Status 413, with the server's own message."""
     ui = open_ui(narrow_server).ready()
     ui.type(f"{SENTENCE} {SENTENCE} {SENTENCE}")
-    problem(ui, "That is too much at once.")
+    problem(ui, "The request is too large.")
     problem(ui, "2")
     expect(ui["retry"]).to_be_hidden()
 
 
 def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerProcess) -> None:
-    """422: as where the model was exchanged behind an open page."""
+    """Status 422, as after the model was replaced while the page was open."""
     ui = open_ui(narrow_server).ready()
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
@@ -67,8 +67,8 @@ def test_languages_that_are_not_served(open_ui: OpenUi, narrow_server: ServerPro
     problem(ui, "supported: en to de")
 
 
-def test_a_full_queue_is_waited_for(open_ui: OpenUi, narrow_server: ServerProcess, hang_file: Path) -> None:
-    """429 with Retry-After; then it is asked again by itself."""
+def test_a_full_queue_is_retried(open_ui: OpenUi, narrow_server: ServerProcess, hang_file: Path) -> None:
+    """Status 429 with Retry-After; the page retries automatically."""
     ui = open_ui(narrow_server).ready()
     hang_file.touch()
     with ThreadPoolExecutor(1) as pool, narrow_server.client() as client:
@@ -84,8 +84,8 @@ def test_a_full_queue_is_waited_for(open_ui: OpenUi, narrow_server: ServerProces
     expect(ui["problem"]).to_be_hidden()
 
 
-def test_a_server_that_loads_is_waited_for(open_ui: OpenUi, echo_command: list[str], tmp_path: Path) -> None:
-    """503 with Retry-After."""
+def test_a_loading_server_is_retried(open_ui: OpenUi, echo_command: list[str], tmp_path: Path) -> None:
+    """Status 503 with Retry-After."""
     load_file = tmp_path / "load"
     load_file.touch()
     with ServerProcess([*echo_command, f"load_file={load_file}"]) as server:
@@ -97,7 +97,7 @@ def test_a_server_that_loads_is_waited_for(open_ui: OpenUi, echo_command: list[s
         expect(ui["problem"]).to_be_hidden()
 
 
-def test_a_server_that_is_gone(open_ui: OpenUi, echo_command: list[str]) -> None:
+def test_a_server_that_stopped(open_ui: OpenUi, echo_command: list[str]) -> None:
     with ServerProcess(echo_command) as server:
         ui = open_ui(server.ready()).ready()
     ui.type(SENTENCE)
@@ -107,7 +107,7 @@ def test_a_server_that_is_gone(open_ui: OpenUi, echo_command: list[str]) -> None
     ui["retry"].click()
     expect(ui["problem-text"]).not_to_contain_text(f"again in {first_s} s.")
     problem(ui, "The server cannot be reached. Trying again in")
-    # A busy machine may have tried once more by itself: twice as long each time, and a minute at most.
+    # On a busy machine a further automatic retry may have run: the delay doubles each time, up to a minute.
     waits_s = [5, 10, 20, 40, 60]
     assert seconds_told(ui) in waits_s[waits_s.index(first_s) + 1 :]
 
@@ -120,7 +120,7 @@ def test_a_stream_that_breaks_off(open_ui: OpenUi, echo_command: list[str], hang
         ui.type(GOLDEN)
         expect(ui["target"]).not_to_have_text("")
     hang_file.unlink()
-    problem(ui, "The connection to the server broke off.")
+    problem(ui, "The connection to the server was lost.")
     expect(ui["target"]).to_have_text("")
 
 
@@ -128,10 +128,10 @@ def test_a_failed_engine(open_ui: OpenUi, echo_command: list[str]) -> None:
     with ServerProcess(echo_command) as server:
         ui = open_ui(server.ready()).ready()
         ui.type(POISON)
-        problem(ui, "The server failed at this text.")
+        problem(ui, "The server failed to translate this text.")
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab(open_ui: OpenUi, echo_command: list[str]) -> None:
+def test_a_key_is_requested_and_kept_for_the_tab(open_ui: OpenUi, echo_command: list[str]) -> None:
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     with ServerProcess(echo_command, {"api_keys": digest}) as server:
         ui = open_ui(server.ready())
@@ -139,7 +139,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(open_ui: OpenUi, echo_command: 
         assert ui["key"].get_attribute("type") == "password"
         ui["key"].fill("wrong horse")
         ui["key"].press("Enter")
-        problem(ui, "This API key is not known here.")
+        problem(ui, "The API key is wrong.")
         ui["key"].fill(KEY)
         ui["key"].press("Enter")
         ui.ready().type(SENTENCE)
@@ -150,18 +150,18 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(open_ui: OpenUi, echo_command: 
         ui.shows(SENTENCE)
         stored = ui.page.evaluate("() => [sessionStorage.length, localStorage.length, document.cookie]")
         assert stored == [1, 0, ""]
-        assert all(KEY not in url for url in ui.asked)
+        assert all(KEY not in url for url in ui.urls)
         other = ui.page.context.new_page()
         other.goto(f"{server.url}/")
         expect(other.locator("#key")).to_be_focused()
 
 
-def test_an_event_of_an_error_is_an_error(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """What the server tells after the answer has begun."""
+def test_an_error_event_is_shown(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    """An error after the response has begun."""
     content = 'event: error\ndata: {"error":{"code":"deadline_exceeded","message":"x","request_id":"1"}}\n\n'
     ui = open_ui(model_server).ready()
     ui.page.route(
         "**/v1/translate/stream", lambda route: route.fulfill(body=content, content_type="text/event-stream")
     )
     ui.type("It is late.")
-    problem(ui, "The translation took too long and was given up.")
+    problem(ui, "The translation took too long and was cancelled.")

@@ -1,4 +1,4 @@
-"""Pictures of the page, in both themes and on a telephone: `make screenshots` puts them into docs/."""
+"""Screenshots of the page in both themes and on a phone; `make screenshots` writes them into docs/."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLORS = 224
         ("page-phone", "light", (390, 860)),
     ],
 )
-def test_a_picture(
+def test_a_screenshot(
     open_ui: OpenUi,
     model_server: ServerProcess,
     tmp_path: Path,
@@ -34,7 +34,7 @@ def test_a_picture(
     theme: str,
     size: tuple[int, int],
 ) -> None:
-    """Small, and not of an empty page."""
+    """The file is small, and the page is not empty."""
     width, height = size
     ui = open_ui(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
     ui.type(TEXT)
@@ -45,12 +45,12 @@ def test_a_picture(
     else:
         ui.word("möchte").hover()
         expect(ui["which"]).to_have_text("2 of 3")
-    ui.page.wait_for_timeout(250)  # until colours have changed
-    taken = tmp_path / "taken.png"
-    ui.page.screenshot(path=taken, full_page=name == "page-phone")
+    ui.page.wait_for_timeout(250)  # wait for the colour transition
+    shot = tmp_path / "shot.png"
+    ui.page.screenshot(path=shot, full_page=name == "page-phone")
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
     file = folder / f"{name}.png"
-    with Image.open(taken) as picture:
+    with Image.open(shot) as picture:
         colors = picture.convert("RGB").getcolors(1 << 24)
         picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(file, optimize=True)
     assert colors is not None

@@ -1,4 +1,4 @@
-"""What is typed is translated while one types, and nothing that is superseded is worked on or shown."""
+"""Text is translated while typing, and superseded requests are cancelled and never shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEVER_ABORTS = "AbortController.prototype.abort = () => {}"
 
 @pytest.fixture(scope="module")
 def held_server(echo_command: list[str], hang_file: Path) -> Iterator[ServerProcess]:
-    """Says the text itself, and hangs while `hang_file` exists."""
+    """A server that returns the input and hangs while `hang_file` exists."""
     with ServerProcess([*echo_command, f"hang_file={hang_file}"]) as server:
         yield server.ready()
 
@@ -33,18 +33,18 @@ def test_typing_translates(ui: TranslatePage) -> None:
     assert len(ui.posted) < len(STATION) / 2, "keys in quick succession are one request"
 
 
-def test_the_answer_is_spoken_once_it_is_whole(ui: TranslatePage) -> None:
+def test_a_complete_translation_is_announced(ui: TranslatePage) -> None:
     ui.type(STATION)
     expect(ui["spoken"]).to_have_text(STATION_DE)
     assert ui["spoken"].get_attribute("aria-live") == "polite"
 
 
-def test_lines_stay(ui: TranslatePage) -> None:
+def test_line_breaks_are_kept(ui: TranslatePage) -> None:
     ui.type(f"{LATE}\n\n  {STATION}")
     ui.shows(f"{LATE_DE}\n\n  {STATION_DE}")
 
 
-def test_an_emptied_box_empties_the_translation(ui: TranslatePage) -> None:
+def test_an_empty_text_clears_the_translation(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     ui["clear"].click()
@@ -65,7 +65,7 @@ def test_the_language_is_detected(open_ui: OpenUi, model_server: ServerProcess) 
 def test_a_superseded_request_is_cancelled_at_the_server(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    """With a beam nothing is streamed before the end: it is the abort that ends the work."""
+    """With a beam nothing is streamed before the end, so only the cancellation can end the work."""
     ui = open_ui(held_server).ready()
     cancelled = held_server.metric('transduce_rejected_total{reason="cancelled"}')
     hang_file.touch()
@@ -78,7 +78,7 @@ def test_a_superseded_request_is_cancelled_at_the_server(
     held_server.wait_until("transduce_inflight_requests", 0)
 
 
-def test_what_is_typed_next_cancels_before_it_is_asked(
+def test_typing_cancels_the_request_before_the_next_one(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
     ui = open_ui(held_server).ready()
@@ -91,8 +91,8 @@ def test_what_is_typed_next_cancels_before_it_is_asked(
     hang_file.unlink()
 
 
-def test_a_late_answer_never_overwrites_a_newer_one(open_ui: OpenUi, model_server: ServerProcess) -> None:
-    """The first answer is held until the second is shown, in a browser where aborting does nothing."""
+def test_a_late_response_never_overwrites_a_newer_one(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    """The first response is held until the second is shown, in a browser where aborting has no effect."""
     held: list[Route] = []
 
     def hold_the_first(page: Page) -> None:
@@ -114,10 +114,10 @@ def test_a_late_answer_never_overwrites_a_newer_one(open_ui: OpenUi, model_serve
     assert len(ui.posted) == 2
 
 
-def test_greedy_words_are_shown_as_they_are_found(
+def test_greedy_words_are_shown_as_they_are_decoded(
     open_ui: OpenUi, held_server: ServerProcess, hang_file: Path
 ) -> None:
-    """No step is made before what the one before it found has been shown."""
+    """Each decoding step waits until the previous one's word is shown."""
     ui = open_ui(held_server).ready()
     ui["beam"].select_option("1")
     let_through(hang_file, 1)
@@ -133,7 +133,7 @@ def test_greedy_words_are_shown_as_they_are_found(
     ui.shows(GOLDEN)
 
 
-def test_time_and_counts_are_told(ui: TranslatePage) -> None:
+def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     expect(ui["timing"]).to_be_visible()
@@ -150,12 +150,12 @@ def test_time_and_counts_are_told(ui: TranslatePage) -> None:
     widths = [bar.evaluate("bar => bar.clientWidth") for bar in ui["phases"].locator("span").all()]
     assert len(widths) == len(times)
     assert times[widths.index(max(widths))] == max(times), "the longest phase is the widest"
-    assert figures["Subwords read, written"] == "6, 6"
-    assert figures["All here"] == ui["total"].inner_text()
-    assert figures["All here"].endswith(("ms", "s"))
+    assert figures["Subwords in, out"] == "6, 6"
+    assert figures["All received"] == ui["total"].inner_text()
+    assert figures["All received"].endswith(("ms", "s"))
 
 
-def test_the_beam_is_the_models_and_can_be_chosen(ui: TranslatePage) -> None:
+def test_the_default_beam_is_the_models_and_can_be_changed(ui: TranslatePage) -> None:
     assert ui["beam"].input_value() == "4"
     ui.type(STATION)
     ui.shows(STATION_DE)

@@ -1,4 +1,4 @@
-"""Words of a translation: where they come from, the map, and others in their place."""
+"""Words of a translation: alignment, the attention map, and alternatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELP, HELP_DE = "Could you help me, please?", "Könntest du mir bitte helfen?"
 
 
 def the_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
-    """Columns, the rest last, rows, and percents; 0 where a cell is empty."""
+    """The map's columns with the remainder last, its rows, and the percentages; 0 for an empty cell."""
     table = ui["map"].locator("table")
     rows = table.locator("tbody tr").all()
     percents = [[int(text or 0) for text in row.locator("td").all_text_contents()] for row in rows]
@@ -33,7 +33,7 @@ def the_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
     )
 
 
-def test_pointing_at_a_word_marks_where_it_comes_from(ui: TranslatePage) -> None:
+def test_pointing_at_a_word_marks_its_source(ui: TranslatePage) -> None:
     ui.type(f"{STATION} {LATE}")
     ui.shows(f"{STATION_DE} {LATE_DE}")
     for word, origin in (("Bahnhof", "station"), ("spät", "late"), ("Wo", "Where")):
@@ -46,8 +46,8 @@ def test_pointing_at_a_word_marks_where_it_comes_from(ui: TranslatePage) -> None
     expect(ui["map"].locator("tr.marked")).to_have_count(0)
 
 
-def test_a_mark_lies_behind_its_word(ui: TranslatePage) -> None:
-    """The mirror breaks its lines where the box does."""
+def test_a_mark_is_behind_its_word(ui: TranslatePage) -> None:
+    """The mirror breaks its lines where the text area does."""
     text = " ".join([STATION] * 12)
     ui.type(text)
     expect(ui["target"].locator(".word")).to_have_count(12 * 4)
@@ -57,7 +57,7 @@ def test_a_mark_lies_behind_its_word(ui: TranslatePage) -> None:
     assert heights[0] == heights[1], "nothing scrolls within the box"
 
 
-def test_marks_are_gone_once_the_text_is_another(ui: TranslatePage) -> None:
+def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     ui.word("Bahnhof").hover()
@@ -67,7 +67,7 @@ def test_marks_are_gone_once_the_text_is_another(ui: TranslatePage) -> None:
     assert ui.marked_in_source() == []
 
 
-def test_the_caret_marks_what_its_word_became(ui: TranslatePage) -> None:
+def test_the_caret_marks_the_translation_of_its_word(ui: TranslatePage) -> None:
     ui.type(STATION)
     ui.shows(STATION_DE)
     ui["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
@@ -75,11 +75,11 @@ def test_the_caret_marks_what_its_word_became(ui: TranslatePage) -> None:
 
 
 @pytest.mark.parametrize("text", [STATION, NAMES], ids=["whole words", "words of several subwords"])
-def test_the_map_is_the_servers_weights(ui: TranslatePage, text: str) -> None:
-    """Each cell is what a word's subwords pay to those of another: summed over these, on average over those."""
+def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None:
+    """A cell is the sum over the source word's subwords, averaged over the translated word's subwords."""
     body = {"text": text, "source": "en", "target": "de", "alignment": True, "attention": True}
-    told = ui.page.request.post(f"{ui.url}/v1/translate", data=body).json()
-    ((translation,), (segment,)) = told["translations"], told["translations"][0]["segments"]
+    response = ui.page.request.post(f"{ui.url}/v1/translate", data=body).json()
+    ((translation,), (segment,)) = response["translations"], response["translations"][0]["segments"]
     ui.type(text)
     ui.shows(translation["text"])
     columns, rows, percents = the_map(ui)
@@ -91,7 +91,7 @@ def test_the_map_is_the_servers_weights(ui: TranslatePage, text: str) -> None:
     nums = np.zeros((len(rows), 1))
     for token in segment["tokens"][:-1]:
         if not token["text"].strip():
-            continue  # a space by itself is of no word
+            continue  # white space alone belongs to no word
         row = word_at(translation["text"], targets, token["target"])
         assert row is not None
         nums[row] += 1
@@ -106,12 +106,12 @@ def test_the_map_is_the_servers_weights(ui: TranslatePage, text: str) -> None:
 
 
 def words_of(text: str) -> dict[tuple[int, int], str]:
-    """Words and signs by their places."""
+    """The spans of words and punctuation."""
     return {match.span(): match.group() for match in re.finditer(r"\w+|[^\w\s]", text)}
 
 
 def word_at(text: str, words: dict[tuple[int, int], str], span: dict[str, int]) -> int | None:
-    """The number of the word that a subword is part of; None for the end of the sentence."""
+    """The index of a subword's word; None for the end of the sentence."""
     said = text[span["start"] : span["end"]]
     start = span["end"] - len(said.lstrip())
     found = [index for index, (first, last) in enumerate(words) if first <= start < last]
@@ -124,12 +124,12 @@ def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) ->
     columns, rows, percents = the_map(ui)
     assert (columns, rows) == (["Why", "?", "rest"], ["Warum", "?"])
     assert [sum(percent > 0 for percent in row[:-1]) for row in percents] == [1, 1]
-    asked = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]
-    assert asked == [(True, True), (None, True)]
+    details = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]
+    assert details == [(True, True), (None, True)]
 
 
 def test_a_large_map_scrolls_within_its_box(ui: TranslatePage) -> None:
-    """Both ways, and the heads of its rows and columns stay."""
+    """It scrolls in both directions while the heads of rows and columns stay visible."""
     ui.page.set_viewport_size({"width": 700, "height": 860})
     ui.type(LONG)
     expect(ui["alignment"]).to_be_visible()
@@ -152,7 +152,7 @@ def test_a_large_map_scrolls_within_its_box(ui: TranslatePage) -> None:
 
 
 def test_the_map_is_drawn(ui: TranslatePage) -> None:
-    """Darker where more attention is paid."""
+    """Cells with more attention are darker."""
     ui.type(STATION)
     ui.shows(STATION_DE)
     cells = ui["map"].locator("td.paid")
@@ -169,7 +169,7 @@ def test_the_map_is_drawn(ui: TranslatePage) -> None:
     assert box["height"] > 20
 
 
-def test_each_sentence_has_its_map(ui: TranslatePage) -> None:
+def test_each_sentence_has_its_own_map(ui: TranslatePage) -> None:
     ui.type(f"{STATION}\n{LATE}")
     ui.shows(f"{STATION_DE}\n{LATE_DE}")
     expect(ui["which"]).to_have_text("1 of 2")
@@ -181,7 +181,7 @@ def test_each_sentence_has_its_map(ui: TranslatePage) -> None:
     expect(ui["which"]).to_have_text("1 of 2")
 
 
-def test_another_word_takes_a_words_place_and_leads_on(ui: TranslatePage) -> None:
+def test_an_alternative_replaces_its_word_and_the_rest_follows(ui: TranslatePage) -> None:
     ui.type(f"{LATE} {HELP} {STATION}")
     ui.shows(f"{LATE_DE} {HELP_DE} {STATION_DE}")
     ui.word("Könntest").click()
@@ -197,14 +197,14 @@ def test_another_word_takes_a_words_place_and_leads_on(ui: TranslatePage) -> Non
     ui.shows(f"{LATE_DE} {wanted} {STATION_DE}")
     expect(ui["choices"]).to_be_hidden()
     expect(ui.word("Können")).to_be_focused()
-    # Everything behind it has moved, and still knows where it comes from.
+    # The following text has moved and is still aligned.
     ui.word("Bahnhof").hover()
     assert ui.marked_in_source() == ["station"]
     assert the_map(ui)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
     assert ui.paths_posted()[-2:] == ["/v1/score", "/v1/translate"]
 
 
-def test_an_exchanged_word_may_be_exchanged_again(ui: TranslatePage) -> None:
+def test_a_replaced_word_can_be_replaced_again(ui: TranslatePage) -> None:
     ui.type(HELP)
     ui.shows(HELP_DE)
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_an_exchanged_word_may_be_exchanged_again(ui: TranslatePage) -> None:
         expect(ui["target"]).not_to_have_text(before)
 
 
-def test_escape_closes_the_other_words_and_gives_the_focus_back(ui: TranslatePage) -> None:
+def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage) -> None:
     ui.type(LATE)
     ui.shows(LATE_DE)
     ui.word("spät").click()
@@ -233,7 +233,7 @@ def test_escape_closes_the_other_words_and_gives_the_focus_back(ui: TranslatePag
     ],
     ids=["beyond the first plane", "combining"],
 )
-def test_places_count_code_points(ui: TranslatePage, sample: dict[str, Any]) -> None:
+def test_offsets_count_code_points(ui: TranslatePage, sample: dict[str, Any]) -> None:
     found = ui.page.evaluate(
         """async ({text, spans}) => {
           const { answerOf } = await import("./assets/spans.js");
@@ -246,8 +246,8 @@ def test_places_count_code_points(ui: TranslatePage, sample: dict[str, Any]) -> 
     assert found == sample["units"]
 
 
-def test_a_stream_may_be_cut_anywhere(ui: TranslatePage) -> None:
-    """Also within a character and between the two halves of a line's end."""
+def test_stream_chunks_may_end_anywhere(ui: TranslatePage) -> None:
+    """Chunks may end within a character and between the two halves of a line ending."""
     found = ui.page.evaluate(
         """async () => {
           const { eventsOf } = await import("./assets/client.js");

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same as `sync_client`, awaited. Cancelling a call closes its connection."""
+"""The client for asyncio: the methods of `sync_client`, awaited. Cancelling a call closes its connection."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from transduce.client.retries import RetryLimits, RetryState
 
 
 class AsyncClient:
-    """A connection to one server, kept open between calls; tasks may share it. An async context manager.
+    """A client of one server that keeps connections open between calls; tasks may share it. An async context manager.
 
-    Every method raises TransduceError. A call is made again after 429, 503 and a failed connection, as the server's
-    Retry-After asks, at most `max_retries` times and waiting at most `max_wait_s` seconds altogether.
+    Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
+    Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AsyncClient:
         max_retries: int = 5,
         max_wait_s: float = 60.0,
     ) -> None:
-        """Open nothing yet. timeout_s: seconds to wait for an answer, or for the next piece of a stream.
+        """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
         Raises:
             ValueError: the URL is not of the form http://host:port.
@@ -59,29 +59,29 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the client."""
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; streams that are still open end."""
+        """Close all connections; open streams end."""
         await self._http.aclose()
 
     async def translate(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> TranslationResult:
-        """One translation a text, in order, also of a single string. source: a language, or `auto`."""
+        """Translate a text, or several in order. source: a language code, or `auto`."""
         body = wire.translate_body(text, source, target, options)
         return wire.translations_of(await self._request("POST", wire.TRANSLATE, body), wire.num_texts(text))
 
     def stream(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> AsyncTranslationStream:
-        """The translation as it comes into being. Nothing is sent before the first event is asked for."""
+        """Stream the translation as it is produced. The request is sent when the first event is read."""
         body = wire.translate_body(text, source, target, options)
         return AsyncTranslationStream(self._events(body))
 
     async def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
-        """The language of each text."""
+        """Detect the language of each text."""
         answer = await self._request("POST", wire.DETECT, {"text": wire.json_texts(text)})
         return parsed(read_detections, answer, "a detection")
 
@@ -94,12 +94,12 @@ class AsyncClient:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """How probable each translation is, in the model's eyes."""
+        """Score each translation with the model."""
         body = wire.score_body(text, translation, (source, target), options)
         return parsed(read_scores, await self._request("POST", wire.SCORE, body), "a score")
 
     async def models(self) -> tuple[Model, ...]:
-        """The models that are served."""
+        """List the served models."""
         return parsed(read_models, await self._request("GET", wire.MODELS, None), "a list of models")
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
@@ -117,7 +117,10 @@ class AsyncClient:
             await asyncio.sleep(attempts.wait_after(failure))
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
-        """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
+        """The events of a stream.
+
+        A request is not retried after its first event, because the caller has part of the result.
+        """
         attempts = RetryState(self._limits)
         has_begun = False
         while True:
@@ -155,7 +158,7 @@ class AsyncClient:
 
 
 class AsyncTranslationStream:
-    """The events of one translation, to be iterated once. Closing it, or leaving its scope, cancels the work."""
+    """The events of one translation, for one iteration. Closing it, or leaving its scope, cancels the work."""
 
     def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         self._events = events
@@ -175,7 +178,7 @@ class AsyncTranslationStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the stream."""
         await self.close()
 
     async def close(self) -> None:

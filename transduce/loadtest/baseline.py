@@ -1,4 +1,4 @@
-"""The answers of a server at rest, to hold those under load against."""
+"""The baseline: responses of the idle server, which those under load are compared with."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, Texts
 from transduce.loadtest.runner import observe
 
+# Seconds that the baseline may take.
 LIMIT_S = 300.0
 
 
 class BaselineError(ValueError):
-    """The answers at rest did not come, or could never come again."""
+    """The baseline could not be measured, or cannot apply to the workload."""
 
 
 def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
-    """Ask the first requests that the plan's own time begins with, one after another, by one client.
+    """Send the first requests of the run one after another with a single client.
 
     Raises:
-        BaselineError: the workload makes every text distinct, or a request failed.
+        BaselineError: every text of the workload is distinct, or a request failed.
     """
     if plan.workload.is_distinct:
-        raise BaselineError("texts that are all distinct cannot be compared with answers at rest")
+        raise BaselineError("distinct texts cannot be compared with a baseline, because no text occurs twice")
     numbers = first_numbers(plan, num_requests)
     alone = dataclasses.replace(
         plan,
@@ -42,13 +43,13 @@ def baseline_answers(plan: RunPlan, num_requests: int) -> Expectation:
     found: dict[int, Texts] = {}
     for sample in uvloop.run(observe(alone)).samples:
         if sample.response is None:
-            raise BaselineError(f"at rest a request ended as {sample.outcome}")
+            raise BaselineError(f"a request of the baseline ended as {sample.outcome}")
         found[numbers[sample.number]] = sample.response.texts
     return Expectation("answers at rest", found)
 
 
 def first_numbers(plan: RunPlan, num_requests: int) -> list[int]:
-    """Which entries of the workload are sent first once the warm-up is over, each once."""
+    """The workload entries that are sent first after the warm-up, each once."""
     warm_up = plan.warm_up_arrivals()
     begin = len(warm_up.times_s(plan.seed + 1)) if warm_up else 0
     sequence = plan.workload.sequence(plan.seed)

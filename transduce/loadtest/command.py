@@ -1,7 +1,7 @@
-"""`transduce loadtest URL`: load on a server, a report, and an exit code that says whether it held.
+"""`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
-Exit codes: 0 every threshold was met; 1 one was missed, too few requests were answered, or the command failed; 3 the
-run is not valid, because the tester itself was late.
+Exit codes: 0 every threshold is met; 1 one is missed, too few requests were answered, or the command failed; 3 the run
+is not valid, because the tester itself was late.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from transduce.loadtest.sweep import SweepPoint, SweepResult, SweepSettings, swe
 from transduce.loadtest.text_report import text_report
 
 COMPARE = "compare"
-# Of the latencies that the progress shows.
+# Seconds of recent latencies that the progress bar shows.
 LAST_S = 5.0
 
 
@@ -42,16 +42,16 @@ def add_loadtest_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_loadtest(args: argparse.Namespace) -> int:
-    """Carry out what the arguments ask for. Returns the exit code.
+    """Execute what the arguments define. Returns the exit code.
 
     Raises:
-        CommandError: the arguments contradict one another.
+        CommandError: the arguments contradict each other.
         OSError, ValueError: a file cannot be read or written.
     """
     if args.url == COMPARE:
         return compare_files(args.files, args.html)
     if args.files:
-        raise CommandError("files belong to compare", exit_code=ExitCode.USAGE)
+        raise CommandError("result files can only follow `compare`", exit_code=ExitCode.USAGE)
     plan = make_plan(args)
     server = ServerSide(plan.target, args.server_pid)
     with pinned(args.server_pid if args.pin else None) as pinning:
@@ -76,7 +76,7 @@ Run = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
 def _with_server_figures(server: ServerSide, expected: Expectation | None) -> Run:
-    """A run with what it did to the server."""
+    """A function that executes a run and adds the server's figures to its result."""
 
     def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         before, started_at = server.snapshot(), time.monotonic()
@@ -119,7 +119,7 @@ def _print_point(point: SweepPoint) -> None:
 
 
 class _Bar:
-    """The progress of one run on stderr, where that is a terminal."""
+    """The progress bar of one run on stderr, if that is a terminal."""
 
     def __init__(self, plan: RunPlan, name: str) -> None:
         self._total = max(1, round(plan.duration_s + plan.warm_up_s))
@@ -140,7 +140,7 @@ class _Bar:
         self._bar.close()
 
     def show(self, progress: Progress) -> None:
-        """Called twice a second from the run's event loop."""
+        """Update the bar. The run's event loop calls this twice a second."""
         recent = []
         for sample in reversed(progress.samples):
             if sample.ended_s < progress.elapsed_s - LAST_S:
@@ -148,12 +148,12 @@ class _Bar:
             if sample.is_ok:
                 recent.append(sample.latency_s)
         p50, p99 = percentile_of(recent, 50), percentile_of(recent, 99)
-        told = (
+        latencies = (
             "" if p50 is None or p99 is None else f", last {LAST_S:g} s: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         )
         self._bar.n = min(self._total, progress.elapsed_s + self._warm_up_s)
         self._bar.set_postfix_str(
-            f"sent {progress.num_sent}, failed {progress.num_failed}, open {progress.num_open}{told}",
+            f"sent {progress.num_sent}, failed {progress.num_failed}, open {progress.num_open}{latencies}",
             refresh=True,
         )
 

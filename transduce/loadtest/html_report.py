@@ -1,4 +1,4 @@
-"""The report of one command as one page that asks for nothing from elsewhere."""
+"""The HTML report of a result file, as one self-contained page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from transduce.loadtest.text_report import describe_load, describe_workload
 
 Result = dict[str, Any]
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
-SENT = "from when sent"
+SENT = "from time of sending"
 MARKS_NOTE = (
     "One mark per run, hollow if the run missed the objective or is not valid. The lines connect the medians."
 )
@@ -36,7 +36,7 @@ def html_report(document: Document) -> str:
     if document["sweep"]:
         body.append(_sweep(document["sweep"]))
     if runs:
-        note = "Runs at the highest rate that held." if document["sweep"] else ""
+        note = "Runs at the highest rate that met the objectives." if document["sweep"] else ""
         body.append(_charts(runs, slos, note))
         body.append(_details(runs))
     body.append(_setup(document))
@@ -44,7 +44,7 @@ def html_report(document: Document) -> str:
 
 
 def shown_runs(document: Document) -> list[Result]:
-    """The runs to show in detail: those of the command, or those of a sweep at the rate that it found."""
+    """The runs shown in detail: those of the command, or a sweep's runs at its highest rate."""
     sweep = document["sweep"]
     if not sweep:
         return list(document["runs"])
@@ -68,10 +68,10 @@ def _head(document: Document) -> str:
         f"workload {document['plan']['workload']['name']}",
         document["created_at"].replace("T", " ").replace("+00:00", " UTC"),
     ]
-    told = " · ".join(escape(part) for part in parts if part)
+    subtitle = " · ".join(escape(part) for part in parts if part)
     return (
         f"<h1>{escape(document['label'])}<span class='verdict {verdict}'>{verdict}</span></h1>"
-        f"<p class=soft>{told}</p>"
+        f"<p class=soft>{subtitle}</p>"
     )
 
 
@@ -120,7 +120,7 @@ def _run_cards(runs: Sequence[Result]) -> list[str]:
         ("latency p50", "latency", "p50"),
         ("latency p99", "latency", "p99"),
         ("first text p50", "first_text", "p50"),
-        ("the tester's own lag, p99", "lag", "p99"),
+        ("lag of the tester, p99", "lag", "p99"),
     )
     found = [
         card(title, page_number(_median(runs, kind, percentile), 3), "ms")
@@ -149,7 +149,7 @@ def _thresholds(document: Document) -> str:
         ]
         for each in document["thresholds"]
     ]
-    return section("Thresholds", table(("threshold", "", "found", "needed"), rows)) if rows else ""
+    return section("Thresholds", table(("threshold", "", "measured", "required"), rows)) if rows else ""
 
 
 def _sweep(sweep: dict[str, Any]) -> str:
@@ -180,7 +180,7 @@ def _sweep(sweep: dict[str, Any]) -> str:
     )
     return section(
         "Latency over rate", f"<div class=sweep>{chart}</div>" if chart else "", MARKS_NOTE
-    ) + section("Every rate that was tried", table((*heads, "lag p99 ms", "not answered"), rows))
+    ) + section("All rates tested", table((*heads, "lag p99 ms", "not answered"), rows))
 
 
 def _not_answered(one: Result) -> str:
@@ -192,7 +192,7 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
     lines = [
         (name, [one[key]["hdr"] for one in runs if one[key]])
         for name, key in (
-            ("from when due", "latency"),
+            ("from due time", "latency"),
             (SENT, "uncorrected_latency"),
             ("first text", "first_text"),
         )
@@ -203,7 +203,7 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
         section(
             "Latency by percentile", percentile_chart(lines, slos, dashed=(SENT,)) if lines else "", note
         ),
-        section("How long answers took", histogram_chart(runs), note),
+        section("Latency histogram", histogram_chart(runs), note),
         section("Latency over time", latency_timeline(runs[0]), first),
         section("Requests over time", count_timeline(runs[0]), first),
     )
@@ -211,7 +211,7 @@ def _charts(runs: Sequence[Result], slos: Sequence[str], note: str) -> str:
 
 
 def _details(runs: Sequence[Result]) -> str:
-    parts = [section("Where the time went on the server (mean)", phases_chart(runs[0]["phases_ms"]))]
+    parts = [section("Time on the server by phase (mean)", phases_chart(runs[0]["phases_ms"]))]
     if len(runs[0]["phases"]) > 1:
         parts.append(section("Phases of the load", _load_phases(runs[0])))
     heads = ("run", "seed", "sent", "answers/s", *(name.replace("_", ".") + " ms" for name in PERCENTILES))
@@ -236,7 +236,7 @@ def _details(runs: Sequence[Result]) -> str:
     ]
     tail = ("max ms", "uncorrected p99 ms", "lag p99 ms", "tester's core")
     parts.append(section("Runs", table((*heads, *tail), rows)))
-    parts.append(section("What became of every request", _outcomes(runs)))
+    parts.append(section("Outcomes of all requests", _outcomes(runs)))
     return "".join(parts)
 
 
@@ -280,7 +280,7 @@ def _setup(document: Document) -> str:
     if machine["server_cores"]:
         cores = f"server on core {machine['server_cores']}, tester on core {machine['tester_cores']}"
     else:
-        cores = "server and tester were not kept to cores of their own"
+        cores = "server and tester were not pinned to cores"
     plan = document["plan"]
     rows = [
         ("command", f"<code>{escape(document['command'])}</code>"),
@@ -293,8 +293,10 @@ def _setup(document: Document) -> str:
     ]
     server = next((one["server"] for one in document["runs"] if one["server"]), None)
     if server:
-        told = ", ".join(f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items())
-        rows.append(("server, first run", escape(told)))
+        figures = ", ".join(
+            f"{name.replace('_', ' ')} {page_number(value)}" for name, value in server.items()
+        )
+        rows.append(("server, first run", escape(figures)))
     return section("Setup", facts(rows))
 
 
@@ -303,4 +305,4 @@ def _load(document: Document) -> str:
     if not document["sweep"]:
         return describe_load(load)
     (phase,) = load["phases"]
-    return f"on schedule ({load['kind']}), {phase['duration_s']:g} s at each rate"
+    return f"on a schedule ({load['kind']}), {phase['duration_s']:g} s at each rate"

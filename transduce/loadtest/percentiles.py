@@ -1,4 +1,4 @@
-"""Percentiles out of an HDR histogram: exact to three digits over the whole range, at a fixed cost."""
+"""Percentiles from an HDR histogram: three significant digits over the whole range at constant cost."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ LOWEST_US = 1
 HIGHEST_US = 3_600_000_000  # an hour
 DIGITS = 3
 PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
-# Bars of a chart: so many to a factor of ten, from 0.1 ms on.
+# Bars of a chart: number per factor of ten, and lower bound of the first in ms.
 BARS_PER_DECADE = 10
 FIRST_BAR_MS = 0.1
-# A curve of percentiles: the share beyond each of its points, over the next.
+# A curve of percentiles: from point to point the share above it falls by this factor, down to MIN_BEYOND.
 CURVE_STEP = 1.15
 MIN_BEYOND = 1e-5
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Milliseconds.
+    """A distribution of latencies in milliseconds.
 
     Attributes:
-        num: how many values.
-        percentiles: by the names of PERCENTILES. Where fewer than two values lie above one, it is hardly more than
-            the largest value; `num` tells.
-        bars: pairs of lower bound and number of values, ascending, ten to a factor of ten, empty ones left out.
-        hdr: the histogram itself in microseconds, in the common compressed encoding (base64), which other tools read.
+        num: number of values.
+        percentiles: by the names of PERCENTILES. With fewer than two values above a percentile it is close to the
+            maximum.
+        bars: pairs of lower bound and number of values, ascending, ten per factor of ten, without empty ones.
+        hdr: the histogram in microseconds in the standard compressed encoding (base64), for other tools.
     """
 
     num: int
@@ -47,12 +47,12 @@ class Distribution:
 
     @property
     def p99_ms(self) -> float:
-        """So many milliseconds, or fewer, in 99 of 100 cases."""
+        """The 99th percentile."""
         return self.percentiles["p99"]
 
 
 def distribution(seconds: Iterable[float]) -> Distribution | None:
-    """Of values in seconds, from 0 to an hour; None where there is no value."""
+    """The distribution of values in seconds, from 0 to an hour; None without values."""
     values = list(seconds)
     if not values:
         return None
@@ -69,7 +69,7 @@ def distribution(seconds: Iterable[float]) -> Distribution | None:
         min_ms=min(values) * 1e3,
         max_ms=max(values) * 1e3,
         percentiles={
-            # The histogram gives the upper end of a step, which may lie above the largest value.
+            # The histogram returns the upper end of a bucket, which may exceed the largest value.
             name: min(_value_ms(histogram, percentile), max(values) * 1e3)
             for name, percentile in PERCENTILES.items()
         },
@@ -79,7 +79,7 @@ def distribution(seconds: Iterable[float]) -> Distribution | None:
 
 
 def bar_of(milliseconds: float) -> float:
-    """The lower bound of the bar that a value belongs to."""
+    """The lower bound of a value's bar."""
     bound = FIRST_BAR_MS
     step: float = 10 ** (1 / BARS_PER_DECADE)
     while bound * step <= milliseconds:
@@ -88,7 +88,7 @@ def bar_of(milliseconds: float) -> float:
 
 
 def merged(encoded: Iterable[str]) -> dict[str, float]:
-    """Percentiles, in ms, of several encoded histograms together."""
+    """Percentiles in ms of several encoded histograms together."""
     whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for text in encoded:
         whole.decode_and_add(text.encode("ascii"))
@@ -96,19 +96,25 @@ def merged(encoded: Iterable[str]) -> dict[str, float]:
 
 
 def percentile_of(seconds: list[float], percentile: float) -> float | None:
-    """In ms, of a few values, the nearest rank; None where there is no value."""
+    """A percentile in ms of a list in seconds, by nearest rank; None without values."""
     if not seconds:
         return None
     return sorted(seconds)[rank_of(len(seconds), percentile) - 1] * 1e3
 
 
 def rank_of(num: int, percentile: float) -> int:
-    """Of `num` ordered values, from 1: the first that at least so many of 100 do not exceed, as an objective counts."""
+    """The nearest rank, from 1, of a percentile among `num` ordered values.
+
+    It is the first value that at least `percentile` % of the values do not exceed.
+    """
     return max(1, math.ceil(num * percentile / 100 - 1e-9))
 
 
 def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
-    """Nearest rank: the histogram itself rounds to the nearer one, which a hundredth of the values may exceed."""
+    """A percentile by nearest rank.
+
+    The histogram itself rounds to the nearer rank, which a hundredth of the values may exceed.
+    """
     num = histogram.get_total_count()
     if not num:
         return 0.0
@@ -116,7 +122,7 @@ def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
 
 
 def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
-    """Pairs of percentile and ms of several encoded histograms together, denser towards 100; for a chart."""
+    """Pairs of percentile and ms of several encoded histograms together, denser towards 100, for a chart."""
     whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
     for text in encoded:
         whole.decode_and_add(text.encode("ascii"))

@@ -1,4 +1,4 @@
-"""The charts of a result file."""
+"""The charts of the reports, made from the JSON of a result file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWEEP_LINES = (("p50", "c0"), ("p90", "c2"), ("p99", "c1"))
 
 
 def rate_chart(points: Sequence[dict[str, Any]], slos: Sequence[str], max_rate: float | None) -> str:
-    """Latency over rate, of a sweep; hollow where the rate did not hold."""
+    """Latency over rate in a sweep; marks are hollow where the rate missed the objectives."""
     series = [rate_series(name, colour, points, name) for name, colour in SWEEP_LINES]
     guides = limits(slos)
     if max_rate is not None:
@@ -43,24 +43,24 @@ def rate_chart(points: Sequence[dict[str, Any]], slos: Sequence[str], max_rate: 
 
 
 def rate_series(name: str, colour: str, points: Sequence[dict[str, Any]], percentile: str) -> Series:
-    """A percentile of a sweep's latencies over the rate: every run a mark, the line through the medians."""
-    told = [
+    """One latency percentile over the rate: a mark per run, and a line through the medians."""
+    values = [
         (one["rate"], one["result"]["latency"]["percentiles"][percentile], one["holds"])
         for one in points
         if one["result"]["latency"]
     ]
-    told.sort()
+    values.sort()
     line = [
         (rate, statistics.median(value for _, value, _ in same))
-        for rate, group in itertools.groupby(told, key=lambda one: one[0])
+        for rate, group in itertools.groupby(values, key=lambda one: one[0])
         if (same := list(group))
     ]
-    marks = [holds for _, _, holds in told]
-    return Series(name, [(rate, value) for rate, value, _ in told], colour, marks=marks, line=line)
+    marks = [holds for _, _, holds in values]
+    return Series(name, [(rate, value) for rate, value, _ in values], colour, marks=marks, line=line)
 
 
 def limits(slos: Sequence[str]) -> list[Guide]:
-    """A line at each objective for whole answers."""
+    """A guide line for each objective on whole responses."""
     found = [Slo.parse(text) for text in slos]
     return [Guide(slo.limit_s * 1e3, str(slo)) for slo in found if not slo.is_first_text]
 
@@ -68,7 +68,7 @@ def limits(slos: Sequence[str]) -> list[Guide]:
 def percentile_chart(
     lines: Sequence[tuple[str, Sequence[str]]], slos: Sequence[str] = (), dashed: Sequence[str] = ()
 ) -> str:
-    """Latency by percentile. lines: name and encoded histograms. dashed: names of lines that may lie upon others."""
+    """Latency by percentile. lines: name and encoded histograms. dashed: names of lines that may overlap others."""
     series = []
     for number, (name, encoded) in enumerate(lines):
         points = [(100 / (100 - percentile), value) for percentile, value in curve(encoded)]
@@ -88,7 +88,7 @@ def percentile_chart(
 
 
 def histogram_chart(runs: Sequence[Result]) -> str:
-    """How many answers took how long, over all runs."""
+    """The number of responses by latency, over all runs."""
     counts: dict[float, int] = {}
     for one in runs:
         for bound, count in one["latency"]["bars"] if one["latency"] else ():
@@ -99,7 +99,7 @@ def histogram_chart(runs: Sequence[Result]) -> str:
 
 
 def latency_timeline(one: Result) -> str:
-    """Median and p99 of the requests due in each stretch of time."""
+    """Median and p99 latency by due time."""
     moments = one["timeline"]
     series = [
         Series(
@@ -115,7 +115,7 @@ def latency_timeline(one: Result) -> str:
 
 
 def count_timeline(one: Result) -> str:
-    """Requests sent, answered and failed in each stretch of time."""
+    """Requests sent, answered and failed by due time."""
     moments = one["timeline"]
     step = one["duration_s"] / len(moments) if moments else 1.0
     names = (("sent", "num_sent", "c7"), ("answered", "num_ok", "c2"), ("failed", "num_failed", "c3"))
@@ -133,25 +133,25 @@ def count_timeline(one: Result) -> str:
 
 
 def _middle_s(one: Result, moment: Result) -> float:
-    """Of a stretch of the timeline; all are equally long."""
+    """The middle of a timeline bin; all bins have equal length."""
     return float(moment["from_s"]) + float(one["duration_s"]) / len(one["timeline"]) / 2
 
 
 def seconds_axis() -> Axis:
-    """Of a timeline."""
+    """The time axis of a timeline."""
     return Axis("seconds from the run's start", low=0.0)
 
 
 def phases_chart(phases_ms: dict[str, dict[str, float]]) -> str:
-    """The mean of each of the server's own phases, as one bar of stacked parts."""
+    """The mean of each server phase, as one stacked bar."""
     total = sum(found["mean"] for found in phases_ms.values())
     if not total:
         return ""
     parts, keys = [], []
     for number, (name, found) in enumerate(phases_ms.items()):
         share = found["mean"] / total
-        told = f"{name} {number_text(found['mean'])} ms"
-        parts.append(f'<i class="c{number % 8}" style="width:{share:.2%}" title="{escape(told)}"></i>')
-        keys.append((f"{told}, {percent(share, 1)}", f"c{number % 8}", False))
+        label = f"{name} {number_text(found['mean'])} ms"
+        parts.append(f'<i class="c{number % 8}" style="width:{share:.2%}" title="{escape(label)}"></i>')
+        keys.append((f"{label}, {percent(share, 1)}", f"c{number % 8}", False))
     words = escape(", ".join(name for name, _, _ in keys))
     return f'<div class=strip role=img aria-label="{words}">{"".join(parts)}</div>{legend(keys)}'

@@ -1,4 +1,4 @@
-"""One run: requests begun on schedule, each followed to its end."""
+"""Executes one run: begins requests on schedule and follows each to its outcome."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ from transduce.loadtest.sample import (
 from transduce.loadtest.workload import RequestSequence, RunRequest
 
 now = time.perf_counter
+# Seconds between progress reports.
 PROGRESS_S = 0.5
-# Room between the preparation of a run and its first request.
+# Seconds between the preparation of a run and its first request.
 HEAD_START_S = 0.05
-# Of what is under way when a run's own time is over, beyond its time limit.
+# Seconds beyond the time limit in which requests may still end after the run.
 GRACE_S = 1.0
-# A client of a closed loop that was refused waits so long, or it would do nothing but ask.
+# Seconds that a client of a closed loop pauses after a failure; without it a client would only repeat failing requests.
 AFTER_FAILURE_S = 0.05
 HTTP_OK = 200
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is. elapsed_s: negative in the warm-up. samples: all that have ended so far, in that order."""
+    """Progress of a run. elapsed_s: negative in the warm-up. samples: all that have ended, in order of ending."""
 
     elapsed_s: float
     duration_s: float
@@ -70,13 +71,13 @@ OnProgress = Callable[[Progress], None]
 def run(
     plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """Carry out a plan in an event loop of its own.
+    """Execute a plan in a new event loop.
 
-    expected: what the answers are compared with; its texts are by the entry of the workload.
+    expected: the translations to compare with, by workload entry.
 
     Raises:
-        ConservationError: a bug of the tester.
-        ModuleNotFoundError: answers are to be compared, and sacrebleu is not installed.
+        ConservationError: a bug in the tester.
+        ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
     return uvloop.run(run_async(plan, on_progress, expected=expected))
 
@@ -84,7 +85,7 @@ def run(
 async def run_async(
     plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """As `run`, in the running event loop, which should have nothing else to do."""
+    """Execute a plan in the running event loop, which should have no other work."""
     if expected is None:
         return make_result(plan, await observe(plan, on_progress))
     plan = dataclasses.replace(plan, keeps_texts=True)
@@ -93,7 +94,7 @@ async def run_async(
 
 
 async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRecord:
-    """Carry out a plan; every sample as it came."""
+    """Execute a plan and return its raw samples."""
     with _no_collections():
         one = _Run(plan)
         cpu_s = time.process_time()
@@ -116,7 +117,7 @@ async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRe
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """A garbage collection may take longer than the tester may be late; a run makes no cycles worth one."""
+    """Disable garbage collection: a collection may take longer than the permitted lag, and a run creates few cycles."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -128,7 +129,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def _times_s(plan: RunPlan) -> list[float]:
-    """When requests are due, in seconds from the start, the warm-up's before it; none where clients wait."""
+    """The due times of all requests in seconds from the start, negative in the warm-up; empty in a closed loop."""
     if not isinstance(plan.load, Arrivals):
         return []
     warm_up = plan.warm_up_arrivals()
@@ -137,9 +138,9 @@ def _times_s(plan: RunPlan) -> list[float]:
 
 
 class _Run:
-    """State of one run. Everything happens on the event loop.
+    """The state of one run. Everything happens on the event loop.
 
-    Once it is made its time runs: all that takes long comes before that.
+    The clock starts on construction, so slow preparation comes before it.
     """
 
     def __init__(self, plan: RunPlan) -> None:
@@ -159,18 +160,18 @@ class _Run:
         self.num_failed = 0
 
     async def open_loop(self) -> None:
-        """Begin each request when it is due."""
+        """Begin each request at its due time."""
         prepared = (self._prepare(index) for index in range(len(self.times_s)))
         for moment, (request, content) in zip(self.times_s, prepared, strict=True):
             await wait_until(self.started_at + moment)
             task = asyncio.create_task(self._send_one(request, content, moment))
             self.tasks.add(task)
             task.add_done_callback(self._ended)
-            await asyncio.sleep(0)  # the task begins before the next request is prepared
+            await asyncio.sleep(0)  # let the task start before the next request is prepared
         await wait_until(self.started_at + self.plan.duration_s)
 
     async def closed_loop(self, loop: ClosedLoop) -> None:
-        """Clients that ask again as soon as they are answered, until the time is over."""
+        """Run clients that send their next request as soon as the previous one is answered, until the time is over."""
         until = self.started_at + loop.duration_s
 
         async def client() -> None:
@@ -184,7 +185,7 @@ class _Run:
         await asyncio.wait(self.tasks, timeout=until - now())
 
     async def drain(self) -> None:
-        """Wait for what is under way; what has no answer then stays open."""
+        """Wait for the remaining requests; those without a response after the time limit stay `open`."""
         if self.tasks:
             _, pending = await asyncio.wait(self.tasks, timeout=self.plan.timeout_s + GRACE_S)
             for task in pending:
@@ -196,7 +197,7 @@ class _Run:
             raise self.bugs[0]
 
     async def report_progress(self, on_progress: OnProgress) -> None:
-        """Now and then, until it is cancelled."""
+        """Report the progress repeatedly until cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_S)
             on_progress(
@@ -216,7 +217,7 @@ class _Run:
             self.bugs.append(error)
 
     def _prepare(self, index: int) -> tuple[RunRequest, bytes]:
-        """All that can be done before the request is due."""
+        """Build the request's bytes before it is due."""
         self.index = index + 1
         target = self.plan.target
         request = self.sequence(index)
@@ -224,7 +225,7 @@ class _Run:
         return request, head(target, len(body)) + body
 
     async def _send_one(self, request: RunRequest, content: bytes, scheduled_s: float) -> bool:
-        """One request from its beginning to its one outcome. Returns whether it was answered."""
+        """Send one request and record its outcome. Returns whether it was answered."""
         begun_s = now() - self.started_at
         index = self.record.num_sent
         self.record.num_sent += 1
@@ -245,20 +246,20 @@ class _Run:
         return sample.is_ok
 
     def _failed(self, outcome: str, message: str) -> str:
-        """The outcome; the message of the first error of its kind is kept."""
+        """Record the outcome's first error message and return the outcome."""
         self.record.error_examples.setdefault(outcome, message)
         return outcome
 
     async def _outcome(self, sample: Sample, request: RunRequest, content: bytes) -> str:
         left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
-        given_up_s = request.disconnect_after_s
-        gives_up = given_up_s is not None and given_up_s < left_s
-        limit_s = given_up_s if gives_up and given_up_s is not None else left_s
+        disconnect_s = request.disconnect_after_s
+        is_disconnect = disconnect_s is not None and disconnect_s < left_s
+        limit_s = disconnect_s if is_disconnect and disconnect_s is not None else left_s
         try:
             async with asyncio.timeout(limit_s):
                 sent_at, response = await self.pool.exchange(content)
         except TimeoutError:
-            return DISCONNECTED if gives_up else TIMEOUT
+            return DISCONNECTED if is_disconnect else TIMEOUT
         except ConnectFailedError as error:
             return self._failed(CONNECT_FAILED, str(error))
         except ConnectionLostError:
@@ -268,7 +269,7 @@ class _Run:
         return self._read(sample, request, response)
 
     def _read(self, sample: Sample, request: RunRequest, response: RawResponse) -> str:
-        """The outcome of an answer that is whole; the clock has stopped."""
+        """The outcome of a complete response; its times are already recorded."""
         if response.status != HTTP_OK:
             return self._failed(f"{STATUS_PREFIX}{response.status}", error_message(bytes(response.body)))
         if response.first_text_at:
@@ -276,15 +277,17 @@ class _Run:
         sample.server_timing = response.server_timing
         sample.num_cached = response.num_cached
         try:
-            told = self.plan.target.dialect.read(bytes(response.body))
+            parsed = self.plan.target.dialect.read(bytes(response.body))
         except BadAnswerError as error:
             return self._failed(BAD_ANSWER, str(error))
         except StreamError:
             return STREAM_ERROR
-        num_texts, num_asked = len(told.texts), len(request.spec.texts)
-        if num_texts != num_asked:
-            return self._failed(BAD_ANSWER, f"{num_asked} texts have {num_texts} translations")
+        num_translations, num_texts = len(parsed.texts), len(request.spec.texts)
+        if num_translations != num_texts:
+            return self._failed(BAD_ANSWER, f"{num_texts} texts have {num_translations} translations")
         if not self.plan.keeps_texts:
-            told = ParsedResponse((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
-        sample.response = told
+            parsed = ParsedResponse(
+                (), parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences
+            )
+        sample.response = parsed
         return OK

@@ -1,7 +1,7 @@
-"""The highest rate at which a server keeps its objectives: the figure to plan by.
+"""Finds the highest rate at which a server meets its objectives: the figure for capacity planning.
 
-Clients that wait find out what the server can do at most; then runs on schedule close in on the rate from both sides,
-and what was found has to hold with other seeds too.
+A closed loop measures the saturation first. Runs on a schedule then narrow down the rate from both sides, and further
+seeds must confirm the result.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
+# Factors on the rate after a run that met, or missed, the objectives.
 UP = 1.15
 DOWN = 0.7
+# The first rate, and the lowest one tested, as shares of the saturation and of the first rate.
 FIRST_SHARE = 0.8
 LOWEST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """How the rate is looked for.
+    """The parameters of the search.
 
     Attributes:
-        duration_s: of each run.
-        kind: of the arrivals.
-        num_clients: that wait, to find the saturation; they also warm the server up.
-        saturation_s: how long they do.
-        precision: the search ends once the lowest rate that failed is so close above the highest that held.
+        duration_s: length of each run.
+        kind: distribution of the arrivals.
+        num_clients: clients of the closed loop that measures the saturation and warms the server up.
+        saturation_s: length of the closed loop.
+        precision: the search ends when the lowest rate that failed is within this share of the highest that held.
         num_confirmations: further runs at the rate found; most of all runs at it must hold.
-        max_runs: the search ends after so many.
-        first_rate: where it begins; by default at 0.8 of the saturation.
+        max_runs: the search ends after this many runs.
+        first_rate: the first rate; None for 0.8 of the saturation.
     """
 
     duration_s: float = 20.0
@@ -49,7 +51,7 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One run at one rate. holds: valid, and every objective was met."""
+    """One run at one rate. holds: the run is valid and met every objective."""
 
     rate: float
     holds: bool
@@ -58,13 +60,13 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What was found.
+    """The result of a sweep.
 
     Attributes:
-        max_rate: requests/s; None where no rate held.
-        saturation: of the clients that waited; None where a first rate was given.
+        max_rate: requests/s; None if no rate held.
+        saturation: the closed loop's run; None if `first_rate` was set.
         points: all runs, in order.
-        problems: why the figure is not to be trusted; empty where it is.
+        problems: reasons not to trust the figure; empty without any.
     """
 
     slos: list[str]
@@ -75,11 +77,11 @@ class SweepResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the figure is the server's."""
+        """Whether the figure describes the server and not the tester."""
         return not self.problems
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """The fields as JSON."""
         return {
             "slos": self.slos,
             "max_rate": self.max_rate,
@@ -105,9 +107,9 @@ def sweep(
     on_progress: OnProgress | None = None,
     run_one: Run = run,
 ) -> SweepResult:
-    """Look for the highest rate at which `plan`'s objectives are met; its own load is not used.
+    """Find the highest rate at which `plan`'s objectives are met; the plan's own load is not used.
 
-    on_point: is told of each run. run_one: carries a plan out.
+    on_point: called after each run. run_one: executes a plan.
 
     Raises:
         ValueError: the plan has no objective.
@@ -126,14 +128,14 @@ def sweep(
         search.problems.append("no request was answered")
     if settings.duration_s < 10 * max(slo.limit_s for slo in plan.slos):
         search.problems.append(
-            "runs are shorter than ten times the objective's limit: a queue that grows would not be seen"
+            "runs are shorter than ten times the objective's limit, too short to show a growing queue"
         )
     return SweepResult([str(slo) for slo in plan.slos], found, saturation, search.points, search.problems)
 
 
 @dataclass
 class _Search:
-    """lower: the highest rate that held; upper: the lowest that did not."""
+    """The state of the search. lower: the highest rate that held; upper: the lowest that did not."""
 
     plan: RunPlan
     settings: SweepSettings
@@ -146,7 +148,7 @@ class _Search:
 
     def saturate(self) -> RunResult:
         load = ClosedLoop(self.settings.num_clients, self.settings.saturation_s)
-        # A seed that no other run has: texts that the server knows by then would be answered from its cache.
+        # A seed that no other run uses; the server would answer repeated texts from its cache.
         return self.carry_out(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
 
     @property
@@ -154,7 +156,7 @@ class _Search:
         return len(self.points) >= self.settings.max_runs
 
     def holds(self, rate: float) -> bool:
-        """Carry out a run at a rate; one that the tester has spoilt is tried once more."""
+        """Run at a rate and return whether it held; a run that the tester made invalid is repeated once."""
         load = Arrivals.at(rate, self.settings.duration_s, self.settings.kind)
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)
@@ -185,7 +187,7 @@ class _Search:
                 rate *= DOWN
 
     def bisect(self) -> None:
-        """Halve what lies between the two, until it is narrow."""
+        """Halve the interval between the two until it is narrow enough."""
         while self.lower is not None and self.upper is not None and not self.is_spent and not self.problems:
             if self.upper - self.lower <= self.settings.precision * self.lower:
                 return
@@ -196,7 +198,7 @@ class _Search:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that held in most of its runs; lower ones are tried where it did not."""
+        """The highest rate that held in most of its runs; if it did not, lower rates are tested."""
         rate = self.lower
         while rate is not None and not self.problems:
             for _ in range(self.settings.num_confirmations):

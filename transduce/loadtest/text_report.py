@@ -1,4 +1,4 @@
-"""A result as text for a terminal."""
+"""The report of a result file for a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SHOWN = ("p50", "p90", "p99", "p99_9")
 
 
 def text_report(document: Document) -> str:
-    """What matters most, in lines."""
+    """The most important figures, one per line."""
     reason = f": {document['failure']}" if document["failure"] else ""
     lines = [f"{document['label']}: {document['verdict'].upper()}{reason}"]
     lines += [f"  not valid: {problem}" for problem in document["problems"]]
     for threshold in document["thresholds"]:
         word = "met" if threshold["is_met"] else "MISSED"
-        lines.append(f"  {word}: {threshold['name']}: {threshold['found']}, needed {threshold['needed']}")
+        lines.append(f"  {word}: {threshold['name']}: {threshold['found']}, required {threshold['needed']}")
     sweep = document["sweep"]
     if sweep is not None:
         lines += _sweep_lines(sweep)
@@ -30,12 +30,12 @@ def _sweep_lines(sweep: dict[str, Any]) -> list[str]:
     lines = []
     if sweep["saturation"]:
         saturated = sweep["saturation"]["achieved_rate"]
-        lines.append(_line("saturation", f"{saturated:.1f} requests/s by clients that wait"))
+        lines.append(_line("saturation", f"{saturated:.1f} requests/s in a closed loop"))
     for point in sorted(sweep["points"], key=lambda one: float(one["rate"])):
         latency = point["result"]["latency"]
         held = "holds" if point["holds"] else "-"
-        told = _percentiles(latency["percentiles"]) if latency else "no answers"
-        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{held:6} {told}"))
+        figures = _percentiles(latency["percentiles"]) if latency else "no answers"
+        lines.append(_line(f"{point['rate']:.2f} requests/s", f"{held:6} {figures}"))
     return lines
 
 
@@ -56,7 +56,7 @@ def _run_lines(document: Document) -> list[str]:
         ("latency", "latency"),
         ("uncorrected_latency", "  uncorrected"),
         ("first_text", "to the first text"),
-        ("lag", "the tester's own lag"),
+        ("lag", "lag of the tester"),
     )
     for name, title in kinds:
         found = {key: summary[f"{name}_{key}_ms"]["median"] for key in SHOWN if f"{name}_{key}_ms" in summary}
@@ -75,16 +75,16 @@ def _run_lines(document: Document) -> list[str]:
 
 
 def describe_cached(shares: list[float | None]) -> str:
-    """The share of sentences that a server answered from its cache, of each run."""
+    """The share of sentences that the server answered from its cache, for each run."""
     if all(share is None for share in shares):
-        return "the server does not say"
-    told = ", ".join("?" if share is None else f"{share:.1%}" for share in shares)
-    return f"{told} of the sentences, which the server had translated before"
+        return "not reported by the server"
+    percentages = ", ".join("?" if share is None else f"{share:.1%}" for share in shares)
+    return f"{percentages} of the sentences"
 
 
 def _quality(quality: dict[str, Any]) -> str:
     if quality["chrf"] is None:
-        return f"nothing to compare: all {quality['num_known']} answers came from the server's store"
+        return f"nothing to compare: all {quality['num_known']} responses came from the server's cache"
     return (
         f"chrF {quality['chrf']:.1f}, {quality['exact_share']:.1%} exact, against {quality['against']}, "
         f"{quality['num_texts']} texts"
@@ -103,14 +103,14 @@ def _spread(figures: dict[str, float]) -> str:
     return f"{figures['median']:.1f} ({figures['min']:.1f} to {figures['max']:.1f})"
 
 
-def _line(title: str, told: str) -> str:
-    return f"  {title:{WIDTH}}{told}"
+def _line(title: str, text: str) -> str:
+    return f"  {title:{WIDTH}}{text}"
 
 
 def describe_load(load: dict[str, Any]) -> str:
     """A plan's load on one line."""
     if load["mode"] == "closed":
-        return f"{load['num_clients']} clients that wait for their answers, {load['duration_s']:g} s"
+        return f"{load['num_clients']} clients in a closed loop, {load['duration_s']:g} s"
     phases = ", then ".join(
         f"{one['rate']:g} requests/s for {one['duration_s']:g} s" for one in load["phases"]
     )
@@ -120,6 +120,6 @@ def describe_load(load: dict[str, Any]) -> str:
 
 def describe_workload(workload: dict[str, Any]) -> str:
     """A plan's workload on one line."""
-    distinct = "every text distinct" if workload["is_distinct"] else "again and again"
-    given_up = f", {workload['disconnect_share']:.0%} given up" if workload["disconnect_share"] else ""
-    return f"{workload['name']}: {workload['num_requests']} requests, {distinct}{given_up}"
+    distinct = "every text distinct" if workload["is_distinct"] else "repeated"
+    cancelled = f", {workload['disconnect_share']:.0%} cancelled" if workload["disconnect_share"] else ""
+    return f"{workload['name']}: {workload['num_requests']} requests, {distinct}{cancelled}"

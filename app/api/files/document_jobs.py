@@ -26,7 +26,7 @@ from app.observability.logging import log_event
 from app.runtime.memory import return_memory
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.api.http.validation import RequestBody, TolerantBody
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 
 MAX_ID_CHARACTERS = 256
 MAX_DIMENSIONS = 8

@@ -28,7 +28,7 @@ from app.api.limits import RequestLimits
 from app.decoding.options import MAX_ALTERNATIVES, EarlyStop, LengthPenalty
 from app.decoding.validation import MAX_ALPHA, MAX_PENALTY, MAX_RATIO, MAX_SEED, MAX_SUPPRESSED_TOKENS, Bounds
 from app.stores.glossaries import GlossaryLimits
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 
 AUTO = "auto"
 MAX_LANGUAGE_CHARACTERS = 35

@@ -27,7 +27,7 @@ from app.decoding.options import EXTRA_TARGET_LENGTH, MAX_BEAM_SIZE, DecodingOpt
 from app.decoding.validation import Bounds, check_options
 from app.errors import InvalidRequest
 from app.text.glossary import Term
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import ScoreRequest, TranslationRequest
 

@@ -26,10 +26,10 @@ from app.translator import (
     Ranked,
     ScoreRequest,
     ScoreResult,
-    Segment,
     SegmentHypothesis,
     TextSpan,
     Token,
+    TranslatedSegment,
     Translation,
     TranslationRequest,
     TranslationResult,
@@ -95,10 +95,10 @@ def _translation(translation: Translation, request: TranslationRequest) -> Trans
 
 def _glossary_hit(hit: GlossaryHit) -> GlossaryHitAnswer:
     span = TextSpan(hit.span.start, hit.span.end)
-    return {"source": _span(span), "term": hit.term.source, "translation": hit.restored}
+    return {"source": _span(span), "term": hit.term.source, "translation": hit.replacement}
 
 
-def _segment(segment: Segment, request: TranslationRequest) -> SegmentAnswer:
+def _segment(segment: TranslatedSegment, request: TranslationRequest) -> SegmentAnswer:
     best = segment.hypotheses[0]
     answer: SegmentAnswer = {
         "source": _span(segment.source),
@@ -117,7 +117,7 @@ def _segment(segment: Segment, request: TranslationRequest) -> SegmentAnswer:
             "missing": list(segment.changed_numbers.missing),
             "added": list(segment.changed_numbers.added),
         }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["log_probability"] = best.log_probability
         answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
     if request.attention:
@@ -133,7 +133,7 @@ def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> H
         "score": hypothesis.score,
         "finish_reason": hypothesis.finish_reason.value,
     }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["log_probability"] = hypothesis.log_probability
         answer["tokens"] = _tokens(hypothesis.tokens)
     return answer
@@ -145,7 +145,7 @@ def _pair_score(score: PairScore, request: ScoreRequest) -> PairScoreAnswer:
         "score": score.score,
         "num_tokens": score.num_tokens,
     }
-    if request.tells_tokens:
+    if request.returns_tokens:
         answer["tokens"] = _tokens(score.tokens)
     if request.attention:
         answer["source_tokens"] = [_span(span) for span in score.source_tokens]

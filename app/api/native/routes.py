@@ -147,7 +147,7 @@ async def build_answer(
     translator: Translator, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
     """What `build` returns, called beside the event loop where the answer is long."""
-    is_long = request.tells_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
+    is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
     return await translator.off_loop(build) if is_long else build()
 
 

@@ -37,7 +37,7 @@ from app.errors import (
     UnsupportedLanguages,
 )
 from app.text.language_names import language_name
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 
 HEADERS = (
     ("access-control-allow-origin", "*"),

@@ -30,7 +30,7 @@ from app.stores.glossaries import GlossaryNotFound
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
 # Style rules and other glossaries that the same clients know are not offered, documents by a setting; errors are
@@ -174,7 +174,7 @@ async def stored_glossary(
         return None
     store = plain.service.glossaries
     try:
-        stored, glossary = await asyncio.to_thread(lambda: store.ready(owner, glossary_id))
+        stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
     except GlossaryNotFound as error:
         raise DialectError(404, f"glossary_id: {error}") from error
     if (stored.source_language, stored.target_language) != pair:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from app.decoding.beam import BeamSearch
 from app.decoding.options import DecodingOptions
 from app.decoding.search import advance
-from app.engine.beams import can_be_led, hand_over, take_back
+from app.engine.beams import can_offload, offload, reclaim
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.errors import EngineFailure
@@ -70,10 +70,10 @@ class World:
         moves = [*reorders.columns().T.tolist(), *spreads.columns().T.tolist()]
         return [(source, target, first, end) for source, target, end, first in moves]
 
-    def hand_over(self) -> None:
+    def offload(self) -> None:
         """From its first step on, with all its rows."""
         self.slots.occupy_all(self.sequence, RowCopies())
-        hand_over(self.sequence)
+        offload(self.sequence)
 
 
 def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
@@ -96,26 +96,26 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
         width = beam_size + 1 + rng.randint(0, 3)
         if seed % 2:
             own.step(random_candidates(rng, width))
-        if own.search.is_done or not can_be_led(own.sequence):
+        if own.search.is_done or not can_offload(own.sequence):
             continue
         led = deepcopy(own)
         if seed % 2:
-            hand_over(led.sequence)
+            offload(led.sequence)
         else:
-            led.hand_over()
+            led.offload()
         while led.sequence.beam is not None:
             candidates = random_candidates(rng, width)
             outcome, copies = native.advance_beam(led.sequence.beam.address, *candidates)
             seen.add(BeamOutcome(outcome))
             if outcome == BeamOutcome.UNDECIDED:
-                take_back(led.sequence, led.slots, is_done=False)
+                reclaim(led.sequence, led.slots, is_done=False)
                 assert led.step(candidates) == own.step(candidates)
                 break
             assert list(map(tuple, copies)) == own.step(candidates)
             led.sequence.length += 1
             assert own.search.is_done == (outcome == BeamOutcome.DONE)
             if outcome == BeamOutcome.DONE:
-                take_back(led.sequence, led.slots, is_done=True)
+                reclaim(led.sequence, led.slots, is_done=True)
             else:
                 assert led.sequence.beam.rows == own.sequence.rows
         assert led.search.hypotheses() == own.search.hypotheses()
@@ -170,7 +170,7 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
     [
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
-        ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
+        ({"said": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
