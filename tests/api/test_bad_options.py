@@ -181,7 +181,7 @@ def test_a_pair_that_cannot_be_scored(client: httpx.Client, changes: dict[str, A
     refused(client, "/v1/score", json.dumps({**SCORE, **changes}).encode(), about)
 
 
-def test_a_text_that_is_more_than_one_piece_is_not_scored(client: httpx.Client) -> None:
+def test_a_text_that_is_too_long_for_the_model_is_not_scored(client: httpx.Client) -> None:
     answer = client.post("/v1/score", json={**SCORE, "text": "Anna sees the river. " * 40})
     assert answer.status_code == 422
     check_error(answer, "source_too_long", "text[0]")
@@ -201,7 +201,7 @@ def test_every_text_of_a_request_counts(client: httpx.Client) -> None:
             assert "limit" in message
 
 
-def test_a_longer_answer_than_is_told_is_refused(client: httpx.Client) -> None:
+def test_an_answer_with_too_many_lists_of_tokens_is_refused(client: httpx.Client) -> None:
     texts = ["Anna sees the river."] * 40
     content = {**TRANSLATE, "text": texts, "num_alternatives": 12}
     message = refused(client, "/v1/translate", json.dumps(content).encode(), "num_alternatives", status=413)

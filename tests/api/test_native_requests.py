@@ -56,14 +56,14 @@ def test_without_options_they_are_the_models() -> None:
         ({"sampling": {}}, 1),
     ],
 )
-def test_a_beam_that_nobody_asked_for_suits_the_rest(fields: dict[str, Any], beam_size: int) -> None:
+def test_the_default_beam_fits_the_other_options(fields: dict[str, Any], beam_size: int) -> None:
     options = parsed(**fields).options
     assert options is not None
     assert options.beam_size == beam_size
 
 
 @pytest.mark.parametrize("fields", [{"max_target_length": 80}, {"max_target_ratio": 20}])
-def test_who_names_a_longest_length_gets_it(fields: dict[str, Any]) -> None:
+def test_a_longest_length_of_the_request_replaces_the_default(fields: dict[str, Any]) -> None:
     assert parsed(**fields).extra_target_length is None
 
 

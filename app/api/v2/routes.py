@@ -33,8 +33,8 @@ from app.text.language_names import language_name
 from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 
-# Style rules and other glossaries that the same clients know are not offered, documents by a setting; errors are
-# told so that these clients understand them.
+# Of these, style rules, writing and the glossaries of /v3 are not served, and documents only by a setting. Their errors
+# have the shape that the same clients read.
 PATHS = (
     "/v2/translate",
     "/v2/languages",

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol at /v2, against a server that says what it hears."""
+"""The Open Inference Protocol at /v2, against the echo server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialect at the root, against a server that says what it hears."""
+"""The dialect at the root, against the echo server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_text_and_several(http: httpx.Client) -> None:
     assert translated(http, q=["One."]) == {"translatedText": ["One."]}
 
 
-def test_fields_that_nobody_knows_are_passed_over(http: httpx.Client) -> None:
+def test_unknown_fields_are_ignored(http: httpx.Client) -> None:
     assert translated(http, secret=[1], priority="high", format="text") == {"translatedText": BASE["q"]}
 
 
@@ -81,7 +81,7 @@ def test_alternatives(http: httpx.Client, given: object, count: int) -> None:
     assert [len(each) for each in answer["alternatives"]] == [count, 0]
 
 
-def test_no_alternatives_unless_asked_for(http: httpx.Client) -> None:
+def test_no_alternatives_by_default(http: httpx.Client) -> None:
     assert translated(http, alternatives=0).keys() == {"translatedText"}
     assert http.post("/translate", data={**BASE, "alternatives": "1"}).json()["alternatives"]
 
@@ -270,7 +270,7 @@ def test_suggestions_are_refused(http: httpx.Client) -> None:
     assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
 
 
-def test_a_full_queue_is_told_at_once(echo_command: list[str], hang_file: Path) -> None:
+def test_a_full_queue_is_refused_at_once(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
     with (
         ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,

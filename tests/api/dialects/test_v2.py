@@ -1,4 +1,4 @@
-"""The dialect at /v2, against a server that says what it hears."""
+"""The dialect at /v2, against the echo server."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_what_failed_is_not_counted(echo_command: list[str]) -> None:
         assert http.get("/v2/usage").json()["character_count"] == 0
 
 
-def test_a_drain_is_told_at_once(echo_command: list[str], load_file: Path) -> None:
+def test_a_loading_server_refuses_at_once(echo_command: list[str], load_file: Path) -> None:
     command = [*echo_command, f"load_file={load_file}"]
     with ServerProcess(command) as server, server.listening().client() as http:
         answer = http.post("/v2/translate", json=BASE)
