@@ -16,7 +16,7 @@ RUN ["python", "-m", "venv", "--without-pip", "/opt/venv"]
 # operators, for the processor kind of the image; which instructions are there is asked when the server starts.
 FROM builder AS wheel
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY app app
 COPY transduce transduce
 RUN ["python", "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]

@@ -1,9 +1,8 @@
-"""The bundle: what export writes and the server reads. The contract is this file.
+"""The bundle format, which `transduce export` writes and the server reads. This file defines it.
 
-A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, one folder a
-variant with its graphs, and `weights/`, the checkpoint that training can go on from. Every file but the
-manifest itself is listed in it with its size and hash; a file that is not listed, an unknown format
-version and a field that this code does not know are refused, all problems at once.
+A bundle is a folder: manifest.json, source.spm, target.spm, golden.jsonl, MODEL_CARD.md, a folder of graphs for each
+variant, and `weights/`, a checkpoint that training can continue from. The manifest lists every other file with size and
+hash. An unlisted file, an unknown format version and an unknown field are errors; all problems are reported together.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.decoding.options import LengthPenalty
 from app.errors import BundleError
-from app.graph_checks import Sizes, content_problems, signature_problems
+from app.graph_checks import GraphSizes, content_problems, signature_problems
 from app.graphs import Precision, Variant
 
 FORMAT_VERSION: Final = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights"
 GOLDEN = "golden.jsonl"
-# A hundred times what manifests and golden sentences take.
+# Bytes of the longest manifest or golden.jsonl that is read, about a hundred times their usual size.
 MAX_TEXT_BYTES = 8_000_000
 
 
-class Part(BaseModel):
-    """A piece of the manifest: frozen, and strict about what it does not know."""
+class ManifestPart(BaseModel):
+    """A frozen part of the manifest that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class LanguagePair(Part):
+class LanguagePair(ManifestPart):
     """A direction that the model translates.
 
-    source_prefix: a subword put before the source where one model serves several targets.
+    source_prefix: a subword before the source, for a model with several targets.
     """
 
     source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
@@ -48,8 +47,8 @@ class LanguagePair(Part):
     source_prefix: str | None = None
 
 
-class Dimensions(Part):
-    """Sizes of the graphs. `positions`: layout of the position table, as in `model.config`."""
+class Dimensions(ManifestPart):
+    """Sizes of the model. positions: kind of the position table, as in `model.config`."""
 
     vocab_size: int = Field(ge=8)
     d_model: int = Field(ge=2)
@@ -67,8 +66,8 @@ class Dimensions(Part):
         return self.d_model // self.num_heads
 
 
-class SpecialIds(Part):
-    """Subwords with a meaning of their own; bos starts a target, eos ends source and target."""
+class SpecialIds(ManifestPart):
+    """Ids of special subwords; bos starts a target, eos ends source and target."""
 
     pad: int
     bos: int
@@ -76,30 +75,30 @@ class SpecialIds(Part):
     unk: int
 
 
-class DecodingDefaults(Part):
-    """Options of a request that does not say otherwise."""
+class DecodingDefaults(ManifestPart):
+    """Decoding options that a request's own replace."""
 
     beam_size: int = Field(ge=1, le=16)
     length_penalty: LengthPenalty
-    # As `app.decoding.validation` has it.
+    # The range of `app.decoding.validation`.
     alpha: float = Field(ge=0, le=10)
 
 
-class Alignment(Part):
-    """The cross-attention that the decoder graphs give as `alignment`: these heads of this layer, both from 0."""
+class Alignment(ManifestPart):
+    """The cross-attention that the decoder outputs as `alignment`: the mean of some heads of one layer, both from 0."""
 
     layer: int = Field(ge=0)
     heads: tuple[int, ...] = Field(min_length=1)
 
 
-class FileEntry(Part):
+class FileEntry(ManifestPart):
     """Size in bytes and SHA-256 of one file."""
 
     size: int
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Score(Part):
+class Score(ManifestPart):
     """One test set's scores, in one precision, with sacreBLEU's signatures."""
 
     test_set: str
@@ -111,26 +110,26 @@ class Score(Part):
     chrf_signature: str
 
 
-class TrainingData(Part):
-    """A corpus that the weights come from."""
+class TrainingData(ManifestPart):
+    """A corpus that the weights are trained on."""
 
     name: str
     num_pairs: int
     licence: str
 
 
-class Training(Part):
-    """Where the weights come from. `commit`: of the code that trained them."""
+class Training(ManifestPart):
+    """How the weights were trained. commit: of the training code."""
 
     commit: str
     num_steps: int
     data: tuple[TrainingData, ...]
 
 
-class Manifest(Part):
+class Manifest(ManifestPart):
     """manifest.json. Lengths count subwords: a source with its end token, a target with its start token.
 
-    alignment: None where the decoder graphs have no such output.
+    alignment: None if the decoder graphs have no such output.
     """
 
     format_version: Literal[1]
@@ -150,12 +149,12 @@ class Manifest(Part):
     files: dict[str, FileEntry]
 
 
-class Golden(Part):
-    """One line of golden.jsonl: a source and the ids that it must become, per variant, with beam_size.
+class Golden(ManifestPart):
+    """One line of golden.jsonl: a source and its expected translation by each variant, with beam_size.
 
     pair: index of its direction in the manifest's language_pairs.
-    ids: the best hypothesis' subwords by precision, without start and end tokens. Decoded with the
-    manifest's length penalty and alpha, to at most max_target_length - 1 subwords.
+    ids: the best hypothesis' subwords by precision, without start and end tokens, decoded with the manifest's length
+        penalty and alpha to at most max_target_length - 1 subwords.
     """
 
     source: str
@@ -165,7 +164,7 @@ class Golden(Part):
 
 
 class Bundle:
-    """A folder that was checked, file by file."""
+    """A checked bundle. path: its folder."""
 
     def __init__(self, path: Path, manifest: Manifest, golden: tuple[Golden, ...]) -> None:
         self.path = path
@@ -180,7 +179,7 @@ class Bundle:
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """Open a plain file to read. Raises OSError for another kind of entry, and never waits, as a pipe would have it."""
+    """Open a regular file for reading. Raises OSError for any other kind, without waiting on a pipe."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -189,16 +188,16 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a plain file, in hexadecimal. Raises OSError."""
+    """SHA-256 of a regular file, in hexadecimal. Raises OSError."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = None) -> Bundle:
-    """Read and check a bundle. Raises BundleError that lists every problem found, and what `choose` raises.
+    """Read and check a bundle. Raises BundleError with every problem found, and what `choose` raises.
 
-    choose: says which variant alone will be read. Of the other variants and of `weights/` only the sizes are checked
-    then, not the hashes, and of the graphs only what the manifest says of them.
+    choose: selects the only variant that will be loaded. Hashes and graph files of the other variants, and hashes of
+    `weights/`, are then not checked; file sizes and the manifest's entries are.
     """
     manifest = _read_manifest(path)
     read = set(manifest.variants) if choose is None else {choose(manifest)}
@@ -218,7 +217,7 @@ def load_bundle(path: Path, *, choose: Callable[[Manifest], Precision] | None = 
 
 
 def _read_manifest(path: Path) -> Manifest:
-    """Raises BundleError for a missing folder or manifest, or one of another format."""
+    """The manifest of a bundle's folder. Raises BundleError if it is missing or invalid."""
     try:
         text = _read_text(path / MANIFEST)
     except OSError as error:
@@ -227,11 +226,11 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise BundleError(path.name, _findings(error, MANIFEST)) from error
+        raise BundleError(path.name, _validation_problems(error, MANIFEST)) from error
 
 
 def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
-    """Raises BundleError where there are none, or one is not as `Golden` says or of a pair that there is not."""
+    """The golden sentences. Raises BundleError if there are none, or one is invalid or of an unknown pair."""
     found, problems = [], []
     try:
         lines = _read_text(path / GOLDEN).decode("utf-8").splitlines()
@@ -241,7 +240,7 @@ def _read_golden(path: Path, num_pairs: int) -> tuple[Golden, ...]:
         try:
             golden = Golden.model_validate_json(line)
         except ValidationError as error:
-            problems += _findings(error, f"{GOLDEN}: line {number}")
+            problems += _validation_problems(error, f"{GOLDEN}: line {number}")
             continue
         found.append(golden)
         if golden.pair >= num_pairs:
@@ -264,13 +263,13 @@ def _read_text(path: Path) -> bytes:
     return found
 
 
-def _findings(error: ValidationError, where: str) -> list[str]:
-    """What a reader has found, one line each, by field."""
+def _validation_problems(error: ValidationError, where: str) -> list[str]:
+    """Pydantic's errors as one line each, with the field."""
     return [f"{where}: {'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in error.errors()]
 
 
 def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str]:
-    """Missing, unlisted, linked, resized and altered files. unread: folders whose files' hashes do not matter."""
+    """Missing, unlisted, linked, resized and altered files. unread: folders whose files' hashes are not checked."""
     problems = []
     listed = set(manifest.files)
     for folder, folders, names in os.walk(path):
@@ -288,7 +287,7 @@ def _file_problems(path: Path, manifest: Manifest, unread: Set[str]) -> list[str
 
 
 def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool) -> list[str]:
-    """What is wrong with one listed file."""
+    """The problem of one listed file, if any. is_read: whether to check the hash."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
         return [f"{name!r} is not a plain path inside the bundle"]
@@ -296,7 +295,7 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool
     try:
         found = file.lstat()
         if stat.S_ISLNK(found.st_mode):
-            return []  # told where the folder is gone through
+            return []  # reported by _file_problems
         if not stat.S_ISREG(found.st_mode):
             return [f"{name} is not a plain file"]
         if found.st_size != expected.size:
@@ -311,7 +310,7 @@ def _entry_problems(path: Path, name: str, expected: FileEntry, *, is_read: bool
 
 
 def _reference_problems(manifest: Manifest) -> list[str]:
-    """Files that the manifest needs and does not list, and sizes that contradict one another."""
+    """Files that the manifest refers to and does not list."""
     needed = ["source.spm", "target.spm", GOLDEN, "MODEL_CARD.md"]
     for variant in manifest.variants.values():
         pairs = [variant, *([variant.native] if variant.native else [])]
@@ -320,7 +319,7 @@ def _reference_problems(manifest: Manifest) -> list[str]:
 
 
 def _manifest_problems(manifest: Manifest) -> list[str]:
-    """Values of the manifest that contradict one another, by field."""
+    """Values of the manifest that contradict each other, by field."""
     dimensions, alignment = manifest.dimensions, manifest.alignment
     problems = [
         f"special_ids.{name} is {value}, and the vocabulary has the ids 0 to {dimensions.vocab_size - 1}"
@@ -346,10 +345,10 @@ def _range_problems(field: str, values: Iterable[int], limit: int) -> list[str]:
     return [f"{field}: {values} are not all different and from 0 to {limit - 1}"]
 
 
-def _sizes_of(manifest: Manifest) -> Sizes:
-    """What the manifest says of its graphs."""
+def _sizes_of(manifest: Manifest) -> GraphSizes:
+    """The manifest's values that graphs must agree with."""
     dimensions, alignment = manifest.dimensions, manifest.alignment
-    return Sizes(
+    return GraphSizes(
         vocab_size=dimensions.vocab_size,
         d_model=dimensions.d_model,
         num_heads=dimensions.num_heads,

@@ -1,22 +1,22 @@
-"""Every error that Transduce raises on purpose. Nothing here knows of HTTP.
+"""The exceptions that Transduce raises on purpose. None of them depends on HTTP; app.api maps them to status codes.
 
 ServiceError
-  RequestError            the caller can mend it
-    MalformedRequest        not JSON, not UTF-8, a lone surrogate
-    InvalidRequest          names the field, the limit and the value's size; never echoes text
-    UnsupportedLanguages    lists the pairs that there are
-    PayloadTooLarge         body, items, characters
+  RequestError            the caller can fix the request
+    MalformedRequest        not JSON, not UTF-8, or a lone surrogate
+    InvalidRequest          names the field, the limit and the value's size; never repeats the text
+    UnsupportedLanguages    lists the supported pairs
+    PayloadTooLarge         too many bytes, items or characters
     UnsupportedMedia        content type or encoding
-    SourceTooLong           only where the caller asked not to split
-  Unauthorized            a key is missing or wrong
+    SourceTooLong           only if the request disables splitting
+  Unauthorized            the API key is missing or wrong
   CrossSite               sent by a page of another site, without a key
-  Overloaded              come back after retry_after_s
+  Overloaded              retry after retry_after_s
   NotReady                loading, draining or dead
-  DeadlineExceeded        the request's own time ran out
-  RequestCancelled        the caller has gone
-  EngineFailure           our bug: details only in the log
-BundleError             start-up only: lists every problem of a bundle
-SettingsError           start-up only: a setting that is unknown or contradicts another
+  DeadlineExceeded        the request's deadline passed
+  RequestCancelled        the client disconnected
+  EngineFailure           a bug in the server: details only in the log
+BundleError             at start only: lists every problem of a bundle
+SettingsError           at start only: an unknown setting, or one that contradicts another
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 
 class ServiceError(Exception):
-    """An error of one request. `message` may be shown to the caller: it never holds their text."""
+    """An error of one request. `message` is safe to return to the client: it never holds request text."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class ServiceError(Exception):
 
 
 class RequestError(ServiceError):
-    """The caller can mend it. `field` names what is wrong, as a path such as `text[3]`."""
+    """An error that the caller can fix. `field` is the path of the bad field, such as `text[3]`."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -41,11 +41,11 @@ class RequestError(ServiceError):
 
 
 class MalformedRequest(RequestError):
-    """The body is not the JSON, or the text not the UTF-8, that it should be."""
+    """The body is not valid JSON, or text in it is not valid UTF-8."""
 
 
 class InvalidRequest(RequestError):
-    """Well formed, but a value is outside its limits, or a field is misspelt (`is_misspelt`)."""
+    """The body is well-formed, but a value is outside its limits or a field is misspelt (`is_misspelt`)."""
 
     def __init__(self, message: str, *, field: str | None = None, is_misspelt: bool = False) -> None:
         super().__init__(message, field=field)
@@ -53,7 +53,7 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedLanguages(RequestError):
-    """No bundle translates this pair of `source`, as given or detected, and `target`."""
+    """No bundle translates from `source`, as requested or detected, to `target`."""
 
     def __init__(self, message: str, *, source: str = "", target: str = "", field: str = "target") -> None:
         super().__init__(message, field=field)
@@ -66,19 +66,19 @@ class PayloadTooLarge(RequestError):
 
 
 class UnsupportedMedia(RequestError):
-    """A content type or encoding that this route does not read."""
+    """The route does not accept the content type or encoding."""
 
 
 class SourceTooLong(RequestError):
-    """A sentence longer than the model takes, where the caller asked not to split."""
+    """A sentence is longer than the model's limit, and the request disables splitting."""
 
 
 class CrossSite(ServiceError):
-    """A page of another site sent the request, and no key came with it."""
+    """A page of another site sent the request without an API key."""
 
 
 class Unauthorized(ServiceError):
-    """No key came with the request, or a wrong one."""
+    """The API key is missing (`is_missing`) or wrong."""
 
     def __init__(self, message: str, *, is_missing: bool) -> None:
         super().__init__(message)
@@ -86,9 +86,9 @@ class Unauthorized(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """The queue is full, or its wait would pass the request's deadline (`is_foreseen`).
+    """The queue is full, or the estimated wait exceeds the request's deadline (`is_foreseen`).
 
-    `retry_after_s`: seconds until it is worth trying again.
+    `retry_after_s`: seconds after which a retry may succeed.
     """
 
     def __init__(self, message: str, *, retry_after_s: float, is_foreseen: bool = False) -> None:
@@ -98,7 +98,7 @@ class Overloaded(ServiceError):
 
 
 class NotReady(ServiceError):
-    """Loading, draining or dead. `retry_after_s`: seconds until it is worth trying again."""
+    """The server is loading, draining or dead. `retry_after_s`: seconds after which a retry may succeed."""
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -106,19 +106,19 @@ class NotReady(ServiceError):
 
 
 class DeadlineExceeded(ServiceError):
-    """The request's own time ran out before its answer was there."""
+    """The request's deadline passed before its response was complete."""
 
 
 class RequestCancelled(ServiceError):
-    """The caller has gone: there is nobody to answer."""
+    """The client disconnected, so no response is sent."""
 
 
 class EngineFailure(ServiceError):
-    """A forward pass failed or gave scores that are not numbers."""
+    """A forward pass failed or returned scores that are not finite."""
 
 
 class BundleError(Exception):
-    """A bundle that cannot be served. `problems`: all that is wrong with it, one line each."""
+    """The bundle cannot be served. `problems`: everything that is wrong with it, one line each."""
 
     def __init__(self, path: str, problems: Sequence[str]) -> None:
         super().__init__(f"bundle {path}: " + "; ".join(problems))
@@ -127,7 +127,7 @@ class BundleError(Exception):
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used. `problems`: all that is wrong, one line each."""
+    """The settings cannot be used. `problems`: everything that is wrong with them, one line each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -1,6 +1,6 @@
-"""Whether a bundle's graphs are what its manifest says: sizes, special ids, alignment, and weights that are numbers.
+"""Checks a bundle's graphs against its manifest (sizes, special ids, alignment), and that weights are numbers.
 
-What does not fit is found before a graph is loaded, and told by the manifest's field.
+The checks run before a graph is loaded. Problems name the manifest's field.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 from app.graph_file import Constant, GraphFile, GraphFileError, Node, read_graph
 from app.graphs import GraphPair, GraphSpec, TensorSpec, Variant
 
-# The largest number of half precision, in which every bundle holds its weights, too.
+# The largest float16: every bundle holds its weights in half precision too.
 MAX_WEIGHT = 65504.0
-# TensorProto.DataType of the types that weights of floating point have.
+# The floating-point types of weights, by TensorProto.DataType.
 _FLOATS: dict[int, np.dtype[np.floating]] = {1: np.dtype("<f4"), 10: np.dtype("<f2"), 11: np.dtype("<f8")}
 _CHUNK_BYTES = 1 << 22
 _NORMS = ("LayerNormalization", "SkipLayerNormalization")
-# Axes of a graph's inputs and outputs by name; None: an axis whose size varies.
+# Axes of a graph's inputs or outputs by name; None for an axis whose size varies.
 _Axes = dict[str, tuple[int | None, ...]]
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What a manifest says of its graphs.
+class GraphSizes:
+    """The manifest's values that graphs must agree with.
 
-    max_source_length, max_target_length: subwords; at most as many as a row of the caches has columns.
-    aligned_layer, aligned_heads: None where the decoder has no alignment.
+    max_source_length, max_target_length: subwords; at most the columns in a row of the caches.
+    aligned_layer, aligned_heads: None if the decoder has no alignment.
     """
 
     vocab_size: int
@@ -48,17 +48,17 @@ class Sizes:
     aligned_heads: tuple[int, ...] | None
 
 
-def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
-    """How the inputs and outputs that the manifest lists for a variant's graphs contradict its sizes."""
+def signature_problems(variant: Variant, sizes: GraphSizes) -> list[str]:
+    """Contradictions between the manifest's sizes and the inputs and outputs it lists for a variant."""
     capacity = _capacity(variant.decoder)
     if capacity is None:
         return [
             f"{variant.decoder.file}: input self_key_0 has no axes (rows, heads, columns, size of a head)"
         ]
     num_layers = sum(spec.name.startswith("self_key_") for spec in variant.decoder.inputs)
-    if num_layers != sizes.num_decoder_layers:  # before as many inputs are looked for
-        told = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
-        return [f"{told}, and {variant.decoder.file} has the caches of {num_layers}"]
+    if num_layers != sizes.num_decoder_layers:  # the checks below build names for so many layers
+        claimed = f"dimensions.num_decoder_layers is {sizes.num_decoder_layers}"
+        return [f"{claimed}, and {variant.decoder.file} has the caches of {num_layers}"]
     problems = [
         f"{name} is {value}, and the caches of {variant.decoder.file} hold {capacity}"
         for name, value in (
@@ -76,10 +76,10 @@ def signature_problems(variant: Variant, sizes: Sizes) -> list[str]:
     return problems
 
 
-def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: Sizes) -> list[str]:
-    """How the graphs of a variant, which must be there, differ from the sizes; and weights that are no numbers.
+def content_problems(folder: Path, files: Collection[str], variant: Variant, sizes: GraphSizes) -> list[str]:
+    """Differences between a variant's graph files and the sizes, and weights that are not numbers.
 
-    files: that the manifest lists; a graph may have its weights in no other.
+    files: the files that the manifest lists; graphs may use weights from no other.
     """
     problems: list[str] = []
     weights: dict[tuple[str, int, int], Constant] = {}
@@ -95,9 +95,9 @@ def content_problems(folder: Path, files: Collection[str], variant: Variant, siz
         for spec, graph in zip(_graphs(pair), (encoder, decoder), strict=True):
             for constant in graph.constants:
                 try:
-                    weights[_place(spec.file, constant)] = constant
+                    weights[_location(spec.file, constant)] = constant
                 except ValueError:
-                    problems.append(f"{spec.file}: {constant.name} has no plain place in a file of weights")
+                    problems.append(f"{spec.file}: {constant.name} has no valid place in a weight file")
     return problems + _weight_problems(folder, files, weights)
 
 
@@ -106,7 +106,7 @@ def _graphs(pair: GraphPair) -> tuple[GraphSpec, GraphSpec]:
 
 
 def _takes_steps(native: GraphPair) -> bool:
-    """Whether its decoder is of the kind that is served; of an older one the standard graphs are."""
+    """Whether the native decoder has the current inputs. For an older one the server uses the standard graphs."""
     return any(spec.name == "num_steps" for spec in native.decoder.inputs)
 
 
@@ -114,12 +114,12 @@ def _takes_steps(native: GraphPair) -> bool:
 
 
 def _capacity(decoder: GraphSpec) -> int | None:
-    """Columns that a row of a standard decoder's caches has."""
+    """Columns in a row of a standard decoder's caches; None if its inputs do not say."""
     axes = next((spec.axes for spec in decoder.inputs if spec.name == "self_key_0"), ())
     return axes[2] if len(axes) == 4 and isinstance(axes[2], int) else None
 
 
-def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+def _standard_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
     """Inputs and outputs of the standard graphs, as `export.encoder` and `export.decoder` build them."""
     heads, head_dim = sizes.num_heads, sizes.d_model // sizes.num_heads
     caches: _Axes = {
@@ -129,7 +129,7 @@ def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tu
     }
     rows: _Axes = dict.fromkeys(("ids", "positions", "last_source_positions"), (None,))
     has_alignment = sizes.aligned_layer is not None
-    asks: _Axes = {"num_aligned": (1,)} if has_alignment else {}
+    optional: _Axes = {"num_aligned": (1,)} if has_alignment else {}
     aligned: _Axes = {"alignment": (None, capacity)} if has_alignment else {}
     encoder: tuple[_Axes, _Axes] = (
         {"ids": (None, None), "positions": (None,)},
@@ -138,10 +138,10 @@ def _standard_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tu
     best: _Axes = dict.fromkeys(("top_log_probabilities", "top_ids"), (None, None))
     outputs: _Axes = {**best, "log_probabilities": (None, sizes.vocab_size), **aligned}
     present: _Axes = {f"present_{name}": axes for name, axes in caches.items()}
-    return encoder, ({**rows, "num_candidates": (1,), **caches, **asks}, {**outputs, **present})
+    return encoder, ({**rows, "num_candidates": (1,), **caches, **optional}, {**outputs, **present})
 
 
-def _native_axes(sizes: Sizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
+def _native_axes(sizes: GraphSizes, capacity: int) -> tuple[tuple[_Axes, _Axes], tuple[_Axes, _Axes]]:
     """Inputs and outputs of the native graphs, as `export.native` builds them."""
     cache = (2 * sizes.num_decoder_layers, None, capacity, sizes.d_model)
     one: _Axes = dict.fromkeys(("ids", "positions", "lengths", "slots"), (None,))
@@ -167,19 +167,20 @@ def _axes_problems(file: str, kind: str, specs: tuple[TensorSpec, ...], expected
         elif len(axes) != len(sizes) or any(
             size is not None and axis != size for axis, size in zip(axes, sizes, strict=True)
         ):
-            told = ["*" if size is None else size for size in sizes]
-            problems.append(f"{file}: {kind} {name} has axes {list(axes)}, by the dimensions they are {told}")
+            by_sizes = ["*" if size is None else size for size in sizes]
+            problem = f"has axes {list(axes)}, by the dimensions they are {by_sizes}"
+            problems.append(f"{file}: {kind} {name} {problem}")
     return problems
 
 
 # --- contents
 
 
-def _encoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+def _encoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _only(graph, "Encoder")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is not None:
-        found |= _told_by_operator(native, "dimensions.num_encoder_layers")
+        found |= _operator_fields(native, "dimensions.num_encoder_layers")
     else:
         num_layers = graph.count("MultiHeadAttention")
         found["dimensions.num_encoder_layers"] = num_layers
@@ -187,14 +188,14 @@ def _encoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
     return _differences(file, found, sizes)
 
 
-def _decoder_problems(file: str, graph: GraphFile, sizes: Sizes) -> list[str]:
+def _decoder_problems(file: str, graph: GraphFile, sizes: GraphSizes) -> list[str]:
     native = _only(graph, "DecoderSteps")
     found: dict[str, object] = {"dimensions.d_ff": _d_ff(graph, sizes)}
     if native is None:
-        # One over the row itself, one over its source.
+        # Two a layer: self-attention and cross-attention.
         found["dimensions.num_decoder_layers"] = graph.count("GroupQueryAttention") // 2
     else:
-        found |= _told_by_operator(native, "dimensions.num_decoder_layers")
+        found |= _operator_fields(native, "dimensions.num_decoder_layers")
         found["special_ids.eos"] = native.attributes.get("end_id")
         if sizes.aligned_layer is not None:
             found["alignment.layer"] = native.attributes.get("aligned_layer")
@@ -206,8 +207,8 @@ def _only(graph: GraphFile, kind: str) -> Node | None:
     return next((node for node in graph.nodes if node.kind == kind), None)
 
 
-def _told_by_operator(node: Node, layers: str) -> dict[str, object]:
-    """What both native operators say of themselves, by the manifest's fields."""
+def _operator_fields(node: Node, layers: str) -> dict[str, object]:
+    """The attributes that both native operators have, by the manifest's fields."""
     return {
         layers: node.attributes.get("num_layers"),
         "dimensions.num_heads": node.attributes.get("num_heads"),
@@ -216,8 +217,11 @@ def _told_by_operator(node: Node, layers: str) -> dict[str, object]:
     }
 
 
-def _d_ff(graph: GraphFile, sizes: Sizes) -> int | None:
-    """The width between both products of a feed-forward network, the one said where it is among those that can be."""
+def _d_ff(graph: GraphFile, sizes: GraphSizes) -> int | None:
+    """The inner width of the feed-forward network: sizes.d_ff if the weights allow it, else the least that they allow.
+
+    A width w is possible if there are weights of shape (d_model, w) and (w, d_model).
+    """
     shapes = {constant.shape for constant in graph.constants}
     width = sizes.d_model
     found = {shape[1] for shape in shapes if len(shape) == 2 and shape[0] == width and shape[::-1] in shapes}
@@ -226,8 +230,8 @@ def _d_ff(graph: GraphFile, sizes: Sizes) -> int | None:
     return sizes.d_ff if sizes.d_ff in candidates else min(candidates, default=None)
 
 
-def _differences(file: str, found: dict[str, object], sizes: Sizes) -> list[str]:
-    told = {
+def _differences(file: str, found: dict[str, object], sizes: GraphSizes) -> list[str]:
+    claimed = {
         "dimensions.d_ff": sizes.d_ff,
         "dimensions.num_encoder_layers": sizes.num_encoder_layers,
         "dimensions.num_decoder_layers": sizes.num_decoder_layers,
@@ -239,21 +243,25 @@ def _differences(file: str, found: dict[str, object], sizes: Sizes) -> list[str]
         "alignment.heads": sizes.aligned_heads,
     }
     return [
-        f"manifest.json: {field} is {_plain(told[field])}, and {file} has {_plain(value)}"
+        f"manifest.json: {field} is {_as_list(claimed[field])}, and {file} has {_as_list(value)}"
         for field, value in found.items()
-        if value != told[field]
+        if value != claimed[field]
     ]
 
 
-def _plain(value: object) -> object:
+def _as_list(value: object) -> object:
+    """A tuple as a list, as JSON shows it; other values unchanged."""
     return list(value) if isinstance(value, tuple) else value
 
 
 # --- weights
 
 
-def _place(graph: str, constant: Constant) -> tuple[str, int, int]:
-    """File, offset and length of a constant's values; of those in the graph its file and name. Raises ValueError."""
+def _location(graph: str, constant: Constant) -> tuple[str, int, int]:
+    """File, offset and length of a constant's values; graph and name, 0, 0 if they are in the graph.
+
+    Raises ValueError for a file outside of the graph's folder, and for a negative number.
+    """
     if not constant.external:
         return f"{graph} {constant.name}", 0, 0
     location = constant.external.get("location", "")
@@ -268,7 +276,7 @@ def _place(graph: str, constant: Constant) -> tuple[str, int, int]:
 def _weight_problems(
     folder: Path, files: Collection[str], weights: dict[tuple[str, int, int], Constant]
 ) -> list[str]:
-    """Of each file of weights the first that is wrong: a damaged one has many."""
+    """The first problem of each file of weights: a damaged file has many."""
     problems: dict[str, str] = {}
     for (file, offset, length), constant in weights.items():
         if constant.external and file not in files:
@@ -284,14 +292,14 @@ def _weight_problems(
 
 
 def _is_weight(constant: Constant) -> bool:
-    """Whether its values must be numbers; one by itself is the mask of an attention's scores, minus infinity."""
+    """Whether the values must be finite. A single one need not: the attention mask is a constant of minus infinity."""
     return constant.element_type in _FLOATS and math.prod(constant.shape) > 1
 
 
 def _values(
     path: Path, offset: int, length: int, constant: Constant
 ) -> Iterator[np.ndarray[tuple[int], np.dtype[np.floating]]]:
-    """The values of a constant, some at a time. Raises OSError, and ValueError where the file is too short."""
+    """The values of a constant in chunks. Raises OSError, and ValueError if the file is too short."""
     kind = _FLOATS[constant.element_type]
     if not constant.external:
         yield np.frombuffer(constant.values, kind)

@@ -1,7 +1,7 @@
-"""Reads of an ONNX file what a check needs: its nodes' attributes, and the shapes and places of its constants.
+"""Reads nodes, attributes and constants of an ONNX file without loading ONNX or ONNX Runtime.
 
-The file is a Protocol Buffers message; field numbers are those of onnx.proto3. It is mapped, not read: the values of
-constants are passed over. Neither ONNX nor ONNX Runtime is loaded for it.
+The file is a Protocol Buffers message; field numbers are those of onnx.proto3. It is memory-mapped, and the values of
+constants are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GraphFileError(ValueError):
 
 @dataclass
 class Node:
-    """One operator of a graph, with its attributes of whole numbers and text."""
+    """One operator of a graph, with its integer and text attributes."""
 
     kind: str = ""
     attributes: dict[str, int | str | tuple[int, ...]] = field(default_factory=dict)
@@ -36,8 +36,8 @@ class Node:
 class Constant:
     """A tensor of fixed values.
 
-    element_type: as TensorProto.DataType. values: the bytes of those that stand in the graph. external: where the
-    others stand, as location, offset and length.
+    element_type: a TensorProto.DataType. values: bytes of the values, if they are in the graph. external: location,
+    offset and length of the values, if they are in another file.
     """
 
     name: str = ""
@@ -49,13 +49,13 @@ class Constant:
 
 @dataclass
 class GraphFile:
-    """What `read_graph` finds."""
+    """The nodes and constants of an ONNX file."""
 
     nodes: list[Node] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
 
     def count(self, *kinds: str) -> int:
-        """How many nodes are of these kinds."""
+        """How many nodes have one of these operator types."""
         return sum(node.kind in kinds for node in self.nodes)
 
 
@@ -127,7 +127,7 @@ def _read_constant(data: memoryview) -> Constant:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message: number, and its whole number or its bytes."""
+    """The fields of a message: field number, and integer or bytes."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -149,7 +149,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A whole number of 64 bits, and the position behind it."""
+    """A 64-bit integer, and the position after it."""
     value = 0
     for index in range(_MAX_VARINT_BYTES):
         byte = data[position + index]
@@ -177,7 +177,7 @@ def _number(value: int | memoryview) -> int:
 
 
 def _numbers(value: int | memoryview) -> list[int]:
-    """One whole number, or several that stand packed side by side."""
+    """The integers of a field: one, or several packed ones."""
     if isinstance(value, int):
         return [value]
     found, position = [], 0

@@ -1,4 +1,4 @@
-"""The graphs of a bundle's variant: what whoever loads them needs of the manifest, without the manifest's reader."""
+"""The manifest's description of a variant's graphs, without Pydantic, for processes that only load graphs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Precision = Literal["int8", "fp16", "fp32"]
-# For the manifest's reader: a field that is not known is refused.
+# Read by Pydantic in `app.bundle`: unknown fields are errors.
 STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a graph: axes are sizes, or names of sizes that vary."""
+    """One input or output of a graph. axes: sizes, or names of sizes that vary."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -23,7 +23,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """One graph of a variant. `file` is a path in the bundle."""
+    """One graph of a variant. file: its path in the bundle."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -34,7 +34,7 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class GraphPair:
-    """An encoder and a decoder that belong together."""
+    """An encoder and its decoder."""
 
     __pydantic_config__: ClassVar = STRICT
 
@@ -44,9 +44,10 @@ class GraphPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(GraphPair):
-    """The same weights in one precision: graphs of ONNX Runtime's own operators, and of the native kernels.
+    """The model in one precision: graphs for ONNX Runtime's own operators, and for the native kernels.
 
-    opset: of the standard operators. native: None where the kernels do not take a model of this size or precision.
+    opset: opset version of the standard operators. native: None if the kernels do not support the model's size or the
+    precision.
     """
 
     __pydantic_config__: ClassVar = STRICT

@@ -1,7 +1,7 @@
-"""The server put together: settings -> bundle -> runner -> engine -> golden check and warm-up -> ready.
+"""Assembles the server: settings -> bundle -> workers -> engine -> golden check and warm-up -> ready.
 
-It listens from the first moment, so that /livez answers while the model loads; everything else is refused with
-503 until the model has shown, through the very engine that will serve, that it says what its bundle says.
+The server listens immediately, so that /livez answers while the model loads. Every other request gets 503 until the
+running engine has reproduced the bundle's golden sentences.
 """
 
 from __future__ import annotations
@@ -23,74 +23,74 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.auth import ApiKeys
-from app.api.connections import reserve_open_files
-from app.api.cors import CrossOrigin
-from app.api.dialect import Dialect
 from app.api.dialects import DIALECTS, add_dialects
-from app.api.ending import leave_threads_behind
-from app.api.error_table import HTTP_CODES, error_body, plain_error
-from app.api.middleware import Gate, RequestScope
-from app.api.native import add_native_routes
+from app.api.http.auth import ApiKeys
+from app.api.http.connections import reserve_open_files
+from app.api.http.cors import CrossOrigin
+from app.api.http.dialect import Dialect
+from app.api.http.ending import exit_without_joining
+from app.api.http.error_table import HTTP_CODES, error_body, plain_error
+from app.api.http.middleware import Gate, RequestScope
+from app.api.http.ready_line import print_address
+from app.api.http.routing import PathRouter, PlainApp, PlainRoute
+from app.api.http.server import Server, block_signals, listen
+from app.api.native.routes import add_native_routes
+from app.api.native.stream import StreamLimits, add_stream_route
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
-from app.api.ready_line import tell_address
-from app.api.route import PlainApp, PlainRoute, ShortWay
-from app.api.server import Server, hold_signals, listen
 from app.api.service import Service
-from app.api.stream import StreamLimits, add_stream_route
 from app.engine.engine import Engine
-from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
-from app.runtime.memory import prefer_short_waits, settle_memory
+from app.runtime.memory import freeze_and_trim, limit_pauses
 from app.settings import Settings, load_settings, read_api_keys
 from app.startup import (
-    Model,
+    LoadedModel,
     check_golden,
     in_daemon_thread,
-    leave_model,
     load_model,
     model_key,
+    release_model,
     warm_up,
 )
 from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
-from app.translator.decoder import DecoderSettings, SentenceDecoder
-from app.wiring import engine_limits, file_limits, glossaries, page_facts, request_limits, serve_options
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
+from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
-    from app.api.file_desk import FileDesk
+    from app.api.files.document_jobs import DocumentJobs
 
 logger = logging.getLogger("app.main")
 EXIT_CONFIGURATION = 78  # EX_CONFIG of sysexits.h
-EXIT_ENGINE = 70  # EX_SOFTWARE: whoever supervises the process starts a new one
-DEAD_ENGINE = "the engine has died; the log says of what"
+EXIT_ENGINE = 70  # EX_SOFTWARE: the process's supervisor starts a new one
+DEAD_ENGINE = "the engine has died; see the log for the cause"
 
 
 class Application:
-    """One server's parts. `app` is the ASGI application; its lifespan starts and ends the others.
+    """The components of one server. `app` is the ASGI application; its lifespan starts and stops the others.
 
-    on_failure: told, on the event loop, what keeps the server from serving: BundleError or SettingsError at
-    start, RuntimeError when the engine has died. on_ready: called on the event loop when requests are taken.
+    on_failure: called on the event loop with the error that keeps the server from serving: BundleError or SettingsError
+    at start, RuntimeError if the engine dies. on_ready: called on the event loop when the server accepts requests.
     """
 
-    def __init__(self, settings: Settings, *, load: Callable[[Settings], Model] = load_model) -> None:
+    def __init__(self, settings: Settings, *, load: Callable[[Settings], LoadedModel] = load_model) -> None:
         """Raises SettingsError for unusable API keys or glossaries."""
         self.settings = settings
         self.metrics = Metrics()
-        self.metrics.follow_log(num_dropped_lines)
+        self.metrics.track_log(num_dropped_lines)
         self.service = Service(self.metrics, glossaries(settings))
         self.engine: Engine | None = None
         self.on_failure: Callable[[Exception], None] = lambda _error: None
         self.on_ready: Callable[[], None] = lambda: None
         self._load = load
         self._executor = ThreadPoolExecutor(settings.num_text_threads, thread_name_prefix="text")
-        self._desk: FileDesk | None = None
-        self._is_checked = False  # the engine, by what the bundle says
-        self._has_died = False  # the engine
+        self._document_jobs: DocumentJobs | None = None
+        self._passed_check = False  # the golden check and the warm-up
+        self._engine_died = False
         self.app = self._build(ApiKeys(read_api_keys(settings)))
 
     def _build(self, keys: ApiKeys) -> FastAPI:
@@ -112,20 +112,20 @@ class Application:
         usage = UsageCounter(settings.quota_characters)
         larger: dict[str, int] = {}
         if settings.files_enabled:
-            # A server that takes no files does not load what reads them.
-            from app.api.file_desk import FileDesk
-            from app.api.files import UPLOAD_PATHS
+            # With files disabled, nothing that reads them is imported.
+            from app.api.files.document_jobs import DocumentJobs
+            from app.api.files.routes import UPLOAD_PATHS
 
-            self._desk = FileDesk(plain, file_limits(settings), usage)
+            self._document_jobs = DocumentJobs(plain, document_limits(settings), usage)
             larger = dict.fromkeys(UPLOAD_PATHS, settings.max_file_bytes)
-        add_dialects(app.router, plain, keys, usage, self._desk)
+        add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
             add_docs(app.router, app.openapi)
         if settings.page_enabled:
             add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
-        app.add_middleware(ShortWay, routes=app.routes)
+        app.add_middleware(PathRouter, routes=app.routes)
         app.add_middleware(
             Gate,
             keys=keys,
@@ -140,63 +140,63 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Begin to load; at the end stop the engine."""
+        """Start loading the model; at shutdown stop the engine and the file workers."""
         loading = asyncio.create_task(self._become_ready())
         try:
             yield
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
-            if self._desk is not None:
-                await self._desk.close()
+            if self._document_jobs is not None:
+                await self._document_jobs.close()
             await self.close_engine()
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def close_engine(self) -> None:
-        """End the engine's work now; whoever waits for it gets NotReady."""
+        """Stop the engine now; pending sentences end with NotReady."""
         if self.engine is not None:
             await self.engine.close(drain_timeout_s=0.0)
 
     async def _become_ready(self) -> None:
-        """Load, check, warm up, open; or report what is in the way."""
+        """Load, check, warm up and open the server, or report why it cannot serve."""
         try:
             await self._open()
-        except NotReady:  # the server is shutting down, or the engine has died
+        except NotReady:  # the server is shutting down, or the engine died
             self.service.become_failed()
-            if self._has_died:
+            if self._engine_died:
                 self.on_failure(RuntimeError(DEAD_ENGINE))
         except (BundleError, SettingsError, ServiceError) as error:
             self.service.become_failed()
             self.on_failure(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot serve
+        except Exception as error:  # noqa: BLE001 - any error here keeps the server from serving
             self.service.become_failed()
             log_event(logger, logging.CRITICAL, "start_failed", error=error)
             self.on_failure(error)
         finally:
-            gc.enable()  # where whoever started the process had turned it off
+            gc.enable()  # transduce.serve disables it for a faster start
 
     def _on_death(self) -> None:
-        """The engine has died. While it is being checked the check says why: the bundle may be the reason."""
-        self._has_died = True
-        if self._is_checked:
+        """Report that the engine died. Before the checks have passed they report the cause themselves."""
+        self._engine_died = True
+        if self._passed_check:
             self.on_failure(RuntimeError(DEAD_ENGINE))
 
     async def _open(self) -> None:
         started = time.monotonic()
-        if self._desk is not None:
-            await self._desk.open()
-        model = await in_daemon_thread(lambda: self._load(self.settings), unwanted=leave_model)
+        if self._document_jobs is not None:
+            await self._document_jobs.open()
+        model = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_model)
         self.engine = Engine(
-            model.lanes,
+            model.workers,
             settings=engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=self._on_death,
         )
         self.engine.start()
-        decoder = SentenceDecoder(
+        submitter = CachingSubmitter(
             self.engine,
             model_key=model_key(model),
-            settings=DecoderSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
+            settings=SubmitterSettings(self.settings.sentence_cache_bytes, self.settings.coalesce),
         )
         translator = Translator(
             model.manifest,
@@ -207,7 +207,7 @@ class Application:
             extras=Extras(
                 detector=model.detector,
                 glossaries=self.service.glossaries,
-                decoder=decoder,
+                submitter=submitter,
                 limits=AnswerLimits(self.settings.max_request_sentences, self.settings.max_token_lists),
             ),
         )
@@ -215,12 +215,12 @@ class Application:
         await warm_up(model, translator)
         if model.detector is not None and model.detector.has_begun:
             await asyncio.wrap_future(model.detector.loaded())
-        self._is_checked = True
+        self._passed_check = True
         self.engine.end_warm_up()
-        decoder.clear()
-        settle_memory()
-        self.metrics.follow_decoder(decoder.facts)
-        self.metrics.follow_queue(self.engine.health)
+        submitter.clear()
+        freeze_and_trim()
+        self.metrics.track_cache(submitter.stats)
+        self.metrics.track_queue(self.engine.health)
         self.metrics.model_info.labels(model.manifest.name, model.manifest.version, model.precision).set(1)
         self.metrics.model_load_seconds.set(time.monotonic() - started)
         self.service.become_ready(translator, precision=model.precision)
@@ -235,37 +235,36 @@ class Application:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The ASGI application, to be run by any server that speaks lifespan. Raises SettingsError."""
+    """The ASGI application, for any server that supports lifespan. Raises SettingsError."""
     return Application(settings).app
 
 
-def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. origin: of the engine's processes, where it was started.
+def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: the workers', if it runs already.
 
-    0 after a drain, 78 for settings or a bundle that cannot be used (every problem on a line of its own on
-    stderr), 70 where the engine died, 128 + the signal where a second one cut the drain short. Raises
-    OSError where the address cannot be listened on.
+    0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
+    engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.
     """
     try:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=partial(load_model, origin=origin))
+        application = Application(settings, load=partial(load_model, fork_server=fork_server))
     except SettingsError as error:
-        return _refuse(error.problems)
-    return run(application, at_end=lambda: None if origin is None else origin.leave())
+        return _print_problems(error.problems)
+    return run(application, at_end=lambda: None if fork_server is None else fork_server.close())
 
 
 def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:
-    """Serve an application; as `serve`."""
+    """Serve an application; returns the exit code as `serve` does. at_end: called after the server has stopped."""
     settings = application.settings
-    hold_signals()
-    prefer_short_waits()
+    block_signals()
+    limit_pauses()
     failures: list[Exception] = []
 
     def on_failure(error: Exception) -> None:
         if failures:
-            return  # a consequence of the first
+            return  # later failures follow from the first
         failures.append(error)
         is_configuration = isinstance(error, BundleError | SettingsError)
         server.stop(EXIT_CONFIGURATION if is_configuration else EXIT_ENGINE)
@@ -280,17 +279,17 @@ def run(application: Application, at_end: Callable[[], None] = lambda: None) -> 
         )
         application.on_failure = on_failure
         host, port = listener.getsockname()[:2]
-        application.on_ready = lambda: tell_address(host, port, has_page=settings.page_enabled)
+        application.on_ready = lambda: print_address(host, port, has_page=settings.page_enabled)
         if settings.probe_port is not None:
             server.probe_listener = listeners.enter_context(listen(settings.host, settings.probe_port))
             _log_listening("listening_for_probes", server.probe_listener)
         _log_listening("listening", listener)
         server.run(sockets=[listener])
     for failure in failures:
-        _refuse(_problems_of(failure))
+        _print_problems(_problems_of(failure))
     at_end()
     close_log()
-    leave_threads_behind(server.exit_code)
+    exit_without_joining(server.exit_code)
     return server.exit_code
 
 
@@ -300,24 +299,24 @@ def _log_listening(event: str, listener: socket.socket) -> None:
 
 
 def _problems_of(failure: Exception) -> list[str]:
-    """One line each."""
+    """The lines to print for a failure."""
     if isinstance(failure, BundleError):
         return [f"bundle {failure.path}: {problem}" for problem in failure.problems]
     if isinstance(failure, SettingsError):
         return list(failure.problems)
     if isinstance(failure, ServiceError | RuntimeError):
         return [str(failure)]
-    return [f"unexpected {type(failure).__name__}; the log says where"]
+    return [f"unexpected {type(failure).__name__}; see the log"]
 
 
-def _refuse(problems: Iterable[str]) -> int:
+def _print_problems(problems: Iterable[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"transduce serve: {problem}\n")
     return EXIT_CONFIGURATION
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
-    """What the router refuses: 404 and 405."""
+    """The response to a request that no route accepts: 404 or 405."""
     assert isinstance(error, HTTPException)
     code = HTTP_CODES.get(error.status_code, "http_error")
     if request.state.dialect is not None:

@@ -1,7 +1,6 @@
-"""Every setting of the server: environment variables and command-line overrides, checked together, then frozen.
+"""Every setting of the server: environment variables and command-line overrides, validated together, then frozen.
 
-Only `app.main` reads them; the rooms below get what they need as plain values. docs/configuration.md is
-checked against this file by a test.
+Only `app.main` reads them; other modules receive plain values. A test keeps docs/configuration.md equal to this file.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.errors import SettingsError
 
 PREFIX = "TRANSDUCE_"
-# Of the command-line client, which may run in the same environment.
+# Variables of the command-line client, which may run in the same environment.
 CLIENT_VARIABLES = frozenset({"URL", "API_KEY"})
-# As a browser sends it: in lower case, without a path.
+# An origin as browsers send it: lower case, without a path.
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.\-]*://[a-z0-9.\-_\[\]:]+")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class Settings(BaseSettings):
-    """What an operator may choose. An empty variable counts as unset."""
+    """The operator's settings. An empty variable counts as unset."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -44,27 +43,31 @@ class Settings(BaseSettings):
         None,
         ge=0,
         le=65535,
-        description="TCP port of its own for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
+        description="separate TCP port for /livez, /readyz and /metrics; 0 lets the system choose; unset: none",
     )
     max_connections: int = Field(
         1000,
         ge=1,
-        description="open connections; one more takes the place of an idle one, else is answered 503",
+        description="open connections; a further one replaces an idle one, or gets 503 if none is idle",
     )
     max_connections_per_address: int = Field(
-        0, ge=0, description="open connections of one address; 0: nine tenths of all"
+        0,
+        ge=0,
+        description="open connections per client address; 0: nine tenths of TRANSDUCE_MAX_CONNECTIONS",
     )
-    keep_alive_s: float = Field(75.0, gt=0, description="seconds that an idle connection stays open")
+    keep_alive_s: float = Field(75.0, gt=0, description="seconds until an idle connection is closed")
     read_timeout_s: float = Field(
-        10.0, gt=0, description="seconds in which a request has to arrive whole, header and body"
+        10.0, gt=0, description="seconds within which a whole request must arrive, header and body"
     )
-    max_header_bytes: int = Field(16_384, ge=1024, description="bytes of a request's line and headers")
+    max_header_bytes: int = Field(16_384, ge=1024, description="bytes of a request's start line and headers")
     max_body_bytes: int = Field(1_000_000, ge=1024, description="bytes of a request's body")
     drain_delay_s: float = Field(
-        0.0, ge=0, description="seconds after SIGTERM in which work is still accepted while /readyz says 503"
+        0.0,
+        ge=0,
+        description="seconds after SIGTERM during which requests are still accepted while /readyz returns 503",
     )
     drain_timeout_s: float = Field(
-        25.0, ge=0, description="seconds after that in which running work may end before it is answered 503"
+        25.0, ge=0, description="seconds after the drain delay until requests that are still running get 503"
     )
 
     bundle: Path | None = Field(
@@ -74,45 +77,53 @@ class Settings(BaseSettings):
         "auto", description="variant of the bundle; auto: fp16 on a GPU, else int8, else fp32"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where the model runs; auto: the GPU where there is one"
+        "auto", description="where the model runs; auto: the GPU if there is one"
     )
     kernels: Literal["auto", "native", "standard"] = Field(
         "auto",
-        description="operators on a CPU; auto: the native ones where they can run, else ONNX Runtime's",
+        description="operators on a CPU; auto: the native ones if this CPU supports them, else ONNX Runtime's",
     )
     num_threads: int = Field(
         0,
         ge=0,
         le=256,
-        description="threads of the engine, shared by its lanes at work; 0: one a usable core",
+        description="threads of the engine, shared by its workers; 0: one per usable core",
     )
     num_lanes: int = Field(
         0,
         ge=0,
         le=64,
-        description="processes that share the engine's sentences, each with the whole model; 1: none, a thread of the "
-        "server's process; 0: one a thread, at most 4, and 1 on a GPU",
+        description="worker processes of the engine, each with the whole model; 1: a thread of the server's process "
+        "instead; 0: one per thread, at most 4, and 1 on a GPU",
     )
     num_rows: int = Field(
-        64, ge=1, le=4096, description="hypotheses that run at once in each lane, of a caller that is alone"
+        64,
+        ge=1,
+        le=4096,
+        description="hypotheses decoded at once in each worker; one caller alone fills at most these",
     )
     num_kept_rows: int = Field(
-        16, ge=0, le=1024, description="as many more in each lane, kept for callers that come; 0: none"
+        16,
+        ge=0,
+        le=1024,
+        description="further hypotheses per worker, reserved for callers that arrive later; 0: none",
     )
     golden_min_share: float = Field(
         0.8,
         ge=0,
         le=1,
-        description="share of the bundle's golden sentences that must come out exactly at start",
+        description="share of the bundle's golden sentences that must match exactly at start, 0 to 1",
     )
     stall_limit_s: float = Field(
-        10.0, gt=0, description="seconds that one decoding step may take before /livez says 503"
+        10.0, gt=0, description="seconds that one decoding step may take before /livez returns 503"
     )
     max_encode_tokens: int = Field(
-        512, ge=1, description="source subwords encoded in one step, at least the longest source of the model"
+        512, ge=1, description="source subwords encoded in one step; at least the model's longest source"
     )
     max_consecutive_failures: int = Field(
-        8, ge=1, description="failed forward passes in a row after which the engine stops and /livez says 503"
+        8,
+        ge=1,
+        description="consecutive failed forward passes after which the engine stops and /livez returns 503",
     )
 
     max_items: int = Field(128, ge=1, description="texts in one request")
@@ -124,76 +135,88 @@ class Settings(BaseSettings):
     max_token_lists: int = Field(
         512,
         ge=1,
-        description="lists of tokens in one answer: sentences times `num_hypotheses` times 1 + `num_alternatives`, "
+        description="token lists in one response: sentences times `num_hypotheses` times 1 + `num_alternatives`, "
         "and more with `attention`",
     )
-    default_timeout_s: float = Field(30.0, gt=0, description="deadline of a request without `timeout_ms`")
-    compat_timeout_s: float = Field(
-        8.0, gt=0, description="deadline of a request in another API's shape; its clients give up after 10 s"
+    default_timeout_s: float = Field(
+        30.0, gt=0, description="deadline in seconds of a request without `timeout_ms`"
     )
-    max_timeout_s: float = Field(60.0, gt=0, description="largest deadline that a request may ask for")
+    compat_timeout_s: float = Field(
+        8.0,
+        gt=0,
+        description="deadline in seconds of a request in another API's format, whose clients give up after 10 s",
+    )
+    max_timeout_s: float = Field(60.0, gt=0, description="largest `timeout_ms` of a request, in seconds")
     max_pending_sentences: int = Field(
-        2_048, ge=1, description="sentences accepted and not yet answered; beyond it 429"
+        2_048, ge=1, description="sentences accepted and not yet answered; a request beyond it gets 429"
     )
     max_pending_tokens: int = Field(
-        65_536, ge=1, description="source subwords accepted and not yet answered; beyond it 429"
+        65_536,
+        ge=1,
+        description="source subwords accepted and not yet answered; a request beyond it gets 429",
     )
     sentence_cache_bytes: int = Field(
-        67_108_864, ge=0, description="bytes of translated sentences kept in memory; 0: none"
+        67_108_864, ge=0, description="bytes of memory for the cache of translated sentences; 0: no cache"
     )
     coalesce: bool = Field(
-        True, description="whether equal sentences of requests at the same time are decoded once"
+        True, description="whether equal sentences of concurrent requests are decoded once"
     )
     stream_keep_alive_s: float = Field(
-        15.0, gt=0, description="seconds without an event after which a stream sends a comment"
+        15.0, gt=0, description="seconds without an event after which a stream sends a keep-alive comment"
     )
     reader_stall_s: float = Field(
         30.0,
         gt=0,
-        description="seconds in which the reader of an answer may take nothing before it is cut off",
+        description="seconds that a client may stop reading its response before the connection is closed",
     )
     num_text_threads: int = Field(1, ge=1, le=64, description="threads that split and tokenise text")
 
-    files_enabled: bool = Field(
-        True, description="whether files are taken at /translate_file and /v2/document"
+    files_enabled: bool = Field(True, description="whether /translate_file and /v2/document accept files")
+    max_file_bytes: int = Field(
+        10_000_000, ge=1024, description="bytes of an uploaded file including its form"
     )
-    max_file_bytes: int = Field(10_000_000, ge=1024, description="bytes of an uploaded file with its form")
-    max_files: int = Field(100, ge=1, description="files at work or kept; one more is answered 429")
+    max_files: int = Field(100, ge=1, description="files being translated or kept; a further one gets 429")
     max_kept_file_bytes: int = Field(
-        200_000_000, ge=1024, description="bytes of all files at work or kept; the kept ones are on disk"
+        200_000_000,
+        ge=1024,
+        description="bytes of all files being translated or kept; kept files are on disk",
     )
-    file_ttl_s: float = Field(3_600.0, gt=0, description="seconds that a translated file is kept")
+    file_ttl_s: float = Field(
+        3_600.0, gt=0, description="seconds that a translated file is kept for download"
+    )
     file_timeout_s: float = Field(600.0, gt=0, description="seconds that the translation of a file may take")
     file_memory_bytes: int = Field(
-        256_000_000, ge=100_000_000, description="bytes of memory that reading or writing a file may take"
+        256_000_000, ge=100_000_000, description="bytes of memory that reading or writing one file may take"
     )
     file_cpu_s: int = Field(
-        20, ge=1, description="seconds of processor time that reading or writing a file may take"
+        20, ge=1, description="seconds of CPU time that reading or writing one file may take"
     )
 
     api_keys: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
-        description="SHA-256 of each API key in hexadecimal, parted by commas; none: no key needed",
+        description="SHA-256 of each API key in lower-case hexadecimal, separated by commas; none: no key needed",
     )
     api_keys_file: Path | None = Field(
-        None, description="file with one such hash a line; `#` begins a comment"
+        None, description="file with one such hash per line; `#` starts a comment"
     )
     cors_origins: Annotated[frozenset[str], NoDecode] = Field(
         frozenset(),
-        description="origins whose pages may call the API, such as https://example.org, parted by commas; `*`: all; "
-        "none: pages of this server only, but for the routes at the root",
+        description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
+        "none: only pages of this server, except on the routes at the root",
     )
     glossary_path: Path | None = Field(
-        None, description="SQLite file of the glossaries; unset: in memory, gone when the server ends"
+        None, description="SQLite file of the glossaries; unset: in memory, lost when the server stops"
     )
     quota_characters: int = Field(
         1_000_000_000_000,
         ge=1,
-        description="Unicode code points that one API key may have translated by /v2/translate while a server runs",
+        description="Unicode code points that one API key may send to /v2/translate before the server restarts",
     )
     docs_enabled: bool = Field(True, description="whether /docs and /openapi.json are served")
-    page_enabled: bool = Field(True, description="whether the page for people at / is served")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    page_enabled: bool = Field(True, description="whether the web page at / is served")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="lowest level that is logged"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -206,7 +229,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        """Raises ValueError that names both settings of a contradiction, all of them at once."""
+        """Raise ValueError with one line for each pair of settings that contradict each other, naming both."""
         pairs = (
             ("max_item_characters", "max_request_characters"),
             ("max_request_sentences", "max_pending_sentences"),
@@ -223,9 +246,9 @@ class Settings(BaseSettings):
             if getattr(self, small) > getattr(self, large)
         ]
         if any(not _HASH.fullmatch(key) for key in self.api_keys):
-            problems.append(f"{PREFIX}API_KEYS holds something that is no SHA-256 in lower-case hexadecimal")
+            problems.append(f"{PREFIX}API_KEYS holds a value that is not a SHA-256 in lower-case hexadecimal")
         problems += [
-            f"{PREFIX}CORS_ORIGINS: {origin} is no origin; write scheme, host and port alone, as in "
+            f"{PREFIX}CORS_ORIGINS: {origin} is not an origin; write only scheme, host and port, such as "
             "https://example.org:8443, or *"
             for origin in sorted(self.cors_origins)
             if not _ORIGIN.fullmatch(origin)
@@ -236,10 +259,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
-    """Read the process's environment, then the overrides, which win.
+    """Read the process's environment; `overrides` take precedence.
 
-    Raises SettingsError with one line a problem: an unknown variable with our prefix, a wrong value, a
-    contradiction. No line repeats a value of the API keys.
+    Raises SettingsError with one line per problem: an unknown variable with our prefix, a wrong value, a contradiction.
+    No line repeats an API key.
     """
     problems = unknown_variables(os.environ)
     try:
@@ -249,8 +272,8 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
     else:
         if f"{PREFIX}API_KEY" in os.environ and not (settings.api_keys or settings.api_keys_file):
             problems.append(
-                f"{PREFIX}API_KEY is the client's, and without {PREFIX}API_KEYS or {PREFIX}API_KEYS_FILE this server "
-                "is open to everyone: set one of these, or unset the first"
+                f"{PREFIX}API_KEY is a setting of the client. Without {PREFIX}API_KEYS or {PREFIX}API_KEYS_FILE this "
+                f"server is open to everyone: set one of them, or unset {PREFIX}API_KEY"
             )
     if problems:
         raise SettingsError(problems)
@@ -258,7 +281,7 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """One line for each variable with our prefix that is no setting, with the nearest one that is."""
+    """One line for each variable with our prefix that is not a setting, with the nearest setting's name."""
     known = [name.upper() for name in Settings.model_fields]
     problems = []
     for variable in sorted(environment):
@@ -271,7 +294,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _lines_of(error: ValidationError) -> list[str]:
-    """Pydantic's findings with the names of our variables, without the values."""
+    """Pydantic's errors with the names of our variables, without the values."""
     lines: list[str] = []
     for finding in error.errors(include_input=False, include_url=False):
         message = finding["msg"].removeprefix("Value error, ")
@@ -282,7 +305,7 @@ def _lines_of(error: ValidationError) -> list[str]:
 
 
 def read_api_keys(settings: Settings) -> frozenset[str]:
-    """The hashes of every API key, from the variable and the file. Raises SettingsError for a bad file."""
+    """The hashes of all API keys, from the variable and the file. Raises SettingsError for a bad file."""
     if settings.api_keys_file is None:
         return settings.api_keys
     name = f"{PREFIX}API_KEYS_FILE"
@@ -292,23 +315,23 @@ def read_api_keys(settings: Settings) -> frozenset[str]:
         raise SettingsError([f"{name}: the file cannot be read ({type(error).__name__})"]) from error
     entries = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     problems = [
-        f"{name}: line {number} is no SHA-256 in lower-case hexadecimal"
+        f"{name}: line {number} is not a SHA-256 in lower-case hexadecimal"
         for number, entry in entries
         if entry and not _HASH.fullmatch(entry)
     ]
     keys = settings.api_keys | {entry for _, entry in entries if entry}
     if not keys:
-        problems.append(f"{name}: the file holds no key, which would leave the server open")
+        problems.append(f"{name}: the file holds no key, so the server would need none")
     if problems:
         raise SettingsError(problems)
     return keys
 
 
 def find_bundle(settings: Settings) -> Path:
-    """The bundle's folder: the setting, else the only bundle in a folder `bundles`.
+    """The bundle's folder: the setting, or the only bundle in a folder `bundles`.
 
-    That folder is looked for beside the package (a checkout), in the package, and where the server was started.
-    Raises SettingsError where there is none, or more than one.
+    Searches beside the package (a checkout), in the package, and in the current directory. Raises SettingsError if
+    there is no bundle, or more than one.
     """
     if settings.bundle is not None:
         return settings.bundle
@@ -323,5 +346,5 @@ def find_bundle(settings: Settings) -> Path:
             )
         if found:
             return found[0]
-    looked = ", ".join(map(str, places))
-    raise SettingsError([f"no bundle found (looked in {looked}); set {PREFIX}BUNDLE to its folder"])
+    searched = ", ".join(map(str, places))
+    raise SettingsError([f"no bundle found (searched {searched}); set {PREFIX}BUNDLE to its folder"])

@@ -1,4 +1,4 @@
-"""What happens before the first request: load the bundle, see that it says what it promises, warm up."""
+"""Start-up before the first request: load the bundle, check its golden sentences, warm up."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ import msgspec
 
 from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
-from app.engine.lane import Lane, ThreadLane
-from app.engine.origin import Origin
-from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.sequence import SequenceResult
+from app.engine.worker import Worker
 from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
-from app.lane.ahead import default_num_lanes, start_origin
-from app.lane.plan import Plan
 from app.observability.logging import log_event
 from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
@@ -34,19 +30,25 @@ from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
+from app.workers.early_start import default_num_workers, start_fork_server
+from app.workers.fork_server import ForkServer
+from app.workers.model_spec import ModelSpec
+from app.workers.thread_worker import ThreadWorker
+from app.workers.worker_proxy import WorkerProxy, start_workers
 
 T = TypeVar("T")
 logger = logging.getLogger("app.startup")
-# For the golden sentences and the warm-up, on the slowest machine that makes sense.
+# Seconds that the golden check, or one warm-up request, may take. A lower value fails the start of a slow machine.
 CHECK_TIMEOUT_S = 120.0
+# Requests of the warm-up. Fewer leave first-time costs to the first caller; more delay the start.
 NUM_WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class Model:
-    """A bundle's variant, loaded, in as many lanes as will share the work.
+class LoadedModel:
+    """One loaded variant of a bundle, in one or more workers that share the load.
 
-    name: of its folder. detector: None where no language is detected.
+    name: the bundle folder's name. detector: None without language detection.
     """
 
     name: str
@@ -55,19 +57,19 @@ class Model:
     precision: Precision
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-    lanes: Sequence[Lane]
+    workers: Sequence[Worker]
     detector: LazyDetector | None = None
 
     @property
     def limits(self) -> Limits:
-        """What it can hold, each lane by itself."""
-        return self.lanes[0].limits
+        """The limits of each single worker."""
+        return self.workers[0].limits
 
 
-def load_model(settings: Settings, origin: Origin | None = None) -> Model:
-    """Read and check the bundle and load its graphs; seconds long. Raises BundleError, SettingsError.
+def load_model(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
+    """Read and check the bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    origin: of the lanes' processes, where it was started before; it is left where it is of no use.
+    fork_server: the fork server of the workers if it is already running; it is closed if no worker process is needed.
     """
     path = find_bundle(settings)
     device = find_device(settings)
@@ -78,11 +80,11 @@ def load_model(settings: Settings, origin: Origin | None = None) -> Model:
     bundle = load_bundle(path, choose=choose)
     languages = {code for pair in bundle.manifest.language_pairs for code in (pair.source, pair.target)}
     detector = lazy_detector(languages)
-    detector.loaded()  # it loads beside the model
+    detector.loaded()  # starts loading in a thread, in parallel with the model
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
-    num_lanes = settings.num_lanes or default_num_lanes(device, num_threads)
-    plan = Plan(
+    num_workers = settings.num_lanes or default_num_workers(device, num_threads)
+    spec = ModelSpec(
         folder=str(path.resolve()),
         precision=precision,
         variant=bundle.manifest.variants[precision],
@@ -90,34 +92,37 @@ def load_model(settings: Settings, origin: Origin | None = None) -> Model:
         device=device,
         kernels=settings.kernels,
         num_threads=num_threads,
-        num_lanes=num_lanes,
+        num_workers=num_workers,
         log_level=settings.log_level,
     )
-    processes = start_processes(plan, origin) if num_lanes > 1 else []
-    if origin is not None and not processes:
-        origin.leave()
+    processes = start_processes(spec, fork_server) if num_workers > 1 else []
+    if fork_server is not None and not processes:
+        fork_server.close()
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
             process.load()
-        lanes: Sequence[Lane] = processes or [ThreadLane(plan.load())]
+        workers: Sequence[Worker] = processes or [ThreadWorker(spec.load())]
     except BaseException:
         for process in processes:
-            process.leave()
+            process.close()
         raise
-    return Model(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
+    return LoadedModel(
+        path.name, bundle.manifest, bundle.golden, precision, source, target, workers, detector
+    )
 
 
-def start_processes(plan: Plan, origin: Origin | None = None) -> list[ProcessLane]:
-    """The lanes of a plan in processes of their own, which begin to load. origin: as for `load_model`."""
-    return start_lanes(origin or start_origin(), plan.num_lanes, msgspec.json.encode(plan))
+def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
+    """Start the workers of a spec in their own processes, where they begin to load. fork_server: as in `load_model`."""
+    return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
 
 
 def find_device(settings: Settings) -> Device:
-    """Where the model will run. Raises SettingsError where a GPU is asked for and there is none."""
+    """The device that the model runs on. Raises SettingsError if a GPU is required and there is none."""
     device = known_device(settings.device)
     if device is None:
-        # Imported only where it has to be asked: a server whose lanes are processes needs none of its memory.
+        # Imported only if the device must be probed: a server whose workers are processes does not need the memory of
+        # ONNX Runtime.
         from app.runtime.session import choose_device
 
         device = choose_device(settings.device)
@@ -125,7 +130,7 @@ def find_device(settings: Settings) -> Device:
 
 
 def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
-    """Of the source and the target language, one object where they are the same. Raises BundleError."""
+    """The source and target tokenizers, one object if their files are equal. Raises BundleError."""
     files = bundle.manifest.files
     try:
         source = Tokenizer(bundle.file("source.spm"))
@@ -152,7 +157,7 @@ def load_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
 
 
 def lazy_detector(languages: Collection[str]) -> LazyDetector:
-    """A detector of the known languages and these, which are served."""
+    """A detector of the known languages and of `languages`, the served ones. It loads in a thread on first use."""
 
     def load() -> LanguageDetector:
         started = time.monotonic()
@@ -166,16 +171,16 @@ def lazy_detector(languages: Collection[str]) -> LazyDetector:
     return LazyDetector(load)
 
 
-def model_key(model: Model) -> str:
-    """Names the weights, all that is done with them, and their precision: the manifest has every file's SHA-256."""
+def model_key(model: LoadedModel) -> str:
+    """A key that identifies the weights, the processing and the precision: the manifest holds every file's SHA-256."""
     return f"{sha256(model.manifest.model_dump_json().encode()).hexdigest()} {model.precision}"
 
 
-async def check_golden(model: Model, translator: Translator, *, min_share: float) -> None:
-    """Decode the bundle's golden sentences.
+async def check_golden(model: LoadedModel, translator: Translator, *, min_share: float) -> None:
+    """Decode the bundle's golden sentences and compare them with its expected tokens.
 
-    Raises BundleError where fewer than min_share come out exactly, and where they cannot be decoded; NotReady,
-    Overloaded, DeadlineExceeded.
+    Raises BundleError if fewer than `min_share` match exactly or a sentence cannot be decoded; NotReady, Overloaded,
+    DeadlineExceeded.
     """
     futures = [
         _submit_golden(model, translator, number, line) for number, line in enumerate(model.golden, start=1)
@@ -183,27 +188,33 @@ async def check_golden(model: Model, translator: Translator, *, min_share: float
     found = await asyncio.gather(*futures, return_exceptions=True)
     results = [one for one in found if isinstance(one, SequenceResult)]
     failures = [one for one in found if isinstance(one, BaseException)]
-    # A model that fails every forward ends the engine, too; its own failures come before that.
+    # A model whose every forward pass fails also stops the engine. Report the forward pass's error first: it is the
+    # cause.
     for failure in sorted(failures, key=lambda one: not isinstance(one, EngineFailure)):
         if isinstance(failure, EngineFailure):
-            told = f"{len(failures)} of {len(found)} golden sentences cannot be decoded"
-            raise BundleError(model.name, [f"{told}: {failure.message}"]) from failure
+            summary = f"{len(failures)} of {len(found)} golden sentences cannot be decoded"
+            raise BundleError(model.name, [f"{summary}: {failure.message}"]) from failure
         raise failure
     num_exact = sum(
         result.hypotheses[0].ids == line.ids.get(model.precision)
         for result, line in zip(results, model.golden, strict=True)
     )
-    told = f"{num_exact} of {len(results)} golden sentences came out as the bundle says"
+    summary = f"{num_exact} of {len(results)} golden sentences match the bundle's translations"
     if num_exact < min_share * len(results):
-        raise BundleError(model.name, [f"{told}: it does not work on this machine as where it was made"])
+        raise BundleError(
+            model.name, [f"{summary}: on this machine the model does not compute what it computed at export"]
+        )
     level = logging.INFO if num_exact == len(results) else logging.WARNING
     log_event(logger, level, "golden_checked", fields={"exact": num_exact, "of": len(results)})
 
 
 def _submit_golden(
-    model: Model, translator: Translator, number: int, line: Golden
+    model: LoadedModel, translator: Translator, number: int, line: Golden
 ) -> asyncio.Future[SequenceResult]:
-    """Begin to decode one golden sentence, by its line. Raises BundleError where it cannot be one; NotReady."""
+    """Submit one golden sentence to the engine. Raises BundleError if the sentence is not usable; NotReady.
+
+    number: the line in the bundle's file, from 1.
+    """
     defaults, pair = model.manifest.decoding, model.manifest.language_pairs[line.pair]
     engine = translator.engine
     options = DecodingOptions(
@@ -222,10 +233,10 @@ def _submit_golden(
         raise BundleError(model.name, [f"{GOLDEN}: line {number}: {error}"]) from error
 
 
-async def warm_up(model: Model, translator: Translator) -> None:
-    """A few whole requests, one after another, so that the first caller does not pay for first times.
+async def warm_up(model: LoadedModel, translator: Translator) -> None:
+    """Translate NUM_WARM_UP golden sentences one after another, so that the first caller pays no first-time costs.
 
-    Raises BundleError where the model cannot answer one; NotReady, Overloaded, DeadlineExceeded.
+    Raises BundleError if a request fails; NotReady, Overloaded, DeadlineExceeded.
     """
     for number, line in enumerate(model.golden[:NUM_WARM_UP]):
         pair = model.manifest.language_pairs[line.pair]
@@ -240,16 +251,16 @@ async def warm_up(model: Model, translator: Translator) -> None:
         try:
             await translator.translate(request)
         except (RequestError, EngineFailure) as error:
-            told = f"{GOLDEN}: line {number + 1} cannot be translated as a request: {error.message}"
-            raise BundleError(model.name, [told]) from error
+            problem = f"{GOLDEN}: line {number + 1} cannot be translated as a request: {error.message}"
+            raise BundleError(model.name, [problem]) from error
 
 
 def in_daemon_thread(
-    work: Callable[[], T], *, unwanted: Callable[[T], None] = lambda _result: None
+    work: Callable[[], T], *, on_unused: Callable[[T], None] = lambda _result: None
 ) -> asyncio.Future[T]:
-    """Run work that cannot be interrupted in a thread that does not hold up the process's end.
+    """Run work that cannot be interrupted in a daemon thread, which does not delay the process's exit.
 
-    unwanted: called on that thread or the event loop's with a result that is no longer awaited.
+    on_unused: called with the result if the future was cancelled, on that thread or on the event loop.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -260,27 +271,27 @@ def in_daemon_thread(
 
     def succeed(result: T) -> None:
         if future.done():
-            unwanted(result)
+            on_unused(result)
         else:
             future.set_result(result)
 
     def run() -> None:
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001 - handed over, whatever it is
-            with contextlib.suppress(RuntimeError):  # the loop has closed: the result is no longer awaited
+        except Exception as error:  # noqa: BLE001 - passed on to the future
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, so the result is not awaited
                 loop.call_soon_threadsafe(fail, error)
             return
         try:
             loop.call_soon_threadsafe(succeed, result)
         except RuntimeError:
-            unwanted(result)
+            on_unused(result)
 
     threading.Thread(target=run, name="loading", daemon=True).start()
     return future
 
 
-def leave_model(model: Model) -> None:
-    """Let go of a model that no engine has taken."""
-    for lane in model.lanes:
-        lane.leave()
+def release_model(model: LoadedModel) -> None:
+    """Close the workers of a model that no engine uses."""
+    for worker in model.workers:
+        worker.close()

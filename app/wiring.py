@@ -1,14 +1,14 @@
-"""What each part of the server takes of the settings."""
+"""Derives each component's configuration from the settings."""
 
 from __future__ import annotations
 
-from app.api.auth import ApiKeys
-from app.api.connections import ConnectionTable, max_per_address
-from app.api.file_shelf import FileLimits
-from app.api.native_schema import RequestLimits
+from app.api.files.document_store import DocumentLimits
+from app.api.http.auth import ApiKeys
+from app.api.http.connections import ConnectionTable, max_per_address
+from app.api.http.protocol import ConnectionLimits
+from app.api.http.server import ServeOptions
+from app.api.native.schema import RequestLimits
 from app.api.page import PageFacts
-from app.api.protocol import ConnectionLimits
-from app.api.server import ServeOptions
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError
 from app.file_worker.messages import WorkerLimits
@@ -17,7 +17,7 @@ from app.stores.glossaries import GlossaryStore, GlossaryStoreError
 
 
 def glossaries(settings: Settings) -> GlossaryStore:
-    """The store of the glossaries, opened. Raises SettingsError."""
+    """Open the glossary store. Raises SettingsError."""
     try:
         return GlossaryStore(settings.glossary_path)
     except GlossaryStoreError as error:
@@ -25,13 +25,13 @@ def glossaries(settings: Settings) -> GlossaryStore:
 
 
 def request_limits(settings: Settings) -> RequestLimits:
-    """Of one request."""
+    """The limits of one request."""
     names = RequestLimits.__dataclass_fields__
     return RequestLimits(**{name: getattr(settings, name) for name in names})
 
 
 def page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
-    """What the page says of the server."""
+    """The facts about the server that the web page needs."""
     return PageFacts(
         needs_key=keys.are_needed,
         has_docs=settings.docs_enabled,
@@ -43,7 +43,7 @@ def page_facts(settings: Settings, keys: ApiKeys) -> PageFacts:
 
 
 def _file_suffixes(settings: Settings) -> tuple[str, ...]:
-    """Of the files that are taken. A server that takes none does not load what reads them."""
+    """Suffixes of the accepted files. With files disabled, nothing that reads them is imported."""
     if not settings.files_enabled:
         return ()
     from app.files import SUFFIXES
@@ -51,9 +51,9 @@ def _file_suffixes(settings: Settings) -> tuple[str, ...]:
     return tuple(SUFFIXES)
 
 
-def file_limits(settings: Settings) -> FileLimits:
-    """Of the file routes and of what reads files."""
-    return FileLimits(
+def document_limits(settings: Settings) -> DocumentLimits:
+    """The limits of the file routes and of the file workers."""
+    return DocumentLimits(
         max_file_bytes=settings.max_file_bytes,
         max_files=settings.max_files,
         max_kept_bytes=settings.max_kept_file_bytes,
@@ -62,20 +62,21 @@ def file_limits(settings: Settings) -> FileLimits:
         worker=WorkerLimits(
             memory_bytes=settings.file_memory_bytes,
             cpu_s=settings.file_cpu_s,
-            # A text of a file is a text of a request: no longer, and of no more sentences, however short they are.
+            # One text of a file becomes one text of a request, so it must fit a request's limits. A sentence has at
+            # least two characters with its separator, so the sentence limit bounds the characters too.
             part_characters=min(settings.max_item_characters, 2 * settings.max_request_sentences),
         ),
     )
 
 
 def engine_limits(settings: Settings) -> EngineLimits:
-    """Of the engine."""
+    """The engine's limits."""
     names = EngineLimits.__dataclass_fields__
     return EngineLimits(**{name: getattr(settings, name) for name in names})
 
 
 def serve_options(settings: Settings) -> ServeOptions:
-    """Of connections and of the drain."""
+    """The limits of connections and of draining."""
     return ServeOptions(
         connections=ConnectionLimits(
             read_timeout_s=settings.read_timeout_s,

@@ -25,7 +25,7 @@ from pathlib import Path
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import load_settings
-from app.startup import Model, load_model
+from app.startup import LoadedModel, load_model
 from app.text.segmentation import fitting_spans, sentence_spans
 from app.text.tokenizer import Encoded
 from app.translator import AnswerLimits, Extras, TranslationRequest, Translator
@@ -57,7 +57,7 @@ class Count:
 class Carrier:
     """A bundle's model, engine and translator, outside any server."""
 
-    def __init__(self, model: Model, engine: Engine, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, model: LoadedModel, engine: Engine, executor: ThreadPoolExecutor) -> None:
         self.model = model
         self.engine = engine
         self.pair = model.manifest.language_pairs[0]
@@ -85,14 +85,14 @@ class Carrier:
         result = await self.engine.submit(
             encoded.ids, options, request_id="", caller="", deadline=time.monotonic() + TIMEOUT_S
         )
-        decoded = self.model.target_tokenizer.decode(result.hypotheses[0].ids, encoded.carried)
-        count.num_runs += len(encoded.carried)
+        decoded = self.model.target_tokenizer.decode(result.hypotheses[0].ids, encoded.verbatim_spans)
+        count.num_runs += len(encoded.verbatim_spans)
         count.num_whole += sum(
-            min(number, decoded.text.count(run)) for run, number in Counter(encoded.carried).items()
+            min(number, decoded.text.count(run)) for run, number in Counter(encoded.verbatim_spans).items()
         )
-        count.num_mended += decoded.num_mended
-        count.num_placed += len(encoded.carried) - decoded.num_mended
-        return not decoded.num_mended
+        count.num_mended += decoded.num_appended
+        count.num_placed += len(encoded.verbatim_spans) - decoded.num_appended
+        return not decoded.num_appended
 
     def _pieces(self, sentence: str) -> list[Encoded]:
         """What the model is given, as the translator cuts it."""
@@ -120,14 +120,16 @@ class Carrier:
         """Characters unknown to the vocabulary that the answer has less often than the source."""
         source, answer = unicodedata.normalize("NFC", source), unicodedata.normalize("NFC", answer)
         unknown = Counter(
-            character for character in source if self.model.source_tokenizer.num_carried(character)
+            character for character in source if self.model.source_tokenizer.num_verbatim_spans(character)
         )
         return sum((unknown - Counter(answer)).values())
 
 
-async def measure(model: Model) -> tuple[dict[str, Count], list[dict[str, str]]]:
+async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, str]]]:
     """All sentences, one after another. Returns the counts by kind, and the sentences that were mended."""
-    engine = Engine(model.lanes, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None)
+    engine = Engine(
+        model.workers, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None
+    )
     engine.start()
     counts: dict[str, Count] = {}
     mended: list[dict[str, str]] = []

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from app.text.detection import LanguageDetector, among, is_in_target
+from app.text.detection import LanguageDetector, is_in_target, restrict_to
 from benchmarks.machine import commit, describe_machine
 
 RESULT = Path(__file__).with_name("results") / "detection.json"
@@ -164,7 +164,7 @@ def left_alone(data: Path, languages: Sequence[str], every: int) -> dict[str, in
     kept = [
         language == found[0][0]
         for language, text in texts
-        if (found := among(detector.detect(text), languages)) and is_in_target(text, found[0][0], found)
+        if (found := restrict_to(detector.detect(text), languages)) and is_in_target(text, found[0][0], found)
     ]
     return {"num_texts": len(texts), "num_left_alone": len(kept), "num_wrong": kept.count(False)}
 

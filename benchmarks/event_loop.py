@@ -3,7 +3,7 @@
 A probe asks for /livez every few milliseconds, over one connection, from a process of its own; beside it are in turn
 the clients of each case, on one server. Its longest answer is what the event loop kept it waiting, and what the machine
 did.
-Writes JSON and prints the table of docs/operations.md. Linux only.
+Writes JSON and prints the table of docs/performance.md. Linux only.
 
     python -m benchmarks.event_loop --output benchmarks/results/event_loop.json
 """
@@ -185,7 +185,7 @@ def _own_cpu_s() -> float:
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """As docs/operations.md has it."""
+    """As docs/performance.md has it."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         probes = one["probes"]

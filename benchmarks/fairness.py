@@ -3,7 +3,7 @@
 Five lines a second of one caller, each on a connection that is there already; beside them what another caller sends.
 Each case has a server of its own, and each of its turns is first the lines alone, then the lines beside the load. Lines
 count from when they were due. The clients share the server's cores: their part of the processors' time is told. Writes
-JSON and prints the table of docs/operations.md. Linux only.
+JSON and prints the table of docs/performance.md. Linux only.
 
     python -m benchmarks.fairness --output benchmarks/results/fairness.json
 """
@@ -238,7 +238,7 @@ def _own_cpu_s() -> float:
 
 
 def table(found: Sequence[dict[str, object]]) -> str:
-    """As docs/operations.md has it."""
+    """As docs/performance.md has it."""
     rows = ["| case | limit | seen |", "|---|---|---|"]
     for one in found:
         idle, seen, statuses = one["alone"], one["beside"], one["statuses"]

@@ -130,7 +130,7 @@ class Ways:
             done = hit.span.end
         text = _text(self._translate(source + sample.source[done:]))
         for index, hit in enumerate(hits):
-            text = text.replace(f"{{term{index}}}", hit.restored)
+            text = text.replace(f"{{term{index}}}", hit.replacement)
         return text
 
     def n_best(self, sample: Sample) -> str:

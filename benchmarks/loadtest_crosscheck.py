@@ -38,9 +38,9 @@ from benchmarks.loadtest_server import percentile_s
 from benchmarks.machine import commit, describe_machine, versions
 from benchmarks.server_process import Served, ServerProcess
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
-from transduce.loadtest.connection import Pool, head
-from transduce.loadtest.dialects import Asked
-from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.connection import ConnectionPool, head
+from transduce.loadtest.dialects import RequestSpec
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.runner import run
 from transduce.loadtest.workload import Workload, own_sentences
 
@@ -87,7 +87,7 @@ def workload() -> Workload:
         length = low + (high - low) * number / (NUM_TEXTS - 1)
         texts.append(min(left, key=lambda text: abs(len(text) - length)))
         left.remove(texts[-1])
-    return Workload("crosscheck", tuple(Asked((text,)) for text in texts))
+    return Workload("crosscheck", tuple(RequestSpec((text,)) for text in texts))
 
 
 def bodies(target: Target) -> list[str]:
@@ -98,7 +98,7 @@ def bodies(target: Target) -> list[str]:
 def ours(part: str, target: Target, tools: Tools) -> dict[str, Any]:
     """Latencies in ms by `transduce loadtest`."""
     load = Arrivals.at(RATES[part], tools.duration_s, "constant")
-    plan = Plan(target, workload(), load, warm_up_s=2.0, max_connections=NUM_CONNECTIONS[part])
+    plan = RunPlan(target, workload(), load, warm_up_s=2.0, max_connections=NUM_CONNECTIONS[part])
     result = run(plan)
     found = result.latency.percentiles if result.latency else {}
     return {
@@ -278,7 +278,7 @@ def cost() -> dict[str, Any]:
 
 
 async def _cost_of_ours(target: Target, content: bytes, num_open: int) -> float:
-    pool = Pool(target)
+    pool = ConnectionPool(target)
     whole = head(target, len(content)) + content
     found = await _cost(lambda: pool.exchange(whole), num_open)
     pool.close()
@@ -324,7 +324,7 @@ def measure(part: str, tools: Tools) -> dict[str, Any]:
         with server as url:
             os.sched_setaffinity(0, {own_core})
             if part == "translation":  # every text once, so that no tool is the first to ask
-                run(Plan(Target(url), workload(), ClosedLoop(1, 30.0, NUM_TEXTS), warm_up_s=0.0))
+                run(RunPlan(Target(url), workload(), ClosedLoop(1, 30.0, NUM_TEXTS), warm_up_s=0.0))
                 return alternate(part, Target(url), tools)
             return compare(part, Target(url), tools)
     finally:

@@ -18,12 +18,12 @@ from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "load-testing.md"
 SERVERS = {
-    "spread": "known times",
-    "stalls": "0.8 s of every 4 s stalled",
+    "spread": "A server whose answers take known times",
+    "stalls": "A server that stalls for 0.8 s of every 4 s",
     "translation": "`transduce serve`",
 }
 ROWS = (
-    ("known_ms", "as set"),
+    ("known_ms", "the known times"),
     ("transduce", "transduce loadtest"),
     ("wrk2", "wrk2"),
     ("transduce_again", "transduce loadtest, again"),
@@ -33,19 +33,23 @@ FEW, MANY = "1", "200"
 
 
 def table_of_testers(result: dict[str, Any]) -> str:
-    """A line for each tester and server."""
-    lines = []
+    """A table for each server, a line for each tester."""
+    header = ("tester", "p50, ms", "p75, ms", "p90, ms", "p99, ms", "within 10 %")
+    tables = []
     for part, server in SERVERS.items():
+        if part not in result:
+            continue
+        lines = []
         for key, name in ROWS:
-            if part not in result or key not in result[part]:
+            if key not in result[part]:
                 continue
             found = result[part][key]
             latency_ms = found.get("latency_ms", found)
             agrees = result[part]["agrees"].get(key)
             cells = [f"{latency_ms[percentile]:.1f}" for percentile in PERCENTILES]
-            word = "" if agrees is None else "yes" if agrees else "no"
-            lines.append((f"{server}, {result[part]['rate']:g}", name, *cells, word))
-    return table(("server, requests/s", "tester", "p50 ms", "p75", "p90", "p99", "within 10 %"), lines)
+            lines.append((name, *cells, "" if agrees is None else "yes" if agrees else "no"))
+        tables.append(f"**{server}, {result[part]['rate']:g} requests/s**\n\n{table(header, lines)}")
+    return "\n\n".join(tables)
 
 
 def cost_in_words(result: dict[str, Any]) -> str:
@@ -54,9 +58,9 @@ def cost_in_words(result: dict[str, Any]) -> str:
     few, many = found[FEW], found[MANY]
     return (
         f"A request costs the tester {few['transduce_us']:.0f} µs of processor time with one under way and "
-        f"{many['transduce_us']:.0f} µs with {MANY}; with httpx it would be {few['httpx_us'] / 1e3:.1f} ms and "
-        f"{many['httpx_us'] / 1e3:.1f} ms, more than a tester may be late. So it has its own connections, over "
-        "httptools' parser."
+        f"{many['transduce_us']:.0f} µs with {MANY}. With httpx it costs {few['httpx_us'] / 1e3:.1f} ms and "
+        f"{many['httpx_us'] / 1e3:.1f} ms, more than the lag that the tester allows itself. So it has its own "
+        "connections, over httptools' parser."
     )
 
 

@@ -23,9 +23,9 @@ from xml.etree import ElementTree
 
 from app.text.finished import FinishedText
 from app.text.number_check import changed_numbers
-from app.text.passage import PassageOptions, TextFormat, read_passage
-from app.text.placeholders import placeholder_spans
-from app.text.segments import Segment, SegmentTranslation, joined_parts, parts_around
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
+from app.text.protected_spans import protected_spans
+from app.text.segments import SegmentTranslation, SourceSegment, join_parts, spans_between_placeholders
 from benchmarks.machine import commit, describe_machine
 from benchmarks.roundtrip_models import MODELS, Model, copied
 
@@ -107,7 +107,7 @@ def _untouched(text: str) -> list[str]:
 
 
 def _placeholders(text: str) -> list[str]:
-    return [span.of(text) for span in placeholder_spans(text)]
+    return [span.of(text) for span in protected_spans(text)]
 
 
 def _prose(text: str) -> str:
@@ -121,7 +121,7 @@ def _num_changed_numbers(source: str, result: str, source_language: str, target_
 
 
 def _without(text: str) -> str:
-    for span in reversed(placeholder_spans(text)):
+    for span in reversed(protected_spans(text)):
         text = text[: span.start] + text[span.end :]
     return text
 
@@ -135,18 +135,18 @@ def _is_xml(text: str) -> bool:
     return True
 
 
-def through(text: str, options: PassageOptions, model: Model) -> FinishedText:
+def through(text: str, options: ParseOptions, model: Model) -> FinishedText:
     """A text's way through the text layer, with second translations where a number or a placeholder was lost."""
-    passage = read_passage(text, options)
-    segments = passage.segments(fits)
+    parsed_text = parse_text(text, options)
+    segments = parsed_text.segments(fits)
     translations = []
     for index, segment in enumerate(segments):
         translation = _translated(segment, model)
-        carrying = passage.carrying_numbers(segment, translation, fits)
-        if carrying:
-            segments[index], translation = carrying[-1], _translated(carrying[-1], model)
+        retries = parsed_text.number_retries(segment, translation, fits)
+        if retries:
+            segments[index], translation = retries[-1], _translated(retries[-1], model)
         translations.append(translation)
-    return passage.finish(segments, translations)
+    return parsed_text.finish(segments, translations)
 
 
 def fits(source: str) -> bool:
@@ -154,24 +154,24 @@ def fits(source: str) -> bool:
     return len(source) <= MAX_CHARACTERS
 
 
-def _translated(segment: Segment, model: Model) -> SegmentTranslation:
+def _translated(segment: SourceSegment, model: Model) -> SegmentTranslation:
     translation = model(segment.source)
-    parts = parts_around(segment, translation)
+    parts = spans_between_placeholders(segment, translation)
     if not parts:
         return translation
-    return joined_parts(segment, parts, [model(part.of(segment.source)) for part in parts])
+    return join_parts(segment, parts, [model(part.of(segment.source)) for part in parts])
 
 
 def text_layer_milliseconds(texts: Sequence[Text]) -> float:
     """Median of what the text layer adds to a text, with a translator that takes no time of its own."""
     times = []
     for text in texts:
-        options = PassageOptions("en", "de", text.text_format)
-        passage = read_passage(text.text, options)
-        translations = [copied(segment.source) for segment in passage.segments(lambda _source: True)]
+        options = ParseOptions("en", "de", text.text_format)
+        parsed_text = parse_text(text.text, options)
+        translations = [copied(segment.source) for segment in parsed_text.segments(lambda _source: True)]
         started = time.perf_counter()
-        passage = read_passage(text.text, options)
-        passage.finish(passage.segments(lambda _source: True), translations)
+        parsed_text = parse_text(text.text, options)
+        parsed_text.finish(parsed_text.segments(lambda _source: True), translations)
         times.append((time.perf_counter() - started) * 1e3)
     return median(times)
 
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def translate(
             text: str, text_format: TextFormat, model: Model = model, seen: Counter[str] = seen
         ) -> str:
-            finished = through(text, PassageOptions("en", "de", text_format), model)
+            finished = through(text, ParseOptions("en", "de", text_format), model)
             seen.update(fallback.value for segment in finished.segments for fallback in segment.fallbacks)
             return finished.text
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from benchmarks.machine import ROOT, commit, describe_machine
 from benchmarks.roundtrip import Loss, Text, count, read_texts
 from benchmarks.server_process import HOST, Served, ServerProcess

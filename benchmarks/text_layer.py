@@ -26,12 +26,12 @@ from typing import Any
 from app.engine.engine import Engine
 from app.engine.limits import EngineLimits
 from app.settings import Settings
-from app.startup import Model, load_model
+from app.startup import LoadedModel, load_model
 from app.text.glossary import Term
-from app.text.passage import PassageOptions, TextFormat, read_passage
+from app.text.parsed_text import ParseOptions, TextFormat, parse_text
 from app.text.segmentation import sentence_spans
 from app.translator import Extras, TranslationRequest, Translator
-from app.translator.decoder import DecoderSettings, SentenceDecoder
+from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from benchmarks.machine import ROOT, commit, describe_machine
 
 RESULT = Path(__file__).with_name("results") / "text_layer.json"
@@ -72,7 +72,7 @@ class CountingExecutor(ThreadPoolExecutor):
 class Bench:
     """A bundle's model, engine and translator, outside any server."""
 
-    def __init__(self, model: Model, engine: Engine) -> None:
+    def __init__(self, model: LoadedModel, engine: Engine) -> None:
         self.model = model
         self.executor = CountingExecutor(1)
         self.translator = Translator(
@@ -83,7 +83,7 @@ class Bench:
             executor=self.executor,
             extras=Extras(
                 detector=model.detector,
-                decoder=SentenceDecoder(engine, settings=DecoderSettings(cache_bytes=10_000_000)),
+                submitter=CachingSubmitter(engine, settings=SubmitterSettings(cache_bytes=10_000_000)),
             ),
         )
 
@@ -120,7 +120,7 @@ class Bench:
             if index >= NUM_WARM:
                 times.append(result.timings.tokenise + result.timings.detokenise)
         text_format = changes.get("text_format", TextFormat.PLAIN)
-        prose = read_passage(text, PassageOptions("en", "de", text_format)).prose
+        prose = parse_text(text, ParseOptions("en", "de", text_format)).prose
         tokenizer_ms, hop_ms = self._tokenizer_ms(prose, num_repeats), await self.hop_ms(num_repeats)
         spent_ms = median(times)
         return {
@@ -140,7 +140,7 @@ class Bench:
             started = time.perf_counter()
             for sentence in sentences:
                 encoded = self.model.source_tokenizer.encode(sentence)
-                self.model.target_tokenizer.decode(encoded.ids[:-1], encoded.carried)
+                self.model.target_tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans)
             times.append(time.perf_counter() - started)
         return median(times) * 1000
 
@@ -148,7 +148,7 @@ class Bench:
 async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float | int]]:
     """Every case."""
     model = load_model(Settings(bundle=bundle))
-    engine = Engine(model.lanes, settings=EngineLimits())
+    engine = Engine(model.workers, settings=EngineLimits())
     engine.start()
     bench = Bench(model, engine)
     try:

@@ -1,10 +1,10 @@
-"""The optional output `alignment`: which of the source's subwords the next target subword comes from.
+"""The optional output `alignment`: the attention from the next target subword to the source's subwords.
 
-It is one decoder layer's cross-attention, averaged over some of its heads; the manifest says which. The attention
-operators do not give their weights away, so that they are computed once more, from the same queries and keys,
-and only in the steps that ask for them. ONNX Runtime runs every node, whether or not its result is fetched
-(`RunOptions.only_execute_path_to_fetches` belongs to builds for training and changes nothing in others), so that
-the graph itself must leave them out.
+It is one decoder layer's cross-attention, averaged over some of its heads; the manifest names both. The attention
+operators do not return their weights, so the weights are computed again from the same queries and keys, in steps that
+want them. ONNX Runtime runs every node, whether or not its result is fetched
+(`RunOptions.only_execute_path_to_fetches` has an effect only in builds for training), so the graph itself must leave
+them out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model.config import ModelConfig
 
 
 def alignment_specs(config: ModelConfig) -> tuple[TensorSpec, TensorSpec]:
-    """The input that asks for it and the output."""
+    """The input `num_aligned`, which selects the output, and the output `alignment`."""
     return (
         TensorSpec(name="num_aligned", dtype="int64", axes=(1,)),
         TensorSpec(name="alignment", dtype="float32", axes=("aligned_rows", config.max_length)),
@@ -27,10 +27,10 @@ def alignment_specs(config: ModelConfig) -> tuple[TensorSpec, TensorSpec]:
 
 
 def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
-    """Add the output, from the queries (rows, 1, d_model) of its layer and that layer's cache of keys.
+    """Add the output. q: queries (rows, 1, d_model) of its layer.
 
-    `num_aligned` (1,) int64 is 0 or `rows`, and so many rows the output has. On a CPU a branch that is not taken
-    leaves the nodes out, at no cost that shows; a GPU, whose captured graphs have no branches, computes no rows.
+    `num_aligned` (1,) int64 is 0 or `rows`, the number of rows of the output. With 0, a CPU skips the nodes by a
+    branch, at no measurable cost; a GPU, whose captured graphs have no branches, computes zero rows.
     """
     inputs = (q, f"cross_key_{weights.alignment.layer}", "last_source_positions")
     if g.precision == "fp16":
@@ -52,8 +52,8 @@ def add_alignment(g: GraphBuilder, q: str, weights: Weights) -> None:
 def _mean_weights(g: GraphBuilder, inputs: tuple[str, str, str], weights: Weights) -> str:
     """softmax(q k^T) over each row's source, averaged over the chosen heads: (rows, max_length) fp32.
 
-    inputs: queries, which carry the scale of equation (1), the cache of keys, and the sources' last positions.
-    A column beyond the source's end has the weight 0.
+    inputs: queries, scaled as in equation (1), the cache of keys, and the sources' last positions. Columns after the
+    source's end have weight 0.
     """
     q, key, last_position = inputs
     config, heads = weights.config, weights.alignment.heads

@@ -1,6 +1,6 @@
-"""The paper's blocks as graph nodes, one function each. Activations are (..., d_model) everywhere.
+"""The paper's blocks as graph nodes, one function a block. Activations are (..., d_model) everywhere.
 
-A row, along the last axis, is one position of one sentence; only attention knows which rows belong together.
+A row, along the last axis, is one position of one sentence; only attention combines rows.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from export.graph import GraphBuilder
 from export.weights import FeedForward, Floats, Norm, Stack, Weights
 from model.config import Activation
 
-# The most candidates a row that a decoder graph gives: twice the widest beam, and room.
+# The most candidates a row in a decoder graph's outputs. At least twice the widest beam.
 MAX_CANDIDATES = 64
 
 
 @dataclass(frozen=True)
-class Flow:
-    """Between two sub-layers: `residual` is what is added to, `given` what the next sub-layer is given.
+class BlockInput:
+    """The tensors between two sub-layers. hidden: the next sub-layer's input. residual: its output is added to this.
 
-    Post-norm (section 3.1): both are the last norm's output. Pre-norm: given = LayerNorm(residual).
+    Post-norm (section 3.1): both are the last norm's output. Pre-norm: hidden = LayerNorm(residual).
     """
 
     residual: str
-    given: str
+    hidden: str
 
 
 class Residuals:
-    """The norms of a stack, in the order in which sub-layers end.
+    """The residual sums and norms of a stack, in the order in which sub-layers end.
 
-    A pre-norm stack's first norm stands before its first sub-layer and its final one after the last, so
-    that there too each sub-layer's end is one sum with one norm.
+    A pre-norm stack has its first norm before the first sub-layer and a final one after the last. So, as in post-norm,
+    each sub-layer ends with one sum and one norm.
     """
 
     def __init__(self, g: GraphBuilder, stack: Stack) -> None:
@@ -45,25 +45,25 @@ class Residuals:
             norms.append(stack.final_norm)
         self._norms: Iterator[Norm] = iter(norms)
 
-    def begin(self, x: str) -> Flow:
-        """The stack's input."""
-        return Flow(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
+    def begin(self, x: str) -> BlockInput:
+        """The input of the first sub-layer. x: the stack's input."""
+        return BlockInput(x, self._g.layer_norm(x, next(self._norms)) if self._is_pre_norm else x)
 
-    def end(self, flow: Flow, sublayer: str, bias: Floats) -> Flow:
-        """A sub-layer's output, its last product's bias not yet added, joins the residual."""
-        normalised, total = self._g.add_and_norm(flow.residual, sublayer, bias, next(self._norms))
-        return Flow(total if self._is_pre_norm else normalised, normalised)
+    def end(self, state: BlockInput, sublayer: str, bias: Floats) -> BlockInput:
+        """Add a sub-layer's output to the residual and normalise. bias: of its last product, not yet added."""
+        normalised, total = self._g.add_and_norm(state.residual, sublayer, bias, next(self._norms))
+        return BlockInput(total if self._is_pre_norm else normalised, normalised)
 
 
 def embed(g: GraphBuilder, weights: Weights, *, ids: str, positions: str) -> str:
-    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5), of ids and positions (rows,)."""
+    """Embedding times sqrt(d_model) (section 3.4) plus position (3.5): ids and positions (rows,) to (rows, d_model)."""
     scaled = weights.embedding * np.float32(weights.config.d_model**0.5)
     position = g.op("Gather", g.floats(weights.positions), positions)
     return g.op("Add", g.table(scaled, ids), position)
 
 
 def project(g: GraphBuilder, weights: Weights, x: str) -> str:
-    """Logits (rows, vocab_size) in fp32: the embedding is the output's weight too (section 3.4)."""
+    """Logits (rows, vocab_size) in fp32. The embedding is also the output's weight (section 3.4)."""
     if g.precision == "int8":
         return g.product(x, weights.embedding.T)
     scale = weights.config.d_model**0.5
@@ -75,8 +75,8 @@ def project(g: GraphBuilder, weights: Weights, x: str) -> str:
 def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tuple[str, str]) -> None:
     """The `num_candidates` largest of scores (rows, vocab_size): values and ids (rows, candidates), descending.
 
-    TopK compares subword by subword. On a CPU it is given only the chunks with the largest maxima, which
-    hold all that can be among the largest, and the maxima are found many at a time.
+    TopK compares one element at a time. On a CPU it gets only the chunks with the largest maxima, which hold every
+    candidate; the maxima are found with vector instructions.
     """
     values, ids = outputs
     chunk = chunk_length(vocab_size)
@@ -89,22 +89,22 @@ def top_candidates(g: GraphBuilder, scores: str, *, vocab_size: int, outputs: tu
     best = g.fresh("best_chunks")  # (rows, candidates)
     g.op("TopK", maxima, "num_candidates", axis=-1, outputs=(g.fresh("maxima"), best))
     chosen = g.op("GatherND", chunks, g.op("Unsqueeze", best, g.integers(-1)), batch_dims=1)
-    places = g.fresh("places")  # of the candidates within the chosen chunks, one after another
+    places = g.fresh("places")  # candidates' indices in the chosen chunks, concatenated
     g.op("TopK", g.reshape(chosen, 0, -1), "num_candidates", axis=-1, outputs=(values, places))
     ranks = g.op("Div", places, size)
-    # place - rank * size is the place in its chunk, and the chunk begins at its own number * size.
+    # id = chunk * size + (place - rank * size), where rank is the chunk's index among the chosen ones.
     moved = g.op("Mul", g.op("Sub", g.op("GatherElements", best, ranks, axis=-1), ranks), size)
     g.op("Add", moved, places, outputs=(ids,))
 
 
 def chunk_length(vocab_size: int) -> int | None:
-    """A divisor of the vocabulary's size, near 80, that leaves MAX_CANDIDATES chunks; None where there is none."""
+    """A divisor of vocab_size near 80 that leaves at least MAX_CANDIDATES chunks; None if there is none."""
     divisors = [n for n in range(40, 161) if vocab_size % n == 0 and vocab_size // n >= MAX_CANDIDATES]
     return min(divisors, key=lambda n: abs(n - 80), default=None)
 
 
 def feed_forward(g: GraphBuilder, x: str, weights: FeedForward, activation: Activation) -> str:
-    """Equation (2) without the outer bias: (..., d_model)."""
+    """Equation (2) without the outer bias: (..., d_model) to (..., d_model)."""
     hidden = g.linear(x, weights.inner)
     if activation == "gelu":
         hidden = g.op("Gelu", hidden)

@@ -1,4 +1,4 @@
-"""A checkpoint becomes a bundle: check, transform, write beside the target, rename. Whole or not at all."""
+"""Exports a checkpoint as a bundle: check, transform, write beside the target, rename. All or nothing."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from model.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointError, load_m
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ModelConfig
 from model.transformer import Transformer, num_parameters
 
-# The paper's own way of decoding (section 6.1).
+# The paper's decoding options (section 6.1).
 DEFAULT_DECODING = DecodingDefaults(beam_size=4, length_penalty=LengthPenalty.WU, alpha=0.6)
 WEIGHTS_FOLDER = "weights"
-# The graphs' own, in each variant's folder.
+# The graphs' weights, in each variant's folder.
 WEIGHT_FILE = "weights.bin"
 
 
 class ExportError(ValueError):
-    """A bundle that cannot be made, and why."""
+    """The bundle cannot be made, for the reason in the message."""
 
 
 @dataclass(frozen=True)
 class BundleRequest:
-    """What a bundle is to be.
+    """The contents of a bundle to write.
 
-    name, version: as the manifest's. source, target: languages, as BCP 47 tags.
-    tag: the subword before each source, None where the model has one direction. reverse_tag: that of the direction
-    from target to source, None where the model does not have it.
-    precisions: its variants. facts: for the card and the manifest. scores: measured before, may be empty.
-    max_source_length: subwords that the model was trained on, the end token counted; longer sentences are split
-    by the server. None: as many as the model has positions.
-    alignment: the cross-attention that aligns best, as `benchmarks.alignment` measures it. None: `default_alignment`.
+    name, version: for the manifest. source, target: languages, as BCP 47 tags.
+    tag: the subword before each source; None for a model with one direction.
+    reverse_tag: the subword for the direction from target to source; None if the model does not have it.
+    precisions: the variants. facts: for the card and the manifest. scores: may be empty.
+    max_source_length: subwords of the longest training source, the end token counted; the server splits longer
+        sentences. None: the model's number of positions.
+    alignment: the cross-attention that aligns best, measured by `benchmarks.alignment`. None: `default_alignment`.
     """
 
     name: str
@@ -81,7 +81,7 @@ class BundleRequest:
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
-        """The manifest's. Raises ValidationError for a language that is not a BCP 47 tag."""
+        """The manifest's language pairs. Raises ValidationError for a language that is not a BCP 47 tag."""
         forward = LanguagePair(source=self.source, target=self.target, source_prefix=self.tag)
         if self.reverse_tag is None:
             return (forward,)
@@ -97,8 +97,9 @@ def write_bundle(
 ) -> Bundle:
     """Export a checkpoint (model.safetensors, config.json, tokenizer.spm) to the folder `output`.
 
-    A bundle that is there is replaced, once the new one is whole and checked; another folder is not.
-    on_progress: is told each stage before it begins. Raises CheckpointError, TokenizerError, ExportError, BundleError.
+    An existing bundle is replaced after the new one is complete and checked; any other existing folder is an error.
+    on_progress: called with each stage's name before it begins. Raises CheckpointError, TokenizerError, ExportError,
+    BundleError.
     """
     _check_output(output)
     model = load_model(checkpoint)
@@ -119,7 +120,7 @@ def write_bundle(
 
 
 def write_variant(folder: Path, weights: Weights, precision: Precision) -> Variant:
-    """Build one precision's graphs and write them, with one file of weights for all, to its folder in `folder`."""
+    """Build one precision's graphs and write them, with their shared file of weights, to a new folder in `folder`."""
     (folder / precision).mkdir()
     file = WeightFile(WEIGHT_FILE)
 
@@ -143,7 +144,7 @@ def write_variant(folder: Path, weights: Weights, precision: Precision) -> Varia
 def make_manifest(
     model: Transformer, request: BundleRequest, variants: dict[Precision, Variant], folder: Path
 ) -> Manifest:
-    """The manifest of what stands in `folder` now. Raises ExportError for a name or version that it cannot hold."""
+    """The manifest of the files now in `folder`. Raises ExportError for an invalid name or version."""
     config = model.config
     try:
         return Manifest(
@@ -169,7 +170,7 @@ def make_manifest(
 
 
 def file_entries(folder: Path) -> dict[str, FileEntry]:
-    """Size and hash of every file in a bundle's folder but its manifest, by path."""
+    """Size and hash of every file in a bundle's folder except the manifest, by path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in files}
     return {
@@ -185,13 +186,13 @@ def _check_output(output: Path) -> None:
         and not (output / MANIFEST).is_file()
         and (not output.is_dir() or any(output.iterdir()))
     ):
-        raise ExportError(f"{output} is there already and is not a bundle: it is left as it is")
+        raise ExportError(f"{output} exists and is not a bundle: it is left as it is")
     if not output.parent.is_dir():
         raise ExportError(f"{output.parent} is not a folder")
 
 
 def _check_tokenizer(path: Path, config: ModelConfig, request: BundleRequest) -> None:
-    """Raises TokenizerError, also for an unknown tag, or CheckpointError where vocabulary and model do not fit."""
+    """Raise TokenizerError (also for an unknown tag), or CheckpointError if its vocabulary is not the model's."""
     tokenizer = Tokenizer(path)
     for tag in (request.tag, request.reverse_tag):
         if tag is not None:
@@ -235,7 +236,7 @@ def _write_files(
 
 
 def _write_weights(folder: Path, model: Transformer) -> None:
-    """A checkpoint in fp16: what training can go on from, and what `verify` compares with."""
+    """Write a checkpoint in fp16, from which training can continue and with which `verify` compares."""
     folder.mkdir()
     state = {name: tensor.to(torch.float16).contiguous() for name, tensor in model.state_dict().items()}
     save_file(state, folder / WEIGHTS)
@@ -247,20 +248,20 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def dimensions_of(config: ModelConfig) -> Dimensions:
-    """The manifest's sizes of a model."""
+    """The sizes of a model for the manifest."""
     fields = config.to_json()
     return Dimensions(**{name: fields[name] for name in Dimensions.model_fields})
 
 
 def _alignment(config: ModelConfig, request: BundleRequest) -> Alignment:
-    """The wanted one, or the default. Raises ExportError for a layer or head that the model does not have."""
+    """The request's alignment, or the default. Raises ExportError for a missing or repeated layer or head."""
     alignment = request.alignment or default_alignment(config)
     for name, values, limit in (
         ("layer", (alignment.layer,), config.num_decoder_layers),
         ("heads", alignment.heads, config.num_heads),
     ):
         if not set(values) <= set(range(limit)) or len(set(values)) < len(values):
-            raise ExportError(f"alignment: {name} is none of, or not once of, 0-{limit - 1}")
+            raise ExportError(f"alignment: {name} must be 0-{limit - 1}, without duplicates")
     return alignment
 
 
@@ -269,7 +270,7 @@ def _special_ids() -> SpecialIds:
 
 
 def _sync(folder: Path) -> None:
-    """Have everything on the disk, readable for all, before the name says that it is there."""
+    """Make all files readable for everyone and write them to disk, before the rename makes the bundle visible."""
     for path in [*sorted(folder.rglob("*")), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         descriptor = os.open(path, os.O_RDONLY)
@@ -280,7 +281,7 @@ def _sync(folder: Path) -> None:
 
 
 def _replace(temporary: Path, output: Path) -> None:
-    """Put the new folder in the old one's place; where that fails the old one is back."""
+    """Replace the old folder with the new one. If that fails, the old one is restored."""
     if not output.exists():
         temporary.replace(output)
         return

@@ -1,4 +1,4 @@
-"""The subcommands `export` and `verify`. PyTorch, onnx and ONNX Runtime are imported only when one runs."""
+"""The subcommands `export` and `verify`. They import PyTorch, onnx and ONNX Runtime only when they run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRECISIONS = ("int8", "fp16", "fp32")
 
 
 def precisions_argument(text: str) -> tuple[str, ...]:
-    """Parse `int8,fp16`. Raises ArgumentTypeError."""
+    """Parse a list such as `int8,fp16`. Raises ArgumentTypeError."""
     names = tuple(dict.fromkeys(text.split(",")))
     unknown = [name for name in names if name not in PRECISIONS]
     if unknown:
@@ -38,16 +38,20 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="model.safetensors, config.json, tokenizer.spm",
     )
-    add("--output", type=Path, required=True, metavar="DIR", help="the bundle; one that is there is replaced")
+    add("--output", type=Path, required=True, metavar="DIR", help="the bundle; an existing one is replaced")
     add("--name", required=True, help="the model's name, such as en-de-small")
     add("--version", required=True, dest="model_version", metavar="VERSION", help="the weights' version")
-    add("--source", required=True, metavar="LANGUAGE", help="language that it translates from, such as en")
-    add("--target", required=True, metavar="LANGUAGE", help="language that it translates to, such as de")
-    add("--tag", metavar="SUBWORD", help="before each source, where the model has several targets: '>>de<<'")
+    add("--source", required=True, metavar="LANGUAGE", help="source language, such as en")
+    add("--target", required=True, metavar="LANGUAGE", help="target language, such as de")
+    add(
+        "--tag",
+        metavar="SUBWORD",
+        help="subword before each source, for a model with several targets: '>>de<<'",
+    )
     add(
         "--reverse-tag",
         metavar="SUBWORD",
-        help="of the direction from target to source, where it has that too",
+        help="the same for the direction from target to source, if the model has it",
     )
     add(
         "--precisions",
@@ -67,13 +71,13 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-source-length",
         type=int,
         metavar="N",
-        help="subwords of the longest source that it was trained on; the server splits longer ones",
+        help="subwords of the longest training source; the server splits longer ones",
     )
     add(
         "--alignment",
         type=alignment_argument,
         metavar="LAYER:HEADS",
-        help="cross-attention that aligns best, such as 1:0,2, counted from 0 (default: the last layer but one, all)",
+        help="cross-attention that aligns best, such as 1:0,2, from 0 (default: all heads of the second to last layer)",
     )
     add(
         "--scores",
@@ -84,7 +88,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Write a bundle. Raises ValueError and others with a clear line; returns 0."""
+    """Write a bundle and return 0. Raises ValueError and other errors whose message is one clear line."""
     from tqdm import tqdm
 
     from app.bundle import Alignment
@@ -125,7 +129,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="what to compare with (default: the bundle's own fp16 weights)",
+        help="checkpoint to compare with (default: the bundle's own fp16 weights)",
     )
     add(
         "--data",
@@ -134,15 +138,15 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.tsv",
         help="test set for int8's BLEU against fp32's",
     )
-    add("--limit", type=int, metavar="N", help="first pairs of each test set only")
-    add("--beam-size", type=int, default=4, help="for the test sets (default: 4)")
+    add("--limit", type=int, metavar="N", help="use only the first N pairs of each test set")
+    add("--beam-size", type=int, default=4, help="beam size for the test sets (default: 4)")
     add("--num-threads", type=int, default=1, help="threads of ONNX Runtime and PyTorch (default: 1)")
-    add("--seed", type=int, default=1, help="of the random batches (default: 1)")
-    add("--json", type=Path, metavar="FILE", help="write the report there; `-` is standard output")
+    add("--seed", type=int, default=1, help="seed of the random batches (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write the report to FILE; `-` is standard output")
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Compare a bundle with PyTorch. Returns 0 where every check holds, else 1."""
+    """Compare a bundle with PyTorch. Returns 0 if every check passes, else 1."""
     from export.verify import VerifyOptions, verify
 
     options = VerifyOptions(

@@ -1,7 +1,7 @@
-"""The decoder graph: one step of rows that stand at different positions of different sentences.
+"""The decoder graph: one step of rows at different positions of different sentences.
 
-Each row brings its last subword, gets a column appended to its self-attention cache and gives the most
-probable next subwords. A cache that is bound as input and as output at once is updated in place.
+A row's input is its last subword. The step appends a column to the row's self-attention cache and outputs its most
+probable next subwords. A cache that is bound as both input and output is updated in place.
 """
 
 from __future__ import annotations
@@ -21,33 +21,38 @@ from export.weights import CrossAttention, SelfAttention, Weights
 def build_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
-    Inputs, over `rows` rows: `ids` and `positions` (rows,) int32, the last subword and its position, which
-    is also the number of columns that the row's self-attention cache holds; `last_source_positions`
-    (rows,) int32, the length of the row's source minus 1; `num_candidates` (1,) int64, at most
-    MAX_CANDIDATES; for each layer i
-    `self_key_i`, `self_value_i` (rows, num_heads, max_length, head_dim) and `cross_key_i`, `cross_value_i`;
-    and `num_aligned` (1,) int64, `rows` where the alignment is wanted, else 0.
-    Outputs: `top_log_probabilities` and `top_ids` (rows, candidates), each row descending;
-    `log_probabilities` (rows, vocab_size); `alignment` (num_aligned, max_length), the attention of the layer and
-    heads that `weights.alignment` names; and each cache as `present_<its name>`.
+    Inputs:
+    - `ids`, `positions` (rows,) int32: each row's last subword and its position, which equals the number of columns in
+      the row's self-attention cache
+    - `last_source_positions` (rows,) int32: the length of the row's source minus 1
+    - `num_candidates` (1,) int64: at most MAX_CANDIDATES
+    - `self_key_i`, `self_value_i`, `cross_key_i`, `cross_value_i` for each layer i:
+      (rows, num_heads, max_length, head_dim)
+    - `num_aligned` (1,) int64: `rows` if the alignment is wanted, else 0
+
+    Outputs:
+    - `top_log_probabilities`, `top_ids` (rows, candidates), each row descending
+    - `log_probabilities` (rows, vocab_size)
+    - `alignment` (num_aligned, max_length): attention of the layer and heads in `weights.alignment`
+    - each cache as `present_<name>`
     """
     config = weights.config
     g = GraphBuilder(precision, file)
     blocks = _Attention(g, weights)
     x = embed(g, weights, ids="ids", positions="positions")
     residuals = Residuals(g, weights.decoder)
-    flow = residuals.begin(x)
+    state = residuals.begin(x)
     for index, layer in enumerate(weights.decoder.layers):
         cross = layer.cross_attention
         assert cross is not None
-        out = blocks.self_attention(flow.given, layer.self_attention, index)
-        flow = residuals.end(flow, out, layer.self_attention.out.bias)
-        out = blocks.cross_attention(flow.given, cross, index)
-        flow = residuals.end(flow, out, cross.out.bias)
-        out = feed_forward(g, flow.given, layer.feed_forward, config.activation)
-        flow = residuals.end(flow, out, layer.feed_forward.outer.bias)
+        out = blocks.self_attention(state.hidden, layer.self_attention, index)
+        state = residuals.end(state, out, layer.self_attention.out.bias)
+        out = blocks.cross_attention(state.hidden, cross, index)
+        state = residuals.end(state, out, cross.out.bias)
+        out = feed_forward(g, state.hidden, layer.feed_forward, config.activation)
+        state = residuals.end(state, out, layer.feed_forward.outer.bias)
     log_probabilities = g.op(
-        "LogSoftmax", project(g, weights, flow.given), axis=-1, outputs=("log_probabilities",)
+        "LogSoftmax", project(g, weights, state.hidden), axis=-1, outputs=("log_probabilities",)
     )
     names = ("top_log_probabilities", "top_ids")
     top_candidates(g, log_probabilities, vocab_size=config.vocab_size, outputs=names)
@@ -56,7 +61,7 @@ def build_decoder(weights: Weights, precision: Precision, file: WeightFile | Non
 
 
 class _Attention:
-    """Attention over the caches, with what all layers share."""
+    """Attention over the caches, with the constants that all layers share."""
 
     def __init__(self, g: GraphBuilder, weights: Weights) -> None:
         config = weights.config
@@ -64,20 +69,20 @@ class _Attention:
         self._weights = weights
         self._d_model = config.d_model
         self._attributes = {"num_heads": config.num_heads, "kv_num_heads": config.num_heads, "scale": 1.0}
-        # A constant, not the longest row's length: where it equals the number of queries, 1, the operator
-        # would take the step for a first one without a cache.
+        # total_sequence_length is a constant, not the longest row's length: if it equals the number of queries, 1, the
+        # operator treats the step as a first one without a cache.
         self._capacity = g.constant(np.array(config.max_length, np.int32))
         self._no_keys = ""
 
     def self_attention(self, x: str, attention: SelfAttention, layer: int) -> str:
-        """Append this position's key and value, attend to all of the row's: (rows, d_model), W^O's bias left out."""
+        """Append this position's key and value and attend to all of the row's: (rows, d_model), without W^O's bias."""
         g = self._g
         qkv = g.reshape(g.linear(x, attention.qkv), -1, 1, 3 * self._d_model)
         heads = self._grouped_query(qkv, "", "", cache=("self", layer), lengths="positions")
         return g.product(heads, attention.out.weight)
 
     def cross_attention(self, x: str, attention: CrossAttention, layer: int) -> str:
-        """Attend to the row's source: (rows, d_model), W^O's bias left out. Nothing is appended to the cache."""
+        """Attend to the row's source: (rows, d_model), without W^O's bias. The cache is not changed."""
         g = self._g
         q = g.reshape(g.linear(x, attention.q), -1, 1, self._d_model)
         if layer == self._weights.alignment.layer:
@@ -90,7 +95,7 @@ class _Attention:
         return g.product(heads, attention.out.weight)
 
     def _grouped_query(self, q: str, key: str, value: str, *, cache: tuple[str, int], lengths: str) -> str:
-        """GroupQueryAttention over one layer's cache; `lengths` (rows,): keys that a row has, minus 1."""
+        """GroupQueryAttention over one layer's cache. lengths: (rows,) the number of keys of each row, minus 1."""
         kind, layer = cache
         names = (f"{kind}_key_{layer}", f"{kind}_value_{layer}")
         heads = self._g.op(
@@ -104,7 +109,7 @@ class _Attention:
 
 
 def _signature(weights: Weights, float_type: str) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs and outputs, in the order of `build_decoder`."""
+    """Inputs and outputs, in the order documented at `build_decoder`."""
     config = weights.config
     num_aligned, alignment = alignment_specs(config)
     axes = ("rows", config.num_heads, config.max_length, config.head_dim)

@@ -1,7 +1,7 @@
-"""The encoder graph: sentences of one length to every decoder layer's cross-attention keys and values.
+"""The encoder graph: from sentences of one length to every decoder layer's cross-attention keys and values.
 
-There is no padding and so no mask: sentences that run together have the same length. Nor is any shape
-computed from a shape: such nodes would run on the CPU between the kernels of a GPU.
+Sentences that run together have the same length, so there is no padding and no mask. No shape is computed from another
+shape: such nodes would run on the CPU between the kernels of a GPU.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from export.weights import SelfAttention, Weights
 def build_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
-    Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32,
-    0, 1, 2... Output `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim):
-    keys of layer 0, values of layer 0, keys of layer 1..., each plane as a row of the decoder's cache holds it.
+    Inputs: `ids` (sentences, source_length) int32, the end token last; `positions` (source_length,) int32, 0, 1, 2...
+    Output: `cross_cache` (2 * num_decoder_layers, sentences, num_heads, source_length, head_dim): keys of layer 0,
+    values of layer 0, keys of layer 1..., laid out as in the decoder's caches.
     """
     config = weights.config
     g = GraphBuilder(precision, file)
     residuals = Residuals(g, weights.encoder)
-    flow = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
+    state = residuals.begin(embed(g, weights, ids="ids", positions="positions"))
     for layer in weights.encoder.layers:
         attention = layer.self_attention
-        attended = _attend(g, flow.given, attention, num_heads=config.num_heads)
-        flow = residuals.end(flow, g.product(attended, attention.out.weight), attention.out.bias)
-        hidden = feed_forward(g, flow.given, layer.feed_forward, config.activation)
-        flow = residuals.end(flow, hidden, layer.feed_forward.outer.bias)
+        attended = _attend(g, state.hidden, attention, num_heads=config.num_heads)
+        state = residuals.end(state, g.product(attended, attention.out.weight), attention.out.bias)
+        hidden = feed_forward(g, state.hidden, layer.feed_forward, config.activation)
+        state = residuals.end(state, hidden, layer.feed_forward.outer.bias)
     num_planes = 2 * config.num_decoder_layers
-    projected = g.product(flow.given, weights.cross_projection)
+    projected = g.product(state.hidden, weights.cross_projection)
     planes = g.reshape(projected, 0, 0, num_planes, config.num_heads, config.head_dim)
     g.op("Transpose", planes, perm=[2, 0, 3, 1, 4], outputs=("cross_cache",))
     inputs = (
@@ -44,7 +44,7 @@ def build_encoder(weights: Weights, precision: Precision, file: WeightFile | Non
 
 
 def _attend(g: GraphBuilder, x: str, attention: SelfAttention, *, num_heads: int) -> str:
-    """Multi-head self-attention before W^O: (sentences, source_length, d_model) -> the same shape."""
+    """Multi-head self-attention before W^O: (sentences, source_length, d_model) to the same shape."""
     qkv = g.linear(x, attention.qkv)
     names = tuple(g.fresh(name) for name in ("queries", "keys", "values"))
     g.op("Split", qkv, axis=-1, num_outputs=3, outputs=names)

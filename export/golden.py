@@ -1,4 +1,4 @@
-"""Golden sentences: what a bundle's graphs must answer, decoded by the server's own runner and engine."""
+"""Golden sentences: expected translations of a bundle's graphs, decoded with the server's runner and engine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tqdm import tqdm
 from app.bundle import Bundle, Golden, LanguagePair, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
+from app.workers.thread_worker import ThreadWorker
 
-# Short and long, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
+# Short and long sentences, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
 ENGLISH = (
     "Where is the station?",
     "The train leaves at 7:45 tomorrow morning.",
@@ -49,16 +49,17 @@ GERMAN = (
     "Weil die Brücke repariert wurde, musste der Bus einen weiten Umweg fahren, und die meisten kamen zu spät.",
     "Vielen Dank für Ihre Hilfe!",
 )
-# By source language; a pair from another language is checked with the English ones.
+# By source language. The English ones serve for all others.
 SENTENCES = {"en": ENGLISH, "de": GERMAN}
 BEAM_SIZES = (1, 4)
-# Rows that decode at once, and how long a translation may take: generous, since nobody waits for an answer.
+# Cache rows. More: more memory. Fewer: fewer sentences in a batch.
 NUM_ROWS = 48
+# Seconds that a translation may take. Long, because no client waits.
 DEADLINE_S = 24 * 3600.0
 
 
 def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
-    """How golden sentences are decoded, as `app.bundle.Golden` says."""
+    """The decoding options of golden sentences, as documented at `app.bundle.Golden`."""
     return DecodingOptions(
         beam_size=beam_size,
         length_penalty=manifest.decoding.length_penalty,
@@ -69,7 +70,10 @@ def golden_options(manifest: Manifest, beam_size: int) -> DecodingOptions:
 
 @dataclass(frozen=True)
 class GoldenSource:
-    """A sentence for the pair of that index. ids: the pair's tag first, if it has one; the end token last."""
+    """A sentence for one language pair.
+
+    pair: its index in the manifest. ids: the pair's tag first, if it has one; the end token last.
+    """
 
     text: str
     pair: int
@@ -77,12 +81,12 @@ class GoldenSource:
 
 
 def source_ids(tokenizer: Tokenizer, text: str, pair: LanguagePair) -> tuple[int, ...]:
-    """A sentence as the model reads it. Raises TokenizerError."""
+    """The ids of a sentence, with the pair's tag and the end token. Raises TokenizerError."""
     return tokenizer.encode_tagged(text, pair.source_prefix).ids
 
 
 def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSource]:
-    """The golden sentences of every pair that the model takes unsplit."""
+    """The golden sentences of every pair, without those that are longer than max_source_length."""
     return [
         GoldenSource(text, number, ids)
         for number, pair in enumerate(manifest.language_pairs)
@@ -94,7 +98,7 @@ def golden_sources(tokenizer: Tokenizer, manifest: Manifest) -> list[GoldenSourc
 def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
     """Decode the golden sentences with every variant of a bundle, on the CPU with ONNX Runtime's own operators.
 
-    Raises BundleError where a variant does not load, and EngineFailure.
+    Raises BundleError if a variant does not load, and EngineFailure.
     """
     sources = golden_sources(Tokenizer(bundle.path / "source.spm"), bundle.manifest)
     ids: dict[tuple[int, int], dict[Precision, tuple[int, ...]]] = {}
@@ -122,9 +126,10 @@ def make_golden(bundle: Bundle, *, num_threads: int) -> tuple[Golden, ...]:
 def translate_ids(
     runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, *, progress: str = ""
 ) -> list[tuple[int, ...]]:
-    """Best hypotheses of sentences (ids, the end token last), decoded together by the server's engine.
+    """The best hypotheses of sentences, decoded together by the server's engine.
 
-    progress: label of a bar on stderr; none where it is empty. Raises InvalidRequest and EngineFailure.
+    sources: ids, the end token last. progress: label of a progress bar on stderr; empty for none. Raises InvalidRequest
+    and EngineFailure.
     """
     results = asyncio.run(_translate(runner, sources, options, progress))
     return [result.hypotheses[0].ids for result in results]
@@ -133,7 +138,7 @@ def translate_ids(
 async def _translate(
     runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, progress: str
 ) -> list[SequenceResult]:
-    engine = Engine([ThreadLane(runner)], settings=EngineLimits())
+    engine = Engine([ThreadWorker(runner)], settings=EngineLimits())
     engine.start()
     try:
         deadline = time.monotonic() + DEADLINE_S

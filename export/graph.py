@@ -1,11 +1,11 @@
-"""An ONNX graph, operator by operator: what the blocks of `export.blocks` are written with.
+"""Builds an ONNX graph operator by operator; `export.blocks` is written with it.
 
-The precision decides how a product is computed and stored:
+The precision decides how a matrix product is computed and stored:
 
-- fp32, fp16: MatMul; activations in that type.
-- int8: every row of the activations gets its own scale (its largest magnitude / 127), every output of the
-  weights its own (`export.quantize`), and the products are summed as integers, exactly. So a row's result
-  is the same, bit for bit, whatever other rows stand beside it. Activations stay fp32 in between.
+- fp32, fp16: MatMul, with activations in that type.
+- int8: every row of the activations has its own scale (largest magnitude / 127), and every output column of the weights
+  too (`export.quantize`). Products are summed as integers, exactly, so a row's result does not depend, bit for bit, on
+  other rows. Activations are fp32 between products.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from export.weights import Floats, Linear, Norm
 OPSET = 21
 CONTRIB = "com.microsoft"
 NATIVE = "transduce"
-# The file format that belongs to OPSET: an older reader refuses a newer one.
+# The version of the ONNX file format that belongs to OPSET. Older readers reject newer versions.
 IR_VERSION = 10
 NORM_EPSILON = 1e-5
-# The uint8 that stands for 0: activations are shifted, since the fast integer kernels take uint8 by int8.
+# The uint8 value of 0. Activations are shifted to uint8, because the fast integer kernels multiply uint8 by int8.
 ZERO_POINT = 128
 LARGEST_UNSIGNED = 255
 
@@ -44,9 +44,9 @@ ELEMENT_TYPES = {
 
 
 class GraphBuilder:
-    """Collects nodes and constants. A tensor is its name; `float_type` is the type of the activations.
+    """Collects nodes and constants. A tensor is represented by its name.
 
-    file: where larger constants go; None: all stay in the graph.
+    float_type: type of the activations. file: receives larger constants; None keeps all in the graph.
     """
 
     def __init__(self, precision: Precision, file: WeightFile | None = None) -> None:
@@ -59,7 +59,7 @@ class GraphBuilder:
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
 
     def constant(self, values: NDArray[Any]) -> str:
-        """A tensor of fixed values, stored once however often it is asked for."""
+        """A tensor of fixed values. Equal values are stored once."""
         values = np.ascontiguousarray(values)
         digest = hashlib.sha256(values.tobytes()).hexdigest()[:16]
         name = f"c_{values.dtype.name}_{'x'.join(map(str, values.shape))}_{digest}"
@@ -72,17 +72,17 @@ class GraphBuilder:
         return self.constant(values.astype(self.float_type))
 
     def integers(self, *values: int) -> str:
-        """A constant (n,) of int64: axes, shapes."""
+        """An int64 constant (n,), for axes and shapes."""
         return self.constant(np.array(values, np.int64))
 
     def scalar(self, value: int) -> str:
-        """A constant of no axes, int64."""
+        """An int64 constant without axes."""
         return self.constant(np.array(value, np.int64))
 
     def op(
         self, kind: str, *inputs: str, domain: str = "", outputs: Sequence[str] = (), **attributes: Any
     ) -> str:
-        """Add a node and return its first output. `outputs` names all of them where there are several."""
+        """Add a node and return its first output. outputs: names of all outputs, if there are several."""
         name = f"{kind}_{self._num_named}"
         self._num_named += 1
         names = list(outputs) or [f"{name}_out"]
@@ -92,15 +92,16 @@ class GraphBuilder:
         return names[0]
 
     def fresh(self, name: str) -> str:
-        """A name that no tensor has yet, for one of several outputs."""
+        """A new tensor name, for one of several outputs."""
         return f"{name}_{self._num_named}"
 
     def only_if(
         self, condition: str, compute: Callable[[], str], *, otherwise: NDArray[np.float32], output: str
     ) -> None:
-        """`output` is what `compute` adds and returns (float32) where condition (1,) holds, else a constant.
+        """Set `output` to the result of `compute` (float32) if condition (1,) holds, else to a constant.
 
-        Where it does not hold none of those nodes runs. They see every tensor that was there before.
+        compute: adds nodes and returns a tensor. The nodes run only if the condition holds, and may use all tensors
+        added before.
         """
 
         def constant() -> str:
@@ -118,11 +119,11 @@ class GraphBuilder:
     # --- products ---
 
     def linear(self, x: str, linear: Linear) -> str:
-        """x W + b of x (..., inputs): (..., outputs)."""
+        """x W + b: (..., inputs) to (..., outputs)."""
         return self.op("Add", self.product(x, linear.weight), self.floats(linear.bias))
 
     def product(self, x: str, weight: Floats, *, is_rectified: bool = False) -> str:
-        """x W of x (..., inputs), or max(0, x) W where `is_rectified`: (..., outputs)."""
+        """x W, or max(0, x) W if `is_rectified`: (..., inputs) to (..., outputs)."""
         if self.precision != "int8":
             return self.op("MatMul", self.op("Relu", x) if is_rectified else x, self.floats(weight))
         quantized, magnitude = self._quantize_rows(x, is_rectified)
@@ -141,11 +142,11 @@ class GraphBuilder:
         )
 
     def _quantize_rows(self, x: str, is_rectified: bool) -> tuple[str, str]:
-        """x (..., columns) -> uint8 of the same shape and the rows' magnitudes (..., 1), once for all uses of x.
+        """Quantise x (..., columns) to uint8 of the same shape and the rows' magnitudes (..., 1), once for all uses.
 
-        A row is divided by its magnitude, then by one level for all. A rectified row uses all of 0..255 and
-        needs no ReLU: what is negative saturates at 0. A row of zeros is divided by 0, and whatever integers
-        come of that are multiplied by its magnitude, 0.
+        A row is divided by its magnitude, then by a step size that all rows share. A rectified row uses all of 0..255
+        and needs no ReLU, because negative values saturate at 0. A row of zeros is divided by 0; the resulting integers
+        have no effect, because they are multiplied by the magnitude 0.
         """
         if (x, is_rectified) not in self._quantized:
             values = x if is_rectified else self.op("Abs", x)
@@ -163,14 +164,14 @@ class GraphBuilder:
     # --- the rest of a block ---
 
     def layer_norm(self, x: str, norm: Norm) -> str:
-        """LayerNorm over the last axis; the same shape."""
+        """LayerNorm over the last axis, of the same shape."""
         gamma, beta = self.floats(norm.gamma), self.floats(norm.beta)
         return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=NORM_EPSILON)
 
     def add_and_norm(self, x: str, product: str, bias: Floats, norm: Norm) -> tuple[str, str]:
-        """x + product + bias, and its LayerNorm: (normalised, sum), both of x's shape (..., d_model).
+        """LayerNorm of x + product + bias, and the sum itself: both (..., d_model).
 
-        On a GPU one kernel does all of it. The CPU's is five times slower than its three parts.
+        On a GPU one kernel computes both. On a CPU that kernel is five times slower than three separate ones.
         """
         if self.precision != "fp16":
             total = self.op("Add", self.op("Add", product, self.floats(bias)), x)
@@ -186,7 +187,7 @@ class GraphBuilder:
         return normalised, total
 
     def table(self, values: Floats, ids: str) -> str:
-        """Rows of a table (entries, columns) by ids (...): (..., columns). In int8, a scale an entry."""
+        """Rows of a table (entries, columns) selected by ids (...): (..., columns). In int8 each entry has a scale."""
         if self.precision != "int8":
             return self.op("Gather", self.floats(values), ids)
         quantized, scales = quantize_rows(values)
@@ -194,7 +195,7 @@ class GraphBuilder:
         return self.op("Mul", chosen, self.op("Gather", self.constant(scales[:, None]), ids))
 
     def reshape(self, x: str, *shape: int) -> str:
-        """Give x another shape; 0 keeps an axis, -1 follows from the others."""
+        """x in another shape; 0 keeps an axis, -1 follows from the others."""
         return self.op("Reshape", x, self.integers(*shape))
 
     # --- the whole ---
@@ -227,12 +228,12 @@ def _value(spec: TensorSpec) -> onnx.ValueInfoProto:
 
 @dataclass(frozen=True)
 class Graph:
-    """A finished graph: the bytes of its ONNX file and what it takes and gives."""
+    """A finished graph: the bytes of its ONNX file, its inputs and its outputs."""
 
     content: bytes
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
     def spec(self, file: str) -> GraphSpec:
-        """The manifest's entry, once the graph has a file in the bundle."""
+        """The manifest's entry. file: the graph's path in the bundle."""
         return GraphSpec(file=file, inputs=self.inputs, outputs=self.outputs)

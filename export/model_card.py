@@ -1,4 +1,4 @@
-"""The model card: what a person should know before using the weights, from facts in a file and the manifest."""
+"""The model card, which describes the weights to a user. Made from a file of facts and the manifest."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from app.bundle import Manifest, Part, Training
+from app.bundle import Manifest, ManifestPart, Training
 
 
 class CardError(ValueError):
-    """A file of facts that is not what the card needs; lists every problem."""
+    """The file of facts is invalid; the message lists every problem."""
 
 
-class Facts(Part):
-    """The file given as --card, TOML.
+class Facts(ManifestPart):
+    """The contents of the TOML file of option --card.
 
-    summary: a sentence or two: what the model translates and how it was made.
-    good_at, bad_at: one line each, from looking at its output.
-    weights_licence: SPDX name. attribution: what the data's licences want said, in Markdown.
-    training: commit, num_steps and a [[training.data]] table (name, num_pairs, licence) a corpus.
+    summary: one or two sentences: what the model translates and how it was made.
+    good_at, bad_at: one line each, from reading its output.
+    weights_licence: SPDX name. attribution: the text that the data's licences require, in Markdown.
+    training: commit, num_steps and one [[training.data]] table (name, num_pairs, licence) a corpus.
     """
 
     summary: str = Field(min_length=1)

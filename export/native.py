@@ -1,8 +1,8 @@
 """The graphs of the native CPU kernels: encoder and decoder are one operator each (docs/native-kernels.md).
 
-They compute what `export.encoder` and `export.decoder` compute, from the same weights. What differs is the
-contract: the encoder takes sentences of any lengths one after another and writes their cross-attention keys
-and values to slots of the cache itself; a decoder row names the slot of its source, which its beam shares.
+They compute the same as `export.encoder` and `export.decoder`, from the same weights, with other inputs and outputs.
+The encoder takes concatenated sentences of any lengths and writes their cross-attention keys and values to slots of the
+cache. A decoder row has the number of its source's slot, which all rows of a beam share.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from export.weight_file import WeightFile
 from export.weights import FeedForward, Floats, Linear, Stack, Weights
 from model.config import EOS_ID, ModelConfig
 
-# Sizes that the kernels' loops are made for.
+# The kernels' loops need sizes that are multiples of these.
 HEAD_DIM_MULTIPLE, D_FF_MULTIPLE = 16, 16
 
 
 def is_native_possible(config: ModelConfig, precision: Precision) -> bool:
-    """Whether the kernels take a model of this size, in this precision."""
+    """Whether the kernels support a model of this size in this precision."""
     return (
         precision != "fp16" and config.head_dim % HEAD_DIM_MULTIPLE == 0 and config.d_ff % D_FF_MULTIPLE == 0
     )
@@ -30,10 +30,13 @@ def is_native_possible(config: ModelConfig, precision: Precision) -> bool:
 def build_native_encoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
     """Build the graph.
 
-    Inputs: `ids` and `positions` (tokens,) int32, sentences one after another, each with its end token and its
-    positions from 0; `lengths` and `slots` (sentences,) int32; `cross_cache` (2 * num_decoder_layers, num_slots,
-    max_length, d_model), which is written in place: keys of layer 0, values of layer 0, keys of layer 1...
-    Output `written` (sentences,) int32: the lengths.
+    Inputs:
+    - `ids`, `positions` (tokens,) int32: concatenated sentences, each with its end token and with positions from 0
+    - `lengths`, `slots` (sentences,) int32
+    - `cross_cache` (2 * num_decoder_layers, num_slots, max_length, d_model), written in place: keys of layer 0, values
+      of layer 0, keys of layer 1...
+
+    Output: `written` (sentences,) int32, the lengths.
     """
     config = weights.config
     b = _Constants(weights, weights.encoder, precision, file)
@@ -57,15 +60,21 @@ def build_native_encoder(weights: Weights, precision: Precision, file: WeightFil
 
 
 def build_native_decoder(weights: Weights, precision: Precision, file: WeightFile | None = None) -> Graph:
-    """Build the graph: one operator, a whole step or several.
+    """Build the graph: one operator that takes one step or several.
 
-    Inputs, over `rows` rows: `ids` and `positions` (rows,) int32 as in `export.decoder`; `slots` and
-    `source_lengths` (rows,) int32, where each row's source stands in the cross-attention cache and its length;
-    `num_steps`, `num_candidates` and `wants_log_probabilities` (1,) int64; `self_cache`, written in place, and
-    `cross_cache` (2 * num_decoder_layers, num_rows or num_slots, max_length, d_model), keys of layer 0, values of
-    layer 0, keys of layer 1... In more steps than one every row goes on with its best candidate until that is the end.
-    Outputs: `top_log_probabilities` and `top_ids` (steps, rows, candidates); `log_probabilities` (rows, vocab_size)
-    holds them only where they are wanted, and `alignment` (rows, max_length) only of a single step.
+    Inputs:
+    - `ids`, `positions` (rows,) int32, as in `export.decoder`
+    - `slots`, `source_lengths` (rows,) int32: slot of each row's source in the cross-attention cache, and its length
+    - `num_steps`, `num_candidates`, `wants_log_probabilities` (1,) int64. In several steps every row continues with its
+      best candidate up to the end token
+    - `self_cache` (2 * num_decoder_layers, num_rows, max_length, d_model), written in place: keys of layer 0, values of
+      layer 0, keys of layer 1...
+    - `cross_cache` (2 * num_decoder_layers, num_slots, max_length, d_model), likewise
+
+    Outputs:
+    - `top_log_probabilities`, `top_ids` (steps, rows, candidates)
+    - `log_probabilities` (rows, vocab_size), written only if wanted
+    - `alignment` (rows, max_length), written only by a single step
     """
     config = weights.config
     b = _Constants(weights, weights.decoder, precision, file)
@@ -110,7 +119,7 @@ def build_native_decoder(weights: Weights, precision: Precision, file: WeightFil
 
 
 def cache_type(precision: Precision) -> str:
-    """Of keys and values: half as wide as int8's activations, since reading them is most of attention's time."""
+    """The type of cached keys and values. float16 for int8, because attention spends most of its time reading them."""
     return "float16" if precision == "int8" else "float32"
 
 
@@ -119,7 +128,7 @@ def _integers(axis: str, *names: str) -> tuple[TensorSpec, ...]:
 
 
 class _Constants:
-    """A stack's weights as its operator takes them."""
+    """A stack's weights as constants, in the order of its operator's inputs."""
 
     def __init__(self, weights: Weights, stack: Stack, precision: Precision, file: WeightFile | None) -> None:
         self.g = GraphBuilder(precision, file)
@@ -129,7 +138,7 @@ class _Constants:
         self._norms = iter([*norms, stack.final_norm] if stack.final_norm else norms)
 
     def of_encoder(self) -> list[str]:
-        """Subwords into rows, the first norm of a pre-norm stack, each layer's sub-layers, cross keys and values."""
+        """The encoder's constants: embedding, pre-norm's first norm, each layer's sub-layers, cross keys and values."""
         found = [*self._entry(), *self._first_norm()]
         for layer in self._stack.layers:
             found += self._attention(layer.self_attention.qkv, layer.self_attention.out)
@@ -137,7 +146,7 @@ class _Constants:
         return [*found, *self._weight(self._weights.cross_projection)]
 
     def of_decoder(self) -> list[str]:
-        """Subwords into rows and rows into subwords, the first norm of a pre-norm stack, each layer's sub-layers."""
+        """The decoder's constants: embedding, output table, pre-norm's first norm, each layer's sub-layers."""
         entry, blocks = self._entry(), [*self._first_norm()]
         for layer in self._stack.layers:
             cross = layer.cross_attention
@@ -148,7 +157,7 @@ class _Constants:
         return [*entry, *self._table(self._weights.embedding), *blocks]
 
     def attributes(self) -> dict[str, int | float | str]:
-        """What both operators have."""
+        """The attributes that both operators have."""
         config = self._weights.config
         return {
             "num_heads": config.num_heads,
@@ -158,7 +167,7 @@ class _Constants:
         }
 
     def _entry(self) -> tuple[str, str, str]:
-        """What subwords at positions become rows by."""
+        """The scaled embedding table, its scales, and the position table."""
         table = self._table(self._weights.embedding, scale=self._weights.config.d_model**0.5)
         return (*table, self.g.constant(self._weights.positions))
 
@@ -166,11 +175,11 @@ class _Constants:
         return self._next_norm() if self._stack.final_norm is not None else ()
 
     def _attention(self, before: Linear, after: Linear) -> tuple[str, ...]:
-        """Both projections, and the norm that follows."""
+        """Both projections and the following norm."""
         return (*self._linear(before), *self._linear(after), *self._next_norm())
 
     def _feed_forward(self, network: FeedForward) -> tuple[str, ...]:
-        """Equation (2), and the norm that follows."""
+        """Equation (2) and the following norm."""
         return (*self._linear(network.inner), *self._linear(network.outer), *self._next_norm())
 
     def _next_norm(self) -> tuple[str, str]:
@@ -181,14 +190,14 @@ class _Constants:
         return (*self._weight(linear.weight), self.g.constant(linear.bias))
 
     def _weight(self, weight: Floats) -> tuple[str, str]:
-        """A product's weight (inputs, outputs) and the scales of its columns, none in fp32."""
+        """A product's weight (inputs, outputs) and the scales of its columns; no scales in fp32."""
         if self.g.precision != "int8":
             return self.g.constant(weight), self.g.constant(np.zeros(0, np.float32))
         values, scales = quantize_columns(weight)
         return self.g.constant(values), self.g.constant(scales)
 
     def _table(self, embedding: Floats, *, scale: float = 1.0) -> tuple[str, str]:
-        """The embedding (vocab_size, d_model) times `scale`, and the scales of its rows, none in fp32."""
+        """The embedding (vocab_size, d_model) times `scale`, and the scales of its rows; no scales in fp32."""
         if self.g.precision != "int8":
             return self.g.constant(embedding * np.float32(scale)), self.g.constant(np.zeros(0, np.float32))
         values, scales = quantize_rows(embedding)

@@ -1,4 +1,4 @@
-"""The runner against PyTorch, log-probability by log-probability, on random ragged batches."""
+"""Compares the runner's log-probabilities with PyTorch's, on random batches of different lengths."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from app.runtime.interface import Floats, Int32s, Runner, StepInput
 from model.config import BOS_ID, EOS_ID
 from model.transformer import Transformer
 
-# The placeholders and special ids come first; any other id is as good as another here.
+# The first id after the special ones. All later ids serve equally here.
 FIRST_RANDOM_ID = EOS_ID + 1
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A source (its end token last) and the target that the decoder is made to follow, and when its row joins.
+class ParityPair:
+    """A source (the end token last), and the target subwords that its row decodes.
 
-    join: step at which the row is decoded for the first time.
+    join: the step in which the row is decoded for the first time.
     """
 
     source: Int32s
@@ -30,8 +30,8 @@ class Pair:
 
 def random_pairs(
     random_numbers: np.random.Generator, *, num_pairs: int, vocab_size: int, max_length: int, max_join: int
-) -> list[Pair]:
-    """Pairs of random lengths from 1 up to max_length (the end or start token counted), joins in ascending order."""
+) -> list[ParityPair]:
+    """Pairs of random lengths 1..max_length (the end or start token counted), with ascending joins."""
 
     def ids() -> Int32s:
         length = int(random_numbers.integers(0, max_length))
@@ -39,12 +39,12 @@ def random_pairs(
 
     joins = sorted(random_numbers.integers(0, max_join + 1, num_pairs).tolist())
     end = np.array([EOS_ID], np.int32)
-    return [Pair(np.concatenate([ids(), end]), ids(), join) for join in joins]
+    return [ParityPair(np.concatenate([ids(), end]), ids(), join) for join in joins]
 
 
 @torch.no_grad()
-def one_shot_log_probabilities(model: Transformer, pair: Pair) -> Floats:
-    """PyTorch's distributions after the start token and after each target subword: (len(target) + 1, vocab_size)."""
+def one_shot_log_probabilities(model: Transformer, pair: ParityPair) -> Floats:
+    """PyTorch's log-probabilities after the start token and each target subword: (len(target) + 1, vocab_size)."""
     source = torch.from_numpy(pair.source).long()[None]
     target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
     log_probabilities: Floats = model(source, target).log_softmax(-1)[0].numpy()
@@ -54,17 +54,18 @@ def one_shot_log_probabilities(model: Transformer, pair: Pair) -> Floats:
 def distributions_of(
     runner: Runner, ids: Sequence[int] | Int32s, positions: Sequence[int] | Int32s
 ) -> Floats:
-    """One step's log-probabilities of all subwords, (rows, vocab_size), overwritten by the next step."""
+    """One step's log-probabilities of all subwords, (rows, vocab_size). The next step overwrites them."""
     step = StepInput(np.array(ids, np.int32), np.array(positions, np.int32), 1, wants_distributions=True)
     found = runner.decode(step).distributions
     assert found is not None
     return found
 
 
-def stepwise_log_probabilities(runner: Runner, pairs: Sequence[Pair]) -> list[Floats]:
-    """The runner's, one step at a time with its cache; rows join at their steps and stay to the longest one's end.
+def stepwise_log_probabilities(runner: Runner, pairs: Sequence[ParityPair]) -> list[Floats]:
+    """The runner's log-probabilities of each pair, one cached step at a time: (len(target) + 1, vocab_size) each.
 
-    A row whose target is used up repeats its last position, which changes no other row.
+    Rows join at their steps and stay until the longest pair ends. A row after its target's end repeats its last
+    position, which changes no other row.
     """
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     found: list[list[Floats]] = [[] for _ in pairs]
@@ -85,8 +86,8 @@ def stepwise_log_probabilities(runner: Runner, pairs: Sequence[Pair]) -> list[Fl
     return [np.stack(rows) for rows in found]
 
 
-def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Pair]) -> float:
-    """Over all pairs, positions and subwords, in natural logarithms. Not a number where one side is not."""
+def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
+    """The largest difference over all pairs, positions and subwords, in natural logarithms; NaN if one side is."""
     differences = [
         np.abs(stepwise - one_shot_log_probabilities(model, pair)).max()
         for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True)
@@ -94,8 +95,8 @@ def largest_difference(model: Transformer, runner: Runner, pairs: Sequence[Pair]
     return float(np.max(differences))
 
 
-def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[Pair]) -> float:
-    """How far the log-probability of a target's subword is from PyTorch's, on average; the end token counted."""
+def mean_target_difference(model: Transformer, runner: Runner, pairs: Sequence[ParityPair]) -> float:
+    """The mean difference from PyTorch of a target subword's log-probability, end tokens counted."""
     differences: list[Floats] = []
     for stepwise, pair in zip(stepwise_log_probabilities(runner, pairs), pairs, strict=True):
         columns = np.append(pair.target, EOS_ID)

@@ -1,4 +1,4 @@
-"""Symmetric eight-bit weights: q in [-127, 127], x ~ q * scale, one scale a column or a row."""
+"""Symmetric eight-bit quantisation of weights: q in [-127, 127], x ~ q * scale, one scale a column or row."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LARGEST = 127
 
 
 def quantize_columns(weight: Floats) -> tuple[Int8s, Floats]:
-    """(inputs, outputs) -> the same shape in int8 and the scales (outputs,). A column of zeros gets scale 1."""
+    """Quantise (inputs, outputs) to int8 of the same shape and scales (outputs,). A column of zeros has scale 1."""
     quantized, scales = quantize_rows(np.ascontiguousarray(weight.T))
     return np.ascontiguousarray(quantized.T), scales
 
 
 def quantize_rows(table: Floats) -> tuple[Int8s, Floats]:
-    """(rows, columns) -> the same shape in int8 and the scales (rows,). A row of zeros gets scale 1."""
+    """Quantise (rows, columns) to int8 of the same shape and scales (rows,). A row of zeros has scale 1."""
     scales = np.abs(table).max(axis=1) / LARGEST
     scales[scales == 0] = 1.0
     quantized = np.rint(table / scales[:, None]).clip(-LARGEST, LARGEST)

@@ -1,4 +1,4 @@
-"""What `verify` found, as lines and as JSON; its scores are what `export --scores` reads."""
+"""The report of `verify`, as lines and as JSON. `export --scores` reads its scores."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SCORES = TypeAdapter(tuple[Score, ...])
 
 
 class ReportError(ValueError):
-    """A file of scores that is not one."""
+    """The file holds no valid scores."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. `value` and `limit`: the figure and what it may be at most, where there is one."""
+    """One comparison. value, limit: the measured figure and its maximum, if there is one."""
 
     name: str
     is_passed: bool
@@ -29,13 +29,13 @@ class Check:
     limit: float | None = None
 
     def line(self) -> str:
-        """One line for a person."""
+        """The check as one line of text."""
         return f"{'ok    ' if self.is_passed else 'FAILED'} {self.name}: {self.detail}"
 
 
 @dataclass(frozen=True)
 class Report:
-    """All comparisons of a bundle. `skipped`: what was not compared, and why."""
+    """All comparisons of a bundle. skipped: comparisons that were not made, and why."""
 
     bundle: str
     version: str
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def is_passed(self) -> bool:
-        """Whether every check holds."""
+        """Whether every check passes."""
         return all(check.is_passed for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Report:
 
 
 def read_scores(path: Path) -> tuple[Score, ...]:
-    """Scores from a report of `verify`, or from a bare list of them. Raises ReportError."""
+    """Scores from a report of `verify`, or from a JSON list of scores. Raises ReportError."""
     try:
         content = json.loads(path.read_text("utf-8"))
         return SCORES.validate_python(content["scores"] if isinstance(content, dict) else content)

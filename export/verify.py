@@ -1,4 +1,4 @@
-"""A bundle against PyTorch: the server's own runner and engine must say what the model says."""
+"""Compares a bundle with PyTorch: the server's runner and engine must give the model's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.runtime.ort_runner import LoadedRunner, load_runner
 from app.text.tokenizer import Tokenizer
 from export.bundle_writer import WEIGHTS_FOLDER, dimensions_of, file_entries, write_variant
 from export.golden import NUM_ROWS, golden_options, golden_sources, source_ids, translate_ids
-from export.parity import Pair, largest_difference, mean_target_difference, random_pairs
+from export.parity import ParityPair, largest_difference, mean_target_difference, random_pairs
 from export.report import Check, Report
 from export.weights import weights_of
 from model.checkpoint import CheckpointError, load_model
@@ -30,22 +30,24 @@ from model.evaluate import score
 from model.search import Penalty, beam_search, greedy_search
 from model.transformer import Transformer
 
-# Largest difference of a log-probability from PyTorch's fp32, by the precision of the graphs.
+# The largest allowed difference of a log-probability from PyTorch's fp32, by the precision of the graphs.
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
-# Of int8, on average over the golden translations' subwords: graphs of other weights are far beyond it.
+# The largest allowed mean difference of int8, over the golden translations' subwords. Graphs of other weights are far
+# beyond it.
 MAX_MEAN_DIFFERENCE = 0.1
+# BLEU points.
 MAX_BLEU_LOSS = 0.3
-# Share of golden sentences that the native kernels may decode differently: what a server's start allows.
+# Share of golden sentences that the native kernels may decode differently, as at a server's start.
 MAX_NATIVE_DIFFERENT = 0.2
 NUM_BATCHES, PAIRS_A_BATCH, MAX_RANDOM_LENGTH = 4, 12, 60
 
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """What to compare with, and on what.
+    """What to compare with, and on which data.
 
-    checkpoint: folder, or None for the bundle's own fp16 weights. data: TSV test sets, may be empty.
-    limit: first pairs of each, or None for all. beam_size: for them. seed: of the random batches.
+    checkpoint: folder; None for the bundle's own fp16 weights. data: TSV test sets, may be empty.
+    limit: use only the first pairs of each; None for all. beam_size: for the test sets. seed: of the random batches.
     """
 
     checkpoint: Path | None = None
@@ -59,7 +61,7 @@ class VerifyOptions:
 def verify(path: Path, options: VerifyOptions) -> Report:
     """Make every comparison that the bundle and the options allow.
 
-    Raises BundleError, CheckpointError and CorpusError where there is nothing to compare.
+    Raises BundleError, CheckpointError and CorpusError for an unusable bundle, checkpoint or test set.
     """
     torch.set_num_threads(options.num_threads)
     bundle = load_bundle(path)
@@ -77,7 +79,7 @@ def verify(path: Path, options: VerifyOptions) -> Report:
 
 
 def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folder: Path) -> Bundle:
-    """A bundle whose fp32 graphs hold just the weights of `model`: this one, or one built for the occasion."""
+    """A bundle whose fp32 graphs have exactly the weights of `model`: this one, or one built in `folder`."""
     if options.checkpoint is not None and "fp32" in bundle.manifest.variants:
         return bundle
     variant = write_variant(folder, weights_of(model), "fp32")
@@ -86,7 +88,7 @@ def _reference(bundle: Bundle, model: Transformer, options: VerifyOptions, folde
 
 
 def bleu_check(name: str, *, int8: float, fp32: float) -> Check:
-    """What int8 loses on a test set; that it gains, as it may by chance, is no fault."""
+    """The check of int8's loss on a test set. A gain, which chance may cause, passes."""
     loss = fp32 - int8
     detail = f"{int8:.2f}, and fp32 {fp32:.2f}; it may lose {MAX_BLEU_LOSS}"
     return Check(f"int8 BLEU on {name}", loss <= MAX_BLEU_LOSS, detail, loss, MAX_BLEU_LOSS)
@@ -98,7 +100,7 @@ def _name(check: str, kernels: Kernels) -> str:
 
 @dataclass(frozen=True)
 class _TestSet:
-    """Texts of one direction, and a reference translation of each."""
+    """Source texts of one direction, and a reference translation of each."""
 
     name: str
     sources: list[str]
@@ -106,7 +108,7 @@ class _TestSet:
 
 
 class _Verification:
-    """One bundle's comparisons with one model."""
+    """The comparisons of one bundle with one model."""
 
     def __init__(self, bundle: Bundle, reference: Bundle, model: Transformer, options: VerifyOptions) -> None:
         self._bundle = bundle
@@ -138,7 +140,7 @@ class _Verification:
         )
 
     def checks(self) -> Iterator[Check]:
-        """Comparisons that need no test set, on every kind of operators that can run here."""
+        """Comparisons that need no test set, with all kernels that can run on this machine."""
         for kernels, runner in self._references.items():
             yield self._log_probabilities("fp32", kernels, runner)
         for (precision, kernels), runner in self._runners.items():
@@ -152,10 +154,10 @@ class _Verification:
         for (precision, kernels), runner in self._runners.items():
             if precision == "int8":
                 yield self._golden_scores(kernels, runner)
-                yield self._alone_and_in_company(kernels, runner)
+                yield self._alone_and_batched(kernels, runner)
 
     def _log_probabilities(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """Random ragged batches, the runner step by step with its cache, PyTorch in one go."""
+        """Compare log-probabilities on random batches: the runner step by step, PyTorch in one forward pass."""
         random_numbers = np.random.default_rng(self._options.seed)
         config = self._model.config
         value = 0.0
@@ -175,7 +177,7 @@ class _Verification:
         return Check(_name(f"{precision} log-probabilities", kernels), value <= limit, detail, value, limit)
 
     def _same_ids(self, beam_size: int, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """The reference search in PyTorch, and the engine over the fp32 graphs, on the golden sentences."""
+        """Compare the reference search in PyTorch with the engine over the fp32 graphs, on the golden sentences."""
         decoding = self._bundle.manifest.decoding
         different = 0
         for source in self._golden_sources:
@@ -205,7 +207,7 @@ class _Verification:
         return Check(_name(f"fp32 ids, beam {beam_size}", kernels), different == 0, detail, different, 0)
 
     def _golden(self, precision: Precision, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """The ids that the bundle promises. They are the standard operators'; others may differ where two are close."""
+        """Compare with the ids in golden.jsonl, which standard operators gave; native ones may differ in near ties."""
         lines = [line for line in self._bundle.golden if precision in line.ids]
         different = 0
         for beam_size in sorted({line.beam_size for line in lines}):
@@ -219,15 +221,15 @@ class _Verification:
         return Check(name, bool(lines) and different <= limit, detail, different, limit)
 
     def _ids_of(self, line: Golden) -> tuple[int, ...]:
-        """A golden sentence as the model reads it."""
+        """The ids of a golden sentence, with the pair's tag and the end token."""
         pair = self._bundle.manifest.language_pairs[line.pair]
         return source_ids(self._source_tokenizer, line.source, pair)
 
     def _golden_scores(self, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """What int8 thinks of its golden translations, and what PyTorch thinks of them."""
+        """Compare the scores of int8's golden translations with PyTorch's scores of them."""
         lines = [line for line in self._bundle.golden if "int8" in line.ids]
         pairs = [
-            Pair(
+            ParityPair(
                 np.array(self._ids_of(line), np.int32),
                 np.array(line.ids["int8"], np.int32),
                 join=0,
@@ -239,8 +241,8 @@ class _Verification:
         name, limit = _name("int8 golden scores", kernels), MAX_MEAN_DIFFERENCE
         return Check(name, value <= limit, detail, value, limit)
 
-    def _alone_and_in_company(self, kernels: Kernels, runner: LoadedRunner) -> Check:
-        """A sentence's int8 ids must not depend on its neighbours."""
+    def _alone_and_batched(self, kernels: Kernels, runner: LoadedRunner) -> Check:
+        """Check that a sentence's int8 ids do not depend on the others in its batch."""
         sources = self._golden_sources
         options = golden_options(self._bundle.manifest, beam_size=4)
         together = translate_ids(runner, sources, options)
@@ -252,10 +254,10 @@ class _Verification:
         return Check(_name("int8 alone and in a batch", kernels), different == 0, detail, different, 0)
 
     def test_sets(self) -> tuple[list[Score], list[Check]]:
-        """Scores of int8 and of the fp32 reference on each test set, and what int8 loses.
+        """Scores of int8 and of the fp32 reference on each test set, and checks of int8's loss.
 
-        On the operators that a server takes here: the last of each. A test set's columns are those of the first pair;
-        it is read the other way for a pair that is the first one reversed.
+        Uses the kernels that a server on this machine uses. A test set's columns are source and target of the first
+        language pair; for a pair that is the first one reversed they are swapped.
         """
         scores: list[Score] = []
         checks: list[Check] = []
@@ -273,7 +275,7 @@ class _Verification:
         return scores, checks
 
     def _test_set(self, name: str, number: int, texts: Sequence[TextPair]) -> _TestSet | None:
-        """The test set of one of the manifest's pairs, or None where it is of other languages."""
+        """The test set for one of the manifest's pairs; None if its languages are others."""
         pairs = self._bundle.manifest.language_pairs
         first, pair = pairs[0], pairs[number]
         label = name if len(pairs) == 1 else f"{name}, {pair.source} to {pair.target}"
@@ -285,7 +287,7 @@ class _Verification:
         return None
 
     def _scores(self, test_set: _TestSet, pair: LanguagePair) -> dict[Precision, Score]:
-        """Scores of each precision but fp16, which is a GPU's."""
+        """Scores of each precision except fp16, which is for GPUs."""
         runners = {precision: runner for (precision, _), runner in self._runners.items()}
         runners = {**runners, "fp32": [*self._references.values()][-1]}
         return {
@@ -297,7 +299,7 @@ class _Verification:
     def _score(
         self, test_set: _TestSet, pair: LanguagePair, precision: Precision, runner: LoadedRunner
     ) -> Score:
-        """Translate a test set as the server would, its sentences unsplit, and score it."""
+        """Translate a test set with the server's engine, its sentences unsplit, and score it."""
         beam_size = self._options.beam_size
         encoded = [
             self._source_tokenizer.encode_tagged(text, pair.source_prefix) for text in test_set.sources
@@ -307,7 +309,7 @@ class _Verification:
         options = golden_options(self._bundle.manifest, beam_size)
         found = translate_ids(runner, fitting, options, progress=f"{test_set.name} {precision}")
         texts = [
-            self._target_tokenizer.decode(ids, source.carried).text
+            self._target_tokenizer.decode(ids, source.verbatim_spans).text
             for ids, source in zip(found, encoded, strict=True)
         ]
         scores = score(texts, test_set.references)

@@ -1,10 +1,10 @@
-"""The state dict as the graphs want it: products joined, the attention scale and two biases folded away.
+"""A state dict turned into the weights of the graphs: joined products, folded attention scale and biases.
 
-Three rewritings, each exact in real arithmetic:
+Three transformations, each exact in real arithmetic:
 
-- Queries carry the 1 / sqrt(d_k) of equation (1) in their weights, so that attention runs with scale 1.
-- A key's bias adds q . b to every score of a query, and a softmax ignores what is added to all: it is dropped.
-- Attention weights sum to 1, so a value's bias passes through: b_o becomes b_o + b_v W^O.
+- The weights of queries contain the 1 / sqrt(d_k) of equation (1), so that attention runs with scale 1.
+- The bias of keys is dropped: it adds the same q . b to all scores of a query, which softmax cancels.
+- The bias of values moves to the output: attention weights sum to 1, so b_o becomes b_o + b_v W^O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class SelfAttention:
-    """qkv: d_model to queries, keys and values in a row, 3 * d_model; out: back to d_model."""
+    """qkv: d_model to concatenated queries, keys and values, 3 * d_model. out: d_model to d_model."""
 
     qkv: Linear
     out: Linear
@@ -48,7 +48,7 @@ class SelfAttention:
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """q and out: d_model to d_model. key and value: (d_model, d_model) weights, applied by the encoder."""
+    """q, out: d_model to d_model. key, value: (d_model, d_model) weights, which the encoder graph applies."""
 
     q: Linear
     key: Floats
@@ -66,7 +66,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """An encoder layer (no cross attention) or a decoder layer; one norm a sub-layer, in their order."""
+    """An encoder layer (without cross-attention) or a decoder layer. norms: one a sub-layer, in their order."""
 
     self_attention: SelfAttention
     cross_attention: CrossAttention | None
@@ -76,7 +76,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of layers. final_norm: pre-norm stacks only."""
+    """The layers of the encoder or decoder. final_norm: None for post-norm."""
 
     layers: tuple[Layer, ...]
     final_norm: Norm | None
@@ -86,9 +86,9 @@ class Stack:
 class Weights:
     """A whole model.
 
-    embedding: (vocab_size, d_model), as trained: inputs scale it by sqrt(d_model), the output does not.
+    embedding: (vocab_size, d_model), as trained. The input multiplies it by sqrt(d_model), the output does not.
     positions: (max_length, d_model).
-    alignment: the cross-attention that the decoder gives as its alignment.
+    alignment: the cross-attention that the decoder outputs as alignment.
     """
 
     config: ModelConfig
@@ -100,9 +100,9 @@ class Weights:
 
     @property
     def cross_projection(self) -> Floats:
-        """Every decoder layer's cross-attention keys and values in one product.
+        """The weight of every decoder layer's cross-attention keys and values in one product.
 
-        Weight (d_model, 2 * num_decoder_layers * d_model): key of layer 0, value of layer 0, key of layer 1...
+        (d_model, 2 * num_decoder_layers * d_model): key of layer 0, value of layer 0, key of layer 1...
         """
         blocks = []
         for layer in self.decoder.layers:
@@ -112,21 +112,21 @@ class Weights:
 
 
 def default_alignment(config: ModelConfig) -> Alignment:
-    """All heads of the last decoder layer but one, or of the only one, for a model where none was measured.
+    """The default for a model without a measured alignment: all heads of the second to last, or only, decoder layer.
 
-    In trained models that layer aligns best, not the last (Garg et al. 2019, section 4.1).
+    In trained models that layer aligns best, not the last one (Garg et al. 2019, section 4.1).
     """
     return Alignment(layer=max(0, config.num_decoder_layers - 2), heads=tuple(range(config.num_heads)))
 
 
 def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weights:
-    """The weights of a model, in fp32. alignment: None is `default_alignment`."""
+    """The weights of a model in fp32. alignment: `default_alignment` for None."""
     config = model.config
     state = {name: tensor.detach().float().cpu().numpy() for name, tensor in model.state_dict().items()}
     return Weights(
         config=config,
         embedding=state["embedding.weight"],
-        # A computed table is a buffer that the state dict leaves out.
+        # Not from the state dict, which lacks a computed table.
         positions=model.embedding.positions.detach().float().cpu().numpy(),
         encoder=_stack(state, config, "encoder"),
         decoder=_stack(state, config, "decoder"),
@@ -135,7 +135,7 @@ def weights_of(model: Transformer, alignment: Alignment | None = None) -> Weight
 
 
 def _stack(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Stack:
-    """Read `encoder` or `decoder`."""
+    """The weights of the stack `encoder` or `decoder`."""
     num_layers = config.num_encoder_layers if name == "encoder" else config.num_decoder_layers
     layers = tuple(_layer(state, config, f"{name}.{index}") for index in range(num_layers))
     return Stack(layers, _norm(state, f"{name}_norm") if config.norm == "pre" else None)
@@ -172,14 +172,14 @@ def _cross_attention(state: Mapping[str, Floats], config: ModelConfig, name: str
 
 
 def _queries(state: Mapping[str, Floats], config: ModelConfig, name: str) -> Linear:
-    """W^Q with 1 / sqrt(d_k) in it."""
+    """W^Q multiplied by 1 / sqrt(d_k)."""
     linear = _linear(state, f"{name}.w_q")
     scale = np.float32(config.head_dim**-0.5)
     return Linear(linear.weight * scale, linear.bias * scale)
 
 
 def _attention_output(state: Mapping[str, Floats], name: str) -> Linear:
-    """W^O with the values' bias folded into its own."""
+    """W^O, its bias including that of the values."""
     out = _linear(state, f"{name}.w_o")
     passed = state[f"{name}.w_v.bias"].astype(np.float64) @ out.weight.astype(np.float64)
     return Linear(out.weight, (passed + out.bias).astype(np.float32))

@@ -75,13 +75,13 @@ def maps_of(
     if target is None:
         (target,) = translate(model, tokenizer, [source], beam_size=1, tag=tag)
     encoded = tokenizer.encode_tagged(source, tag)
-    labels = tokenizer.encode_target(target, encoded.carried)
+    labels = tokenizer.encode_target(target, encoded.verbatim_spans)
     inputs = (BOS_ID, *labels[:-1])
     encoder, decoder, cross = attention_weights(model, encoded.ids, inputs)
 
     def names(ids: Sequence[int]) -> tuple[str, ...]:
         special = {BOS_ID: START, tokenizer.eos_id: END}
-        shown = (special.get(each) or tokenizer.text_of(each, encoded.carried) for each in ids)
+        shown = (special.get(each) or tokenizer.text_of(each, encoded.verbatim_spans) for each in ids)
         return tuple(text.replace(" ", SPACE) for text in shown)
 
     return AttentionMaps(names(encoded.ids), names(inputs), names(labels), encoder, decoder, cross)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,10 +43,21 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
     )
 
 
-def pairs_of(specifications: list[str]) -> Iterator[Pair]:
-    """All pairs of all files, in the order given."""
-    from model.corpus import read_data
+def files_of(specifications: list[str]) -> list[Path]:
+    """Return the files that `--data` names, those of a folder by name. Raises CorpusError for a folder without any."""
+    from model.corpus import tsv_files
 
+    named = [Path(name) for specification in specifications for name in specification.split(":", 1)]
+    return [file for path in named for file in (tsv_files(path) if path.is_dir() else [path])]
+
+
+def pairs_of(specifications: list[str]) -> Iterator[Pair]:
+    """All pairs of all files, in the order given. Raises CorpusError at once where a file does not exist."""
+    from model.corpus import CorpusError, read_data
+
+    for path in files_of(specifications):
+        if not path.is_file():
+            raise CorpusError(f"{path} does not exist")
     return chain.from_iterable(read_data(specification) for specification in specifications)
 
 

@@ -70,7 +70,7 @@ def translate_greedily(
         limit = min(model.config.max_length - 1, longest + EXTRA_TARGET_LENGTH)
         found = greedy_batch(model, [encoded[index].ids for index in chosen], max_target_length=limit)
         for index, ids in zip(chosen, found, strict=True):
-            translations[index] = tokenizer.decode(ids, encoded[index].carried).text
+            translations[index] = tokenizer.decode(ids, encoded[index].verbatim_spans).text
     return translations
 
 
@@ -88,7 +88,7 @@ def translate(
         encoded = tokenizer.encode_tagged(text, tag)
         limit = min(model.config.max_length - 1, len(encoded.ids) + EXTRA_TARGET_LENGTH)
         best = beam_search(model, encoded.ids, beam_size=beam_size, max_target_length=limit)[0]
-        translations.append(tokenizer.decode(best.ids, encoded.carried).text)
+        translations.append(tokenizer.decode(best.ids, encoded.verbatim_spans).text)
     return translations
 
 

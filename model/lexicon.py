@@ -191,8 +191,14 @@ def translations(entries: Iterable[Entry], *, is_reversed: bool = False) -> dict
 
 
 def word_pairs(entries: Iterable[Entry]) -> Iterator[Pair]:
-    """Entries that are sure enough as pairs to train on, as written and with a capital, as on a button: LEXICON."""
+    """Entries that are sure enough as pairs to train on, as written and with a capital, as on a button: LEXICON.
+
+    A word that is its own translation is no pair: from thousands of names and untranslated terms a model
+    learns to copy every single word.
+    """
     for entry in entries:
+        if entry.source.lower() == entry.target.lower():
+            continue
         if entry.probability < MIN_PAIR_PROBABILITY or entry.count < MIN_PAIR_COUNT:
             continue
         yield Pair(entry.source, entry.target, LEXICON)

@@ -13,6 +13,8 @@ class TrainingOptions:
     max_steps: updates of the weights. max_time_s: stop after so long, whichever is first; 0 is off.
     accumulate: batches an update, over all processes. max_gradient_norm: clipping; 0 is off.
     label_smoothing, warmup_steps: sections 5.4 and 5.3; learning_rate_factor multiplies equation (3).
+    cooldown_steps: the learning rate falls linearly towards 0 over so many of the last updates; 0 is off.
+    optimizer: "adam" is the paper's; "muon" gives the layers' matrices Muon, the rest Adam.
     precision: "bf16" runs matrix products in bfloat16 (autocast), "fp32" does not.
     evaluate_every, save_every: in updates; save_every 0 saves at the end only.
     keep: most checkpoints kept, the newest; 0 keeps all.
@@ -26,6 +28,8 @@ class TrainingOptions:
     label_smoothing: float = 0.1
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
+    cooldown_steps: int = 0
+    optimizer: Literal["adam", "muon"] = "adam"
     precision: Literal["bf16", "fp32"] = "bf16"
     evaluate_every: int = 500
     save_every: int = 500
@@ -44,6 +48,8 @@ HELP = {
     "label_smoothing": "section 5.4",
     "warmup_steps": "updates until the learning rate is highest, section 5.3",
     "learning_rate_factor": "multiplies the learning rate of equation (3)",
+    "cooldown_steps": "last updates over which the learning rate falls towards 0; 0: none",
+    "optimizer": "adam: the paper's; muon: Muon for the layers' matrices, Adam for the rest",
     "precision": "of matrix products: bf16 by autocast, or fp32",
     "evaluate_every": "updates between two evaluations",
     "save_every": "updates between two checkpoints; 0: only at the end",

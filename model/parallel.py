@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import torch
@@ -46,6 +47,15 @@ class ProcessGroup:
     def is_first(self) -> bool:
         """Whether this process writes checkpoints and logs."""
         return self.rank == 0
+
+    @contextmanager
+    def first_before_others(self) -> Iterator[None]:
+        """The body runs in the first process, then in the others."""
+        if self.size > 1 and not self.is_first:
+            dist.barrier()
+        yield
+        if self.size > 1 and self.is_first:
+            dist.barrier()
 
     def check(self, accumulate: int) -> None:
         """Raises ParallelError where the batches of an update do not divide evenly among the processes."""

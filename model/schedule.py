@@ -1,4 +1,4 @@
-"""The learning rate of section 5.3."""
+"""The learning rate of section 5.3, and its fall at the end of a run."""
 
 from __future__ import annotations
 
@@ -6,3 +6,12 @@ from __future__ import annotations
 def learning_rate(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3), times a factor; step counts from 1."""
     return float(factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+
+
+def cooldown(step: int, *, max_steps: int, cooldown_steps: int) -> float:
+    """Factor of the learning rate, 0-1: 1 at first, over the last `cooldown_steps` updates linearly towards 0.
+
+    step counts from 1. The paper has no such fall; with a constant or slow schedule before it, the fall gives
+    most of what a longer run would (Hägele et al. 2024). 0 turns it off.
+    """
+    return min(1.0, (max_steps - step + 1) / (cooldown_steps + 1)) if cooldown_steps else 1.0

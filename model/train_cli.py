@@ -12,6 +12,7 @@ from model.data_arguments import (
     data_arguments,
     direction_arguments,
     directions_of,
+    files_of,
     pairs_of,
     with_lexicon,
 )
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from model.options import TrainingOptions
     from model.transformer import Transformer
 
+CHOICES = {
+    "optimizer": ("adam", "muon"),
+    "precision": ("bf16", "fp32"),
+    "patience_on": ("loss", "bleu"),
+}
 MODEL_FIELDS = (
     "d_model",
     "num_heads",
@@ -126,7 +132,7 @@ def _option_arguments(group: Any) -> None:
 
     for field in dataclasses.fields(TrainingOptions):
         flag = "--" + field.name.replace("_", "-")
-        choices = {"precision": ("bf16", "fp32"), "patience_on": ("loss", "bleu")}.get(field.name)
+        choices = CHOICES.get(field.name)
         text = f"{HELP[field.name]} (default: {field.default})"
         group.add_argument(flag, type=type(field.default), default=field.default, choices=choices, help=text)
 
@@ -172,9 +178,10 @@ def run_train(args: argparse.Namespace) -> int:
         return 1
     tokenizer = Tokenizer(args.tokenizer)
     model = _model(args, tokenizer.vocab_size)
-    batches, dev = _batches(args, tokenizer, model.config)
-    torch.manual_seed(args.seed)
     with stop_signals() as is_stopping, ProcessGroup() as group:
+        with group.first_before_others():
+            batches, dev = _batches(args, tokenizer, model.config)
+        torch.manual_seed(args.seed)
         trainer = Trainer(
             model.to(device),
             batches,
@@ -232,8 +239,11 @@ def _model(args: argparse.Namespace, vocab_size: int) -> Transformer:
 
 def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig) -> tuple[Batches, Batches]:
     """Encode both corpora; says on stderr what was left out."""
+    import dataclasses
+
     from model.batches import Batches
     from model.corpus import Filter, encode_corpus
+    from model.corpus_cache import cached_corpus, file_facts
     from model.lexicon import read_lexicon, word_pairs
 
     weights = dict(args.domain)
@@ -245,16 +255,29 @@ def _batches(args: argparse.Namespace, tokenizer: Tokenizer, config: ModelConfig
         excluded=excluded,
     )
     directions = directions_of(args)
+    # A missing file is an error before any file is read.
+    data_pairs, dev_pairs = pairs_of(args.data), pairs_of(args.dev)
     entries = [] if args.lexicon is None else read_lexicon(args.lexicon)
-    corpus = encode_corpus(
-        chain(pairs_of(args.data), word_pairs(entries)),
-        tokenizer,
-        keep=keep,
-        seed=args.seed,
-        directions=with_lexicon(directions, entries),
+    files = [*files_of(args.data), args.tokenizer, *([] if args.lexicon is None else [args.lexicon])]
+    key = {
+        "files": file_facts(files),
+        "filter": {**dataclasses.asdict(keep), "excluded": sorted(excluded)},
+        "seed": args.seed,
+        "tags": [one.tag for one in directions],
+    }
+    corpus = cached_corpus(
+        args.run / "corpus",
+        key,
+        lambda: encode_corpus(
+            chain(data_pairs, word_pairs(entries)),
+            tokenizer,
+            keep=keep,
+            seed=args.seed,
+            directions=with_lexicon(directions, entries),
+        ),
     )
     dev_keep = Filter(max_length=keep.max_length, max_ratio=100.0, strange_share=0.0, excluded=excluded)
-    dev = encode_corpus(pairs_of(args.dev), tokenizer, keep=dev_keep, directions=directions)
+    dev = encode_corpus(dev_pairs, tokenizer, keep=dev_keep, directions=directions)
     for name, one in (("data", corpus), ("dev", dev)):
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in one.dropped.items()) or "none"
         print(f"{name}: {len(one):,} pairs, {len(one.ids):,} subwords; left out: {left_out}", file=sys.stderr)

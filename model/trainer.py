@@ -21,9 +21,10 @@ from model.batches import Batch, Batches, Position
 from model.checkpoint import CheckpointError, Saved
 from model.config import PAD_ID
 from model.loss import label_smoothed_loss
+from model.optimizers import Optimizers
 from model.options import TrainingOptions
 from model.parallel import ProcessGroup
-from model.schedule import learning_rate
+from model.schedule import cooldown, learning_rate
 from model.training_log import TrainingLog, draw, drop_rows_after
 from model.transformer import Transformer, source_padding
 
@@ -56,8 +57,8 @@ class Trainer:
         self.options = options
         self.config = {"model": model.config.to_json(), **(description or {})}
         self.device = model.embedding.weight.device
-        # Section 5.3. Weights stay fp32; autocast makes bfloat16 copies for the matrix products.
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizers = Optimizers(model, options.optimizer)
+        self.rate = 0.0
         self.step = 0
         self.position = Position()
         self.best = math.inf
@@ -89,7 +90,7 @@ class Trainer:
             window = Window()
             is_last = False
             while self.step < self.options.max_steps and not is_last:
-                self._update(stream, window)
+                self.update(stream, window)
                 self.elapsed_s = time.monotonic() - started
                 bar.update()
                 is_out_of_time = 0 < self.options.max_time_s <= self.elapsed_s
@@ -118,7 +119,7 @@ class Trainer:
         if not self.group.is_first:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
-    def _update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
+    def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
         """One update from `accumulate` batches, their loss divided by the subwords of all.
 
         The processes of a run share the batches: each computes every size-th one, then the gradients are summed.
@@ -135,16 +136,15 @@ class Trainer:
         window.plain_loss += self.group.sum(plain_loss, self.device)
         if self.options.max_gradient_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_gradient_norm)
-        rate = learning_rate(
+        self.rate = learning_rate(
             self.step + 1,
             d_model=self.model.config.d_model,
             warmup_steps=self.options.warmup_steps,
             factor=self.options.learning_rate_factor,
+        ) * cooldown(
+            self.step + 1, max_steps=self.options.max_steps, cooldown_steps=self.options.cooldown_steps
         )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizers.step(self.rate)
         self.step += 1
         self.position = parts[-1][1]
         window.num_tokens += num_tokens
@@ -181,7 +181,7 @@ class Trainer:
             "epoch": float(self.position.epoch),
             "train_loss": window.plain_loss / window.num_tokens,
             "dev_loss": self.dev_loss(dev),
-            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "learning_rate": self.rate,
             "target_tokens_per_s": window.num_tokens / (time.monotonic() - window.started),
             "elapsed_s": round(self.elapsed_s, 1),
         }
@@ -201,12 +201,7 @@ class Trainer:
         path = self.run / f"step-{self.step}"
         if not self.group.is_first:
             return path
-        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        optimizer = {
-            f"{names[id(parameter)]}/{key}": value
-            for parameter, values in self.optimizer.state.items()
-            for key, value in values.items()
-        }
+        optimizer = self.optimizers.state()
         optimizer["rng"] = torch.get_rng_state()
         if self.device.type == "cuda":
             optimizer["cuda_rng"] = torch.cuda.get_rng_state()
@@ -255,13 +250,7 @@ class Trainer:
     def _restore(self, saved: Saved) -> None:
         """Put weights, optimiser, random numbers and position back."""
         self.model.load_state_dict(dict(saved.model))
-        for name, parameter in self.model.named_parameters():
-            prefix = f"{name}/"
-            values = {k.removeprefix(prefix): v for k, v in saved.optimizer.items() if k.startswith(prefix)}
-            if values:
-                self.optimizer.state[parameter] = {
-                    key: value if key == "step" else value.to(self.device) for key, value in values.items()
-                }
+        self.optimizers.load_state(saved.optimizer)
         torch.set_rng_state(saved.optimizer["rng"])
         if "cuda_rng" in saved.optimizer and self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.optimizer["cuda_rng"])

@@ -1,4 +1,4 @@
-"""What every test starts from: one thread a library, no settings from the environment, GPU tests only with a GPU."""
+"""Settings for all tests: one thread per library, no settings from the environment, GPU tests only with a GPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import Worker
+from tests.xdist_workers import XdistWorker
 
-# Before numpy, torch or onnxruntime is imported: tests share the cores with one another.
+# Set before numpy, torch or onnxruntime is imported, because tests run in parallel.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -19,13 +19,13 @@ PREFIX = "TRANSDUCE_"
 
 
 def has_gpu() -> bool:
-    """Whether this machine has an NVIDIA driver, by the rule that the Makefile follows."""
+    """Whether this machine has an NVIDIA driver, by the Makefile's rule."""
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # pytest-xdist's worker
-        config.pluginmanager.register(Worker(Path(config.cache.mkdir("turns"))))
+        config.pluginmanager.register(XdistWorker(Path(config.cache.mkdir("turns"))))
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Settings are refused loudly: unknown, out of range, contradicting one another."""
+"""Settings are validated: unknown variables, values out of range and contradictions are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def problems(**overrides: object) -> tuple[str, ...]:
     return raised.value.problems
 
 
-def test_defaults_are_those_of_the_design() -> None:
+def test_defaults() -> None:
     settings = load_settings()
     assert settings.host == "127.0.0.1"
     assert (settings.max_body_bytes, settings.max_items) == (1_000_000, 128)
@@ -113,17 +113,18 @@ def test_settings_are_frozen() -> None:
         settings.port = 1  # type: ignore[misc]
 
 
-def test_a_key_in_clear_is_refused_and_not_repeated() -> None:
+def test_a_plain_text_key_is_rejected_and_not_repeated() -> None:
     (line,) = problems(api_keys="my secret key")
     assert "API_KEYS" in line
     assert "secret" not in line
 
 
-def test_the_clients_variables_may_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clients_variables_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_URL", "http://127.0.0.1:8000")
     monkeypatch.setenv("TRANSDUCE_API_KEY", "key")
     assert load_settings({"api_keys": HASH}).api_keys == {HASH}
-    (line,) = problems()  # whoever set only the client's thinks that the server is closed
+    # Setting only the client's variable does not make the server require a key.
+    (line,) = problems()
     assert "open to everyone" in line
 
 
@@ -134,10 +135,8 @@ def test_keys_of_the_variable_and_the_file(tmp_path: Path) -> None:
     assert read_api_keys(settings) == {HASH, "b" * 64}
 
 
-@pytest.mark.parametrize("content", ["", "# nobody\n", "key\n", None, b"\xff"])
-def test_a_key_file_that_would_leave_the_server_open_is_refused(
-    tmp_path: Path, content: str | bytes | None
-) -> None:
+@pytest.mark.parametrize("content", ["", "# no key\n", "key\n", None, b"\xff"])
+def test_a_key_file_without_a_usable_key_is_rejected(tmp_path: Path, content: str | bytes | None) -> None:
     file = tmp_path / "keys"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -1,7 +1,7 @@
-"""The user's side: the `transduce` command and the HTTP client.
+"""The client side of Transduce: the `transduce` command and the HTTP client.
 
-`transduce.Client`, `transduce.AsyncClient` and every other name of `transduce.client` are here too; they are imported
-when first used, so that the command starts without an HTTP library.
+Every name of `transduce.client`, such as `Client` and `AsyncClient`, is available here too. These names are imported on
+first use, so that the command starts without an HTTP library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """A name of `transduce.client`. Raises AttributeError."""
+    """Import a name of `transduce.client`. Raises AttributeError."""
     if not name.startswith("_"):
         client = import_module("transduce.client")
         if name in client.__all__:

@@ -1,4 +1,4 @@
-"""`python -m transduce` is the `transduce` command."""
+"""`python -m transduce` runs the `transduce` command."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The `transduce` command: one table of subcommands, each imported only when it is the one that was asked for.
+"""The `transduce` command: a table of subcommands, of which only the selected one is imported.
 
-So `transduce --help` needs no extra, and a subcommand whose extra is missing says which. Exit codes:
+`transduce --help` therefore needs no extra, and a subcommand whose extra is missing says which. Exit codes:
 `transduce.errors.ExitCode`.
 """
 
@@ -20,20 +20,20 @@ from importlib.metadata import PackageNotFoundError, version
 from transduce.errors import CommandError, ExitCode
 
 EXIT_CODES_HELP = (
-    "exit codes: 0 done; 1 failed; 2 the command line is wrong; 70 the engine died while serving; "
-    "78 a setting, the bundle or a missing extra stands in the way; 130 stopped with Ctrl-C"
+    "exit codes: 0 success; 1 failure; 2 wrong command line; 70 the engine died while serving; "
+    "78 wrong setting, unusable bundle or missing extra; 130 stopped with Ctrl-C"
 )
 
 
 @dataclass(frozen=True)
 class Subcommand:
-    """One subcommand and where its code lives.
+    """One subcommand and the location of its code.
 
     Attributes:
         summary: one line for the list of subcommands.
         module: holds `add_<suffix>_arguments(parser)` and `run_<suffix>(args) -> int`.
         suffix: the ending of those two names.
-        extra: the extra that brings what it imports beyond the base install; empty when there is nothing.
+        extra: the extra with its further dependencies; empty if it needs none.
     """
 
     summary: str
@@ -43,9 +43,9 @@ class Subcommand:
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
-    "serve": Subcommand("answer translation requests over HTTP", "transduce.serve", "serve"),
+    "serve": Subcommand("serve translation over HTTP", "transduce.serve", "serve"),
     "translate": Subcommand(
-        "translate a text file or stdin on a running server", "transduce.translate", "translate"
+        "translate a file or stdin through a running server", "transduce.translate", "translate"
     ),
     "loadtest": Subcommand(
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
@@ -62,22 +62,20 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "distill": Subcommand(
         "write a served model's translations as training data", "transduce.distill", "distill", "train"
     ),
-    "export": Subcommand(
-        "turn a checkpoint into a bundle that can be served", "export.cli", "export", "export"
-    ),
+    "export": Subcommand("convert a checkpoint into a bundle for serving", "export.cli", "export", "export"),
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }
 
-# The subcommand that ends by signals.
+# The subcommand that handles signals itself.
 SERVER = "serve"
 
-# onnxruntime comes with either of two extras, whatever the subcommand.
+# Two extras provide onnxruntime, for every subcommand.
 RUNTIME_MODULE = "onnxruntime"
 
 
 @dataclass(frozen=True)
 class LoadedSubcommand:
-    """The two functions of a subcommand, imported."""
+    """The two functions of an imported subcommand."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -86,29 +84,30 @@ class LoadedSubcommand:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code.
 
-    Every error becomes one line on stderr; `--debug` shows the traceback above it. Usage errors and --help
-    leave through argparse's SystemExit (2 and 0).
+    Every error becomes one line on stderr; `--debug` shows the traceback above it. Usage errors and --help leave
+    through argparse's SystemExit (2 and 0).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = selected_subcommand(arguments)
     if argv is None and name == SERVER:
-        # They wait until the server takes them on its event loop: one that comes this early ends it as any other.
+        # Block the signals until the server handles them on its event loop, so that a signal during the start also ends
+        # it cleanly.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     is_debug = "--debug" in arguments
     try:
         loaded = load_subcommand(name) if name else None
         parsed = build_parser(name, loaded).parse_args(arguments)
-        if loaded is None:  # only reached with an unknown or no subcommand, which parse_args refuses
+        if loaded is None:  # parse_args has already rejected an unknown or missing subcommand
             return ExitCode.USAGE
         return loaded.run(parsed)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does. Stdout is pointed away, or the interpreter's own
-        # flush at exit would fail a second time.
+        # The reader of stdout has closed the pipe, as `head` does. Redirect stdout, or the interpreter's flush at exit
+        # fails too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILURE
-    except Exception as error:  # noqa: BLE001 - the last place where an error can become a clear line
+    except Exception as error:  # noqa: BLE001 - the outermost handler turns every error into one line
         if is_debug:
             traceback.print_exc()
         failure = explain(error, name=name, is_debug=is_debug)
@@ -117,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def selected_subcommand(arguments: Sequence[str]) -> str | None:
-    """The subcommand that `arguments` name, or None. No option before it takes a value."""
+    """The subcommand in `arguments`, or None. No option before it takes a value."""
     for argument in arguments:
         if not argument.startswith("-"):
             return argument if argument in SUBCOMMANDS else None
@@ -128,7 +127,7 @@ def load_subcommand(name: str) -> LoadedSubcommand:
     """Import the code of subcommand `name`.
 
     Raises:
-        ImportError: a module that it needs is not installed.
+        ImportError: a required module is not installed.
     """
     subcommand = SUBCOMMANDS[name]
     module = importlib.import_module(subcommand.module)
@@ -139,16 +138,16 @@ def load_subcommand(name: str) -> LoadedSubcommand:
 
 
 def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argparse.ArgumentParser:
-    """The parser of the whole command, where only the `selected` subcommand has its own arguments."""
+    """The parser of the whole command; only the `selected` subcommand has its own arguments."""
     wide = functools.partial(argparse.HelpFormatter, max_help_position=28)
     parser = argparse.ArgumentParser(
         prog="transduce",
         formatter_class=wide,
-        description="Train the Transformer of the paper, export it to ONNX, serve translation over HTTP.",
+        description="Train a translation model, export it to ONNX, serve it over HTTP.",
         epilog=EXIT_CODES_HELP,
     )
     parser.add_argument("--version", action="version", version=f"transduce {installed_version()}")
-    debug_help = "show the traceback of an error"
+    debug_help = "show the traceback of errors"
     parser.add_argument("--debug", action="store_true", help=debug_help)
     subparsers = parser.add_subparsers(
         dest="command", metavar="command [options]", required=True, title="commands"
@@ -161,7 +160,7 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
             epilog=EXIT_CODES_HELP,
             formatter_class=wide,
         )
-        # SUPPRESS: without it this default would overwrite a --debug given before the subcommand.
+        # SUPPRESS: otherwise this default would overwrite a --debug before the subcommand.
         child.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug_help)
         if loaded is not None and name == selected:
             loaded.add_arguments(child)
@@ -169,9 +168,9 @@ def build_parser(selected: str | None, loaded: LoadedSubcommand | None) -> argpa
 
 
 def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandError:
-    """The line and exit code that `error` ends the command with.
+    """The line and the exit code that `error` ends the command with.
 
-    What a user can mend is told in the words of the error itself; what is our bug is named as one.
+    An error that the user can fix keeps its own message; an unexpected one is named as such.
     """
     command = f"transduce {name}" if name else "transduce"
     if isinstance(error, CommandError):
@@ -187,9 +186,9 @@ def explain(error: Exception, *, name: str | None, is_debug: bool) -> CommandErr
 
 
 def missing_extra(error: ModuleNotFoundError, name: str | None) -> str | None:
-    """Which extra would bring the module that `error` misses, and how to install it; None when it is our bug.
+    """The extra that provides the module that `error` misses, and how to install it; None if no extra provides it.
 
-    It is our bug when a module is missing inside a package that is there.
+    A module that is missing inside an installed package is a bug, not a missing extra.
     """
     package = (error.name or "").partition(".")[0]
     if not package or importlib.util.find_spec(package) is not None:
@@ -201,23 +200,23 @@ def missing_extra(error: ModuleNotFoundError, name: str | None) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """How to install with an extra; the package is in no registry."""
+    """The command that installs an extra; the package is in no registry."""
     return f"pip install -e '.[{extra}]' in the checkout"
 
 
 def is_configuration_error(error: Exception) -> bool:
-    """Whether the server's settings or its bundle are at fault. Imports the error tree only when there is one."""
+    """Whether the server's settings or its bundle cause the error. Does not import app.errors."""
     errors = sys.modules.get("app.errors")
     return errors is not None and isinstance(error, errors.BundleError | errors.SettingsError)
 
 
 def one_line(error: Exception) -> str:
-    """The message of `error` on one line; its type's name when it has none."""
+    """The error's message on one line, or its type's name if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def installed_version() -> str:
-    """The version of the installed distribution, or `unknown` in a bare source tree."""
+    """The version of the installed distribution, or `unknown` in a source tree that is not installed."""
     try:
         return version("transduce")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Exit codes of the `transduce` command, and the one exception that ends it with a clear line."""
+"""The exit codes of the `transduce` command and the exception that ends it with a one-line message."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the shell sees. 2 is argparse's own; 78 is EX_CONFIG of sysexits.h; 130 is 128 + SIGINT.
+    """Exit codes: 2 is argparse's own; 78 is EX_CONFIG of sysexits.h; 130 is 128 + SIGINT.
 
-    `serve` has more of its own, told in docs/operations.md: 70, EX_SOFTWARE, where the engine died.
+    `serve` also exits with 70, EX_SOFTWARE, if the engine died (docs/operations.md).
     """
 
     OK = 0
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """Ends the command: `message` is printed as one line on stderr, `exit_code` goes to the shell."""
+    """Ends the command: `message` is printed as one line on stderr and `exit_code` is returned to the shell."""
 
     def __init__(self, message: str, *, exit_code: ExitCode = ExitCode.FAILURE) -> None:
         super().__init__(message)

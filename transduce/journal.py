@@ -1,7 +1,7 @@
-"""What a long translation has done so far, kept beside its output, so that the same command goes on where it stopped.
+"""The journal of a long translation: finished texts are kept beside the output, so that the same command can resume.
 
-A file of JSON lines: the first says of which file and which options, each further one holds a text's number and its
-translation, written as soon as it is known. A line that was cut off is dropped.
+The journal is a file of JSON lines. The first line identifies the file and the options; each further line holds a
+text's number and its translation and is written as soon as the translation arrives. An incomplete last line is ignored.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ VERSION = 1
 
 
 class Journal:
-    """Open it as a context manager. `done` holds the translations by number; `remove` it once the output is written."""
+    """A context manager over the journal file. `done` maps text numbers to translations.
+
+    Call `remove` after the output is written.
+    """
 
     def __init__(self, output: Path, data: bytes, options: Mapping[str, object]) -> None:
-        """options: all that decides how the file `data` is translated; of JSON."""
+        """options: JSON values that determine how the file `data` is translated."""
         self.path = output.with_name(output.name + ".journal")
         self._head = {"journal": VERSION, "file": _digest(data), "options": _digest(_json(options).encode())}
         self.done: dict[int, str] = {}
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Read what is there; a journal of another file or of other options is begun anew. Raises OSError."""
+        """Read the existing journal; one of another file or other options is overwritten. Raises OSError."""
         kept = self._read()
         self._file = self.path.open("r+b" if kept else "wb")
         self._file.truncate(kept)
@@ -39,17 +42,17 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; it stays."""
+        """Close the journal file and keep it."""
         if self._file is not None:
             self._file.close()
 
     def add(self, translations: Mapping[int, str]) -> None:
-        """Keep some more. Raises OSError."""
+        """Append translations. Raises OSError."""
         self._write({"n": number, "text": text} for number, text in translations.items())
         self.done.update(translations)
 
     def remove(self) -> None:
-        """It is not needed any more."""
+        """Delete the journal file."""
         self.path.unlink(missing_ok=True)
 
     def _write(self, lines: Iterable[Mapping[str, object]]) -> None:
@@ -59,7 +62,7 @@ class Journal:
         self._file.flush()
 
     def _read(self) -> int:
-        """Takes over what fits; returns the number of bytes to keep."""
+        """Load the entries that match; returns the number of bytes to keep."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:

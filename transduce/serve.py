@@ -1,4 +1,4 @@
-"""`transduce serve`: hands what the command line says to the server, which reads the environment itself."""
+"""`transduce serve`: passes its command-line options to the server, which reads the environment itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import gc
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the few settings that are worth an option; docs/configuration.md lists all of them."""
-    parser.add_argument("--host", help="address to listen on (TRANSDUCE_HOST; default 127.0.0.1)")
-    parser.add_argument("--port", type=port_number, help="port to listen on (TRANSDUCE_PORT; default 8000)")
+    """Add the most common settings as options; docs/configuration.md lists all settings."""
+    parser.add_argument("--host", help="address to listen on (TRANSDUCE_HOST; default: 127.0.0.1)")
+    parser.add_argument("--port", type=port_number, help="port to listen on (TRANSDUCE_PORT; default: 8000)")
     parser.add_argument(
-        "--bundle", metavar="FOLDER", help="what to serve (TRANSDUCE_BUNDLE; default the bundled model)"
+        "--bundle", metavar="FOLDER", help="bundle to serve (TRANSDUCE_BUNDLE; default: the bundled model)"
     )
 
 
@@ -20,29 +20,29 @@ def run_serve(args: argparse.Namespace) -> int:
 
     Raises:
         app.errors.SettingsError, app.errors.BundleError: the server cannot start.
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
-    # What is imported stays, and looking through it for garbage takes a tenth of the start. `app.main` turns the
-    # collector on again when the model is loaded.
+    # Imported modules are never freed, and collecting garbage among them takes a tenth of the start time. `app.main`
+    # enables the collector again when the model is loaded.
     gc.disable()
-    from app.lane.ahead import start_ahead
+    from app.workers.early_start import start_early
 
-    origin = start_ahead()
+    fork_server = start_early()
     try:
         from app.main import serve
 
-        given = {"host": args.host, "port": args.port, "bundle": args.bundle}
-        return serve({name: value for name, value in given.items() if value is not None}, origin)
+        options = {"host": args.host, "port": args.port, "bundle": args.bundle}
+        return serve({name: value for name, value in options.items() if value is not None}, fork_server)
     finally:
-        if origin is not None:
-            origin.leave()
+        if fork_server is not None:
+            fork_server.close()
 
 
 def port_number(text: str) -> int:
     """A TCP port; 0 lets the system choose one.
 
     Raises:
-        argparse.ArgumentTypeError: not a whole number from 0 to 65535.
+        argparse.ArgumentTypeError: the text is not a whole number from 0 to 65535.
     """
     if not (text.isascii() and text.isdigit() and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")

@@ -1,4 +1,4 @@
-"""`transduce translate`: stdin or a file, line by line or as the format that it has, through a running server."""
+"""`transduce translate`: translates stdin or a file through a running server, line by line or in its format."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tqdm import tqdm
 from transduce.arguments import add_decoding_arguments, decoding_options, positive
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
-from transduce.patient import Asked, translate_all
-from transduce.translate_file import FORMATS, FileJob, known_format, translate_file
+from transduce.translate_batch import TranslateParams, translate_batch
+from transduce.translate_file import FORMATS, FileTask, choose_format, translate_file
 from transduce.translate_lines import (
     MAX_ITEMS,
     batches,
@@ -26,52 +26,60 @@ from transduce.translate_lines import (
 )
 
 DEFAULT_BATCH_SIZE = 32
-# A wait ends when --max-wait is used up, not after so many repetitions.
+# Retries end when --max-wait is used up, not after a number of them.
 MAX_RETRIES = 100_000
 
 
 def add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce translate`."""
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="what to translate; default stdin")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="OUT", help="write there, and go on there after an interruption"
+        "file", nargs="?", type=Path, metavar="FILE", help="file to translate (default: stdin)"
     )
     parser.add_argument(
-        "--format", choices=FORMATS, help="what the file is (default: by its suffix, plain text without one)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="output file; the same command resumes after an interruption",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="format of the file (default: by its suffix; plain text without one)",
     )
     parser.add_argument(
         "--url",
         default=os.environ.get("TRANSDUCE_URL", "http://127.0.0.1:8000"),
-        help="the server (TRANSDUCE_URL; default: %(default)s)",
+        help="root of the server (TRANSDUCE_URL; default: %(default)s)",
     )
-    parser.add_argument("--source", required=True, help="language of the text, such as en; auto: detected")
+    parser.add_argument("--source", required=True, help="language of the text, such as en; auto detects it")
     parser.add_argument("--target", required=True, help="language to translate into, such as de")
     parser.add_argument(
         "--batch-size",
         type=batch_size,
         metavar="N",
         default=DEFAULT_BATCH_SIZE,
-        help=f"texts in one request, at most {MAX_ITEMS} (default: %(default)s; 1 at a terminal)",
+        help=f"texts per request, at most {MAX_ITEMS} (default: %(default)s; 1 for typed input)",
     )
     parser.add_argument(
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help="file that holds the API key (else TRANSDUCE_API_KEY)",
+        help="file with the API key (default: TRANSDUCE_API_KEY)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=60.0,
         metavar="S",
-        help="seconds for one answer (default: %(default)g)",
+        help="seconds to wait for one response (default: %(default)g)",
     )
     parser.add_argument(
         "--max-wait",
         type=float,
         default=300.0,
         metavar="S",
-        help="seconds to keep trying when the server is overloaded or loading (default: %(default)g)",
+        help="seconds to keep retrying while the server is overloaded or loading (default: %(default)g)",
     )
     add_decoding_arguments(parser)
 
@@ -80,13 +88,13 @@ def run_translate(args: argparse.Namespace) -> int:
     """Translate the file or stdin.
 
     Raises:
-        CommandError: the input cannot be read, or the server fails as `translate_all` says, or --json cannot be had.
-        OSError: the file cannot be read, or the output not be written.
+        CommandError: the input cannot be read, a request fails as in `translate_batch`, or --json does not apply.
+        OSError: the file cannot be read, or the output cannot be written.
     """
     options = decoding_options(args)
     if args.target_prefix:
         options["target_prefix"] = args.target_prefix
-    asked = Asked(args.source, args.target, options)
+    params = TranslateParams(args.source, args.target, options)
     with Client(
         args.url,
         api_key=find_api_key(args.api_key_file),
@@ -94,28 +102,30 @@ def run_translate(args: argparse.Namespace) -> int:
         max_retries=MAX_RETRIES,
         max_wait_s=args.max_wait,
     ) as client:
-        file_format = known_format(args.file, args.format)
+        file_format = choose_format(args.file, args.format)
         if file_format == "txt" and args.output is None:
-            translate_stream(client, args, asked)
+            translate_stream(client, args, params)
         elif args.json:
-            raise CommandError("--json needs plain text, without --output", exit_code=ExitCode.USAGE)
+            raise CommandError("--json needs plain text and no --output", exit_code=ExitCode.USAGE)
         else:
             data = args.file.read_bytes() if args.file else sys.stdin.buffer.read()
-            translate_file(client, FileJob(data, file_format, args.output, args.batch_size), asked)
+            translate_file(client, FileTask(data, file_format, args.output, args.batch_size), params)
     return 0
 
 
-def translate_stream(client: Client, args: argparse.Namespace, asked: Asked) -> None:
-    """Lines in, lines out, each batch written as soon as it is there."""
+def translate_stream(client: Client, args: argparse.Namespace, params: TranslateParams) -> None:
+    """Translate line by line; each batch is written as soon as it is translated."""
     written = json_line if args.json else translated_line
     with ExitStack() as stack:
         source = stack.enter_context(args.file.open("rb")) if args.file else sys.stdin.buffer
         progress = stack.enter_context(progress_bar(args.file))
-        # Whoever types wants the answer to each line at once.
+        # Typed input is translated line by line, without waiting for a full batch.
         is_typed = args.file is None and sys.stdin.isatty()
         for batch in batches(read_lines(source), max_lines=1 if is_typed else args.batch_size):
             texts = [piece for line in batch for piece in line.pieces]
-            answers = (each for request in requests(texts) for each in translate_all(client, request, asked))
+            answers = (
+                each for request in requests(texts) for each in translate_batch(client, request, params)
+            )
             for line in batch:
                 sys.stdout.buffer.write(written(line, answers).encode("utf-8", "replace"))
                 progress.update(line.num_bytes)
@@ -123,7 +133,7 @@ def translate_stream(client: Client, args: argparse.Namespace, asked: Asked) -> 
 
 
 def progress_bar(file: Path | None) -> tqdm[NoReturn]:
-    """A bar on stderr that counts bytes of `file`; silent for stdin and where stderr is no terminal."""
+    """A progress bar on stderr that counts bytes of `file`; hidden for stdin and if stderr is not a terminal."""
     is_hidden = file is None or not sys.stderr.isatty()
     total = None if file is None else file.stat().st_size
     return tqdm(
@@ -132,10 +142,10 @@ def progress_bar(file: Path | None) -> tqdm[NoReturn]:
 
 
 def find_api_key(path: Path | None) -> str | None:
-    """The API key in the file at `path`, else the one in TRANSDUCE_API_KEY, else None; white space around it goes.
+    """The API key in the file at `path`, else in TRANSDUCE_API_KEY, else None; white space around it is removed.
 
     Raises:
-        CommandError: there is one to be read, but it is empty or holds characters that no header carries.
+        CommandError: the key is empty or holds characters that a header cannot carry.
         OSError: the file cannot be read.
     """
     text = path.read_text("utf-8") if path else os.environ.get("TRANSDUCE_API_KEY")
@@ -143,7 +153,7 @@ def find_api_key(path: Path | None) -> str | None:
         return None
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable():
-        raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} holds no API key of printable ASCII")
+        raise CommandError(f"{path or 'TRANSDUCE_API_KEY'} does not hold an API key of printable ASCII")
     return key
 
 
@@ -151,11 +161,9 @@ def batch_size(text: str) -> int:
     """A whole number from 1 to `MAX_ITEMS`.
 
     Raises:
-        argparse.ArgumentTypeError: it is not.
+        argparse.ArgumentTypeError: the text is not such a number.
     """
     number = positive(text)
     if number > MAX_ITEMS:
-        raise argparse.ArgumentTypeError(
-            f"{number} is more than {MAX_ITEMS}, the most that a request may hold"
-        )
+        raise argparse.ArgumentTypeError(f"{number} is more than {MAX_ITEMS}, the limit of one request")
     return number

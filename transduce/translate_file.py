@@ -1,4 +1,4 @@
-"""A whole file through a running server: its texts in batches, each batch kept in a journal, the output at the end."""
+"""Translates a whole file through a running server, in batches that a journal keeps until the output is written."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tqdm import tqdm
 from transduce.client import Client
 from transduce.errors import CommandError, ExitCode
 from transduce.journal import Journal
-from transduce.patient import Asked, translate_all
+from transduce.translate_batch import TranslateParams, translate_batch
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests, split_text
 
 if TYPE_CHECKING:
     from app.files import TranslatableFile, Unit
 
-# Those of app.files, which is imported only where a file is to be read.
+# The formats of app.files, which is imported only when a file is read.
 FORMATS = ("txt", "srt", "vtt", "html", "md", "po", "json", "docx")
-# In a unit of XML; docs/files.md.
+# Request options for units in XML (docs/files.md).
 XML_OPTIONS = {"non_splitting_tags": ["g", "x"], "splitting_tags": ["br"]}
 _PLACE = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*)[^<>]*?(?P<empty>/?)>|[.!?…]\s+|\s+")
 _VOID = frozenset({"br", "img", "hr", "wbr", "input"})
 
 
 @dataclass(frozen=True)
-class FileJob:
-    """data: the file. output: where the translation goes; None: to stdout, without a journal."""
+class FileTask:
+    """One file to translate. data: its content. output: the target path; None writes to stdout, without a journal."""
 
     data: bytes
     format: str
@@ -41,11 +41,11 @@ class FileJob:
     batch_size: int
 
 
-def known_format(file: Path | None, chosen: str | None) -> str:
-    """The format that was chosen, else the one of the suffix, else plain text.
+def choose_format(file: Path | None, chosen: str | None) -> str:
+    """The format selected by --format, else by the file's suffix, else plain text.
 
     Raises:
-        CommandError: the suffix is of no format that there is.
+        CommandError: no format has this suffix.
     """
     if chosen is not None or file is None or file.suffix.lower() in {"", ".txt"}:
         return chosen or "txt"
@@ -54,18 +54,18 @@ def known_format(file: Path | None, chosen: str | None) -> str:
     found = format_of(file.name)
     if found is None:
         raise CommandError(
-            f"{file.name}: {file.suffix} is the suffix of no format that can be translated; there are "
-            f"{', '.join(SUFFIXES)}; --format says what the file is ({', '.join(FORMATS)}), whatever its suffix",
+            f"{file.name}: files with the suffix {file.suffix} cannot be translated; supported are "
+            f"{', '.join(SUFFIXES)}; --format ({', '.join(FORMATS)}) sets the format of a file with another suffix",
             exit_code=ExitCode.USAGE,
         )
     return str(found)
 
 
-def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
-    """Read, translate, write.
+def translate_file(client: Client, job: FileTask, params: TranslateParams) -> None:
+    """Read the file, translate its texts and write the output.
 
     Raises:
-        CommandError: the file is none of its format, or the server fails as `translate_all` says.
+        CommandError: the file does not have its format, or a request fails as in `translate_batch`.
         OSError: the output cannot be written.
     """
     from app.files import FileError, FileFormat
@@ -78,23 +78,21 @@ def translate_file(client: Client, job: FileJob, asked: Asked) -> None:
     with ExitStack() as stack:
         journal = None
         if job.output is not None:
-            key = {"source": asked.source, "target": asked.target, "format": job.format, **asked.options}
+            key = {"source": params.source, "target": params.target, "format": job.format, **params.options}
             journal = stack.enter_context(Journal(job.output, job.data, key))
         progress = stack.enter_context(progress_of(file.units))
         try:
-            translations = _translations(client, file, asked, _Progress(job.batch_size, journal, progress))
+            translations = _translations(client, file, params, _Progress(job.batch_size, journal, progress))
         except CommandError as error:
             if journal is not None and journal.done:
-                raise CommandError(
-                    f"{error.message}; the same command goes on where this one stopped"
-                ) from error
+                raise CommandError(f"{error.message}; run the same command again to resume") from error
             raise
         try:
             content = file.write(translations)
         except ValueError as error:
             if journal is not None:
                 journal.remove()
-            raise CommandError(f"the translation cannot be put back: {error}") from error
+            raise CommandError(f"the translation cannot be inserted into the file: {error}") from error
         write_output(job.output, content)
         if journal is not None:
             journal.remove()
@@ -107,14 +105,16 @@ class _Progress:
     bar: tqdm[NoReturn]
 
 
-def _translations(client: Client, file: TranslatableFile, asked: Asked, progress: _Progress) -> list[str]:
+def _translations(
+    client: Client, file: TranslatableFile, params: TranslateParams, progress: _Progress
+) -> list[str]:
     units = file.units
     done = dict(progress.journal.done) if progress.journal else {}
     progress.bar.update(sum(len(units[number].text) for number in done))
     for batch in batches(
         units, [number for number in range(len(units)) if number not in done], progress.batch_size
     ):
-        found = dict(zip(batch, _batch(client, [units[number] for number in batch], asked), strict=True))
+        found = dict(zip(batch, _batch(client, [units[number] for number in batch], params), strict=True))
         if progress.journal is not None:
             progress.journal.add(found)
         done |= found
@@ -122,38 +122,38 @@ def _translations(client: Client, file: TranslatableFile, asked: Asked, progress
     return [done[number] for number in range(len(units))]
 
 
-def _batch(client: Client, units: Sequence[Unit], asked: Asked) -> list[str]:
-    """The translations of units of one kind. A part that no request can hold stays as it is, and that is told."""
+def _batch(client: Client, units: Sequence[Unit], params: TranslateParams) -> list[str]:
+    """The translations of units of one kind. A piece that is too long for a request is copied, with a warning."""
     pieces = [list(pieces_of(unit)) for unit in units]
     texts = [piece for parts in pieces for piece in parts if is_sent(piece)]
-    asked = replace(asked, options={**asked.options, **options_of(units[0])})
-    answers = (each.text for request in requests(texts) for each in translate_all(client, request, asked))
+    params = replace(params, options={**params.options, **options_of(units[0])})
+    answers = (each.text for request in requests(texts) for each in translate_batch(client, request, params))
     for piece in (piece for parts in pieces for piece in parts if len(piece) > MAX_ITEM_CHARACTERS):
         print(
-            f"transduce translate: {len(piece)} characters without a place to cut stay as they are",
+            f"transduce translate: {len(piece)} characters cannot be split for a request and are left untranslated",
             file=sys.stderr,
         )
     return ["".join(next(answers) if is_sent(piece) else piece for piece in parts) for parts in pieces]
 
 
 def is_sent(piece: str) -> bool:
-    """Whether it is translated: it fits into a request, and is more than white space."""
+    """Whether the piece is translated: it fits into a request and is not only white space."""
     return len(piece) <= MAX_ITEM_CHARACTERS and not piece.isspace()
 
 
 def options_of(unit: Unit) -> dict[str, object]:
-    """What a request says of units of this kind; nothing of plain text."""
+    """The request options for units of this kind; empty for plain text."""
     options: dict[str, object] = {} if unit.format == "text" else {"format": str(unit.format)}
     if unit.format == "xml":
         options |= XML_OPTIONS
-    return {**options, "splitting": "no_newlines"} if unit.flows else options
+    return {**options, "splitting": "no_newlines"} if unit.is_wrapped else options
 
 
 def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Numbers of units in groups of one kind, nearly in the file's order."""
+    """Yield the numbers of units in groups of the same format, nearly in the file's order."""
     waiting: dict[tuple[str, bool], list[int]] = {}
     for number in numbers:
-        group = waiting.setdefault((units[number].format, units[number].flows), [])
+        group = waiting.setdefault((units[number].format, units[number].is_wrapped), [])
         group.append(number)
         if len(group) == size:
             yield group.copy()
@@ -162,12 +162,12 @@ def batches(units: Sequence[Unit], numbers: Sequence[int], size: int) -> Iterato
 
 
 def pieces_of(unit: Unit) -> Iterator[str]:
-    """The unit in pieces that a request can hold and that join to it; one that cannot be cut stays too long."""
+    """Split the unit into pieces that fit into a request; a piece that cannot be cut stays too long."""
     if unit.format == "text":
         yield from split_text(unit.text, max_characters=MAX_ITEM_CHARACTERS)
         return
     start = best = 0
-    for place in cuts(unit.text):
+    for place in cut_points(unit.text):
         if place - start > MAX_ITEM_CHARACTERS and best > start:
             yield unit.text[start:best]
             start = best
@@ -178,8 +178,8 @@ def pieces_of(unit: Unit) -> Iterator[str]:
     yield unit.text[start:]
 
 
-def cuts(markup: str) -> Iterator[int]:
-    """Where a text may be cut: behind spaces outside of its elements."""
+def cut_points(markup: str) -> Iterator[int]:
+    """Yield the offsets where markup may be cut: after white space outside of its elements."""
     depth = 0
     for match in _PLACE.finditer(markup):
         if match["name"] is None:
@@ -192,7 +192,7 @@ def cuts(markup: str) -> Iterator[int]:
 
 
 def write_output(output: Path | None, content: bytes) -> None:
-    """All of it or nothing. Raises OSError."""
+    """Write the output completely or not at all. Raises OSError."""
     if output is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -211,7 +211,7 @@ def write_output(output: Path | None, content: bytes) -> None:
 
 
 def progress_of(units: Sequence[Unit]) -> tqdm[NoReturn]:
-    """A bar on stderr that counts characters; silent where stderr is no terminal."""
+    """A progress bar on stderr that counts characters; hidden if stderr is not a terminal."""
     total = sum(len(unit.text) for unit in units)
     return tqdm(
         total=total,

@@ -1,7 +1,7 @@
-"""Text, line by line, as a stream: what `transduce translate` does with stdin and plain text.
+"""Plain text, line by line, as a stream: how `transduce translate` treats stdin and text files.
 
-Line structure is kept exactly: every input line gives one output line with the line ending that it had, blank
-lines and spaces at either end stay as they are, and a last line without an ending keeps none.
+Line structure is kept: each input line gives one output line with the same line ending. Blank lines and white space at
+both ends of a line are copied, and a last line without an ending keeps none.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAX_REQUEST_CHARACTERS = 50_000
 MAX_ITEM_CHARACTERS = 5_000
 
 BYTE_ORDER_MARK = "\ufeff"
-# The end of a sentence with the space behind it, and any space: where a line that is too long may be cut.
+# Where an over-long line is cut: after the end of a sentence and the white space behind it, else after white space.
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*\s+")
 SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the input: `before` + text + `after` is the line as it stood.
+    """One input line, equal to `before` + joined `pieces` + `after`.
 
     Attributes:
-        before: a byte order mark, white space.
-        pieces: the text, in pieces of at most MAX_ITEM_CHARACTERS that join to it; empty for a blank line.
-        after: white space and the line ending.
+        before: byte order mark and leading white space.
+        pieces: the text in pieces of at most MAX_ITEM_CHARACTERS; empty for a blank line.
+        after: trailing white space and the line ending.
         num_bytes: length of the whole line in UTF-8.
     """
 
@@ -45,7 +45,7 @@ class Line:
 
 
 def read_lines(source: BinaryIO) -> Iterator[Line]:
-    r"""The lines of `source`; only \n ends one, a \r before it belongs to the ending.
+    r"""Yield the lines of `source`. Only \n ends a line; a \r before it belongs to the line ending.
 
     Raises:
         CommandError: a line is not UTF-8.
@@ -68,9 +68,9 @@ def read_lines(source: BinaryIO) -> Iterator[Line]:
 
 
 def split_text(text: str, *, max_characters: int) -> Iterator[str]:
-    """Pieces of at most `max_characters` code points that join to `text`.
+    """Split a text into pieces of at most `max_characters` code points.
 
-    Each is cut behind the last end of a sentence that fits, else behind the last space, else where it is full.
+    Each cut is after the last end of a sentence that fits, else after the last white space, else at the limit.
     """
     start = 0
     while len(text) - start > max_characters:
@@ -83,19 +83,19 @@ def split_text(text: str, *, max_characters: int) -> Iterator[str]:
 
 
 def last_end(pattern: re.Pattern[str], text: str) -> int:
-    """Where the last match of `pattern` in `text` ends; 0 when there is none."""
+    """The end of the last match of `pattern` in `text`, or 0 without a match."""
     return max((match.end() for match in pattern.finditer(text)), default=0)
 
 
 def batches(lines: Iterable[Line], *, max_lines: int) -> Iterator[list[Line]]:
-    """Groups of `max_lines` lines, the last one shorter."""
+    """Yield groups of `max_lines` lines; the last group may be shorter."""
     remaining = iter(lines)
     while batch := list(islice(remaining, max_lines)):
         yield batch
 
 
 def requests(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Groups of `texts` that keep to the server's limits of items and characters for one request."""
+    """Yield groups of `texts` within the server's default limits of items and characters per request."""
     request: list[str] = []
     num_characters = 0
     for text in texts:
@@ -110,11 +110,11 @@ def requests(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def translated_line(line: Line, answers: Iterator[Translation]) -> str:
-    """`line` with its pieces replaced by the texts of the next of `answers`, still one line."""
+    """The line with its pieces replaced by the next of `answers`, still as one line."""
     translated = "".join(next(answers).text for _ in line.pieces)
     return line.before + translated.replace("\n", " ") + line.after
 
 
 def json_line(line: Line, answers: Iterator[Translation]) -> str:
-    """What the server tells of the line's pieces, as one line of JSON: an array, empty for a blank line."""
+    """The server's translations of the line's pieces as one line of JSON: an array, empty for a blank line."""
     return json.dumps([dict(next(answers).raw) for _ in line.pieces], ensure_ascii=False) + "\n"

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from app.api import inference, simple, v2, v2_glossaries
-from app.api.auth import ApiKeys
-from app.api.dialect import Dialects
+from app.api.http.auth import ApiKeys
+from app.api.http.dialect import Dialects
+from app.api.inference import routes as inference
 from app.api.plain_translation import PlainTranslator
+from app.api.simple import routes as simple
+from app.api.v2 import glossaries as v2_glossaries
+from app.api.v2 import routes as v2
 from app.stores.usage import UsageCounter
 
 if TYPE_CHECKING:
-    from app.api.file_desk import FileDesk
+    from app.api.files.document_jobs import DocumentJobs
 
 DIALECTS = Dialects((simple.DIALECT, v2.DIALECT, inference.DIALECT))
 
@@ -23,18 +26,19 @@ def add_dialects(
     plain: PlainTranslator,
     keys: ApiKeys,
     usage: UsageCounter,
-    desk: FileDesk | None = None,
+    jobs: DocumentJobs | None = None,
 ) -> None:
-    """Add the routes of all of them; those that take files where there is a desk for them."""
+    """Add the routes of all of them; those that take files where there is a jobs for them."""
     suffixes: tuple[str, ...] = ()
-    if desk is not None:
+    if jobs is not None:
         # A server that takes no files does not load what reads them.
-        from app.api import files, v2_documents
+        from app.api.files import routes as files
+        from app.api.v2 import documents as v2_documents
         from app.files import SUFFIXES
 
         suffixes = tuple(SUFFIXES)
-        files.add_file_routes(router, desk, keys)
-        v2_documents.add_v2_document_routes(router, desk)
+        files.add_file_routes(router, jobs, keys)
+        v2_documents.add_v2_document_routes(router, jobs)
     simple.add_simple_routes(router, plain, keys, file_suffixes=suffixes)
     v2.add_v2_routes(router, plain, usage)
     inference.add_inference_routes(router, plain)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.api.native_options import NUMBERS
-from app.api.native_schema import SCORED_FIELDS
-from app.api.native_text import MAX_TAGS, MAX_TERMS
+from app.api.native.options import NUMBERS
+from app.api.native.schema import SCORED_FIELDS
+from app.api.native.text_fields import MAX_TAGS, MAX_TERMS
 from app.decoding.validation import MAX_ALPHA, MAX_SEED
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.segments import Fallback
 
 Json = dict[str, Any]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request
 
-from app.api.disconnect import while_connected
+from app.api.http.disconnect import while_connected
+from app.api.http.middleware import requester_of
 from app.api.languages import served_languages
-from app.api.middleware import requester_of
-from app.api.native import count
-from app.api.native_schema import RequestLimits
+from app.api.native.routes import record_usage
+from app.api.native.schema import RequestLimits
 from app.api.service import Service
 from app.decoding.options import DecodingOptions
 from app.errors import UnsupportedLanguages
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
-from app.text.passage import Splitting, TextFormat
+from app.text.parsed_text import Splitting, TextFormat
 from app.text.xml_reader import XmlRules
 from app.translator import Ranked, Translation, TranslationRequest, TranslationResult, Translator
 
@@ -33,7 +33,7 @@ class NoSuchPair(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlainRequest:
     """Languages served; source None: detected, text by text. num_alternatives: other translations of each text.
 
     beam_size: None: the model's own. timeout_s: only ever shortens the server's own. The rest as in
@@ -91,7 +91,7 @@ class PlainTranslator:
             raise NoSuchPair(error.source, target) from error
 
     async def translate(
-        self, request: Request, texts: Sequence[str], wanted: Wanted
+        self, request: Request, texts: Sequence[str], wanted: PlainRequest
     ) -> list[PlainTranslation]:
         """One translation a text, in order.
 
@@ -103,11 +103,11 @@ class PlainTranslator:
             return [PlainTranslation(text, wanted.target, 1.0) for text in texts]
         with self.service.work() as translator:
             result = await while_connected(request, self._translate(request, translator, texts, wanted))
-            count(self.service, result)
-        return [plainly(each) for each in result.translations]
+            record_usage(self.service, result)
+        return [to_plain(each) for each in result.translations]
 
     async def _translate(
-        self, request: Request, translator: Translator, texts: Sequence[str], wanted: Wanted
+        self, request: Request, translator: Translator, texts: Sequence[str], wanted: PlainRequest
     ) -> TranslationResult:
         request_id, caller, received_at, share = requester_of(request)
         asked = TranslationRequest(
@@ -130,13 +130,13 @@ class PlainTranslator:
             raise NoSuchPair(error.source, wanted.target) from error
 
 
-def plainly(translation: Translation) -> PlainTranslation:
+def to_plain(translation: Translation) -> PlainTranslation:
     """A translation's text, and its other hypotheses that say something else than it and than one another."""
     others = dict.fromkeys(text for text in translation.hypotheses[1:] if text != translation.text)
     return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
-def _options(translator: Translator, wanted: Wanted) -> DecodingOptions | None:
+def _options(translator: Translator, wanted: PlainRequest) -> DecodingOptions | None:
     """None: the model's own."""
     if not wanted.num_alternatives and wanted.beam_size is None:
         return None

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.api.docs_page import POLICY, docs_page
-from app.api.error_table import OrjsonResponse
+from app.api.http.error_table import OrjsonResponse
 from app.api.openapi import PROBE
 from app.api.page import page_paths
 from app.api.service import Service

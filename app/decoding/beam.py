@@ -1,17 +1,20 @@
-"""Beam search as in section 6.1 of the paper, one step at a time.
+"""Beam search (section 6.1 of the paper), one step at a time. The rules of beam search are decided in this file.
 
-A step takes the 2 * beam_size best continuations of all live hypotheses, by summed log-probability. An
-end token among the first beam_size of them completes its hypothesis; the best beam_size others live on; one that
-is impossible (log-probability of negative infinity) is no continuation. When the search is done is
-`EarlyStop`'s to say; at max_target_length it is, and those that do not end with the very next token are
-scored as they stand.
+`app.runtime.beams` and `native/beams.cpp` hold and advance a beam by the same rules; `app.engine.beams` chooses the
+steps that they take.
 
-The first step has one live hypothesis, so that a beam takes one row until it spreads. Of one row the beam
-can want no more than its own best beam_size + 1: a row's sums are its log-probabilities and a constant, at most one
-of its candidates is the end token, and beam_size others fill the beam.
+A step ranks the continuations of all live hypotheses by summed log-probability and takes the best 2 * beam_size. An end
+token among the first beam_size of them completes its hypothesis; the best beam_size others are live next. A
+continuation with log-probability of negative infinity is impossible and never taken. `EarlyStop` decides when the
+search ends. It also ends after max_target_length subwords: a hypothesis whose next token is not the end token is then
+scored as it is.
 
-What hypotheses have said is not copied from step to step: a step notes whom each one continues, and only an answer is
-looked up, from its end to its beginning.
+Before the first step one hypothesis is live, so the beam uses one row until then. A row needs to offer only its best
+beam_size + 1 candidates: its sums differ from its log-probabilities by a constant, at most one candidate is the end
+token, and beam_size others fill the beam.
+
+Subwords are not copied from step to step. A step records which hypothesis each one continues, and only the hypotheses
+of the answer are traced back from their end.
 """
 
 from __future__ import annotations
@@ -25,19 +28,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.loop_guard import is_looping, next_check
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis
 from app.decoding.scoring import best_reachable, score
+from app.decoding.token_details import TokenDetails
 
-# Of so few candidates the best are found sooner in lists than in arrays: one sentence's with a beam of 4, not of 8.
+# Up to so many candidates are ranked in Python lists, which is faster than numpy: those of one sentence with a beam of
+# 4, not of 8. Larger: slow sorts of many. Smaller: array overhead for few.
 FEW_CANDIDATES = 40
 
 
-class Complete(NamedTuple):
-    """A hypothesis that has ended: its rank of those alive after `length` steps, and what it is worth.
+class CompletedHypothesis(NamedTuple):
+    """A hypothesis that has ended. Its subwords are traced back only if it is an answer.
 
-    total: summed log-probability, of the end token too where it has one. Its subwords are looked up when it is an
-    answer: most are none.
+    total: summed log-probability, the end token included if there is one. length, rank: the steps before its end, and
+    its index among the hypotheses live after them.
     """
 
     total: float
@@ -47,16 +51,16 @@ class Complete(NamedTuple):
     rank: int
 
 
-class History(NamedTuple):
-    """Of every step's live hypotheses, one step after another: subword; whom before it each continues; sum with it."""
+class BeamHistory(NamedTuple):
+    """Subword, parent (index before the step) and summed log-probability of each live hypothesis, step after step."""
 
-    said: list[int]
+    tokens: list[int]
     parents: list[int]
     sums: list[float]
 
 
 class BeamSearch:
-    """One sentence's beam search; see app.decoding.search for what its members mean.
+    """One sentence's beam search; `app.decoding.search` explains its members.
 
     totals: summed log-probability of each live hypothesis, best first.
     """
@@ -71,82 +75,87 @@ class BeamSearch:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.source_ids = source_ids
-        self.notes: Notes | None = None
+        self.details: TokenDetails | None = None
         self.num_candidates = options.beam_size + 1
         self.last_ids = [bos_id]
         self.parents = [0]
         self.is_done = False
         self.has_looped = False
         self.totals = [0.0]
-        # Of every step's live hypotheses, one step after another: where the step begins; subword, sum, parent of each.
+        # Of each step: the index of its first hypothesis in the lists below, which hold all steps' live hypotheses.
         self._starts: list[int] = []
-        self._said: list[int] = []
+        self._tokens: list[int] = []
         self._sums: list[float] = []
-        self._came_from: list[int] = []
-        self._complete: list[Complete] = []
+        self._parents: list[int] = []
+        self._complete: list[CompletedHypothesis] = []
         self._next_check = next_check(0, options)
         self._num_to_complete = options.num_to_complete
         self._max_length = options.max_target_length
 
     def fresh(self) -> BeamSearch:
-        """The same search, not begun."""
+        """The same search before its first step."""
         return BeamSearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id, source_ids=self.source_ids)
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What each live hypothesis has said."""
-        return [tuple(self._unwound(len(self._starts), index)[0]) for index in range(len(self.totals))]
+        """The subwords of each live hypothesis."""
+        return [tuple(self._backtrack(len(self._starts), index)[0]) for index in range(len(self.totals))]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The best num_hypotheses by score, best first; empty until it is done."""
-        return list(map(self._told, self._best_complete())) if self.is_done and not self.has_looped else []
+        """The best num_hypotheses by score, best first; empty until done, and if it looped."""
+        return (
+            list(map(self._hypothesis, self._best_complete())) if self.is_done and not self.has_looped else []
+        )
 
     @property
     def last_plain_length(self) -> int:
-        """Steps after which the next one may take more than to follow the best and to count those that are complete.
+        """Steps that only follow the best continuations and count complete hypotheses, from the first step on.
 
-        0 where any step may, or where not beam_size hypotheses have lived after every step so far. Notes that are
-        taken of a step are not looked at.
+        The next step may need more: a loop check, or the end at max_target_length. 0 if any step may need more, or if
+        fewer than beam_size hypotheses were live after a step. Recording token details is not considered.
         """
         is_plain = self.options.early_stop is EarlyStop.FIRST
-        if not is_plain or len(self._said) != self.options.beam_size * len(self._starts):
+        if not is_plain or len(self._tokens) != self.options.beam_size * len(self._starts):
             return 0
         return min(self._max_length, self._next_check - 1) if self._next_check > 0 else self._max_length
 
     @property
     def num_left_to_complete(self) -> int:
-        """Hypotheses that end the search as soon as they are complete."""
+        """Further complete hypotheses that end the search."""
         return self._num_to_complete - len(self._complete)
 
-    def history(self) -> History:
-        """What it has come through."""
-        return History(self._said, self._came_from, self._sums)
+    def history(self) -> BeamHistory:
+        """The live hypotheses of all steps."""
+        return BeamHistory(self._tokens, self._parents, self._sums)
 
-    def catch_up(self, history: History, ended: Sequence[tuple[float, int, int]], *, is_done: bool) -> None:
-        """Go on behind plain steps that somebody else took, by the same rules.
+    def sync_from(
+        self, history: BeamHistory, ended: Sequence[tuple[float, int, int]], *, is_done: bool
+    ) -> None:
+        """Take over the state after plain steps that a runner took by the same rules.
 
-        history: of all steps, beam_size hypotheses each. ended: those that have said the end token since, in order: sum
-        with it, steps before it, rank after those. is_done: whether they are enough.
+        history: all steps, beam_size hypotheses each. ended: hypotheses that ended since: sum with the end token, steps
+        before it, rank after those. is_done: whether they end the search.
         """
         beam_size = self.options.beam_size
-        self._said, self._came_from, self._sums = history
-        self._starts = list(range(0, len(history.said), beam_size))
-        if history.said:
-            self.last_ids, self.parents = history.said[-beam_size:], history.parents[-beam_size:]
+        self._tokens, self._parents, self._sums = history
+        self._starts = list(range(0, len(history.tokens), beam_size))
+        if history.tokens:
+            self.last_ids, self.parents = history.tokens[-beam_size:], history.parents[-beam_size:]
             self.totals = history.sums[-beam_size:]
         for total, length, rank in ended:
             self._complete_one(rank, total, FinishReason.STOP, length)
         self.is_done = is_done
 
-    def take(
+    def extend(
         self,
         totals: list[float],
         tokens: list[int],
         parents: list[int],
         ended: Sequence[tuple[int, float]] = (),
     ) -> None:
-        """Follow the best beam_size continuations but ends, best first: their sums, subwords and live hypotheses.
+        """Advance by one step to the best beam_size continuations without end tokens, best first.
 
-        ended: those of the best beam_size of all that are ends, best first: live hypothesis and sum.
+        totals, tokens, parents: their sums, subwords and the index of the live hypothesis that each continues.
+        ended: end tokens among the best beam_size of all continuations, best first: live hypothesis and sum.
         """
         for parent, total in ended:
             self._complete_one(parent, total, FinishReason.STOP, len(self._starts))
@@ -162,22 +171,22 @@ class BeamSearch:
             self.end_as_it_stands(FinishReason.LENGTH, but=[parent for parent, _ in ended])
             return
         self.totals, self.last_ids, self.parents = totals, tokens, parents
-        self._starts.append(len(self._said))
-        self._said += tokens
+        self._starts.append(len(self._tokens))
+        self._tokens += tokens
         self._sums += totals
-        self._came_from += parents
+        self._parents += parents
         if len(self._starts) == self._next_check:
-            self._look_for_loop()
+            self._check_loop()
 
     def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
-        """End every live hypothesis without another token, but those that have ended with one."""
+        """End every live hypothesis without another token, except those in `but`, which have ended."""
         for parent, total in enumerate(self.totals):
             if parent not in but:
                 self._complete_one(parent, total, reason, len(self._starts))
         self.is_done = True
 
     def _is_enough(self, best_live: float) -> bool:
-        """Whether the rule of `EarlyStop` ends the search. best_live: the best sum that would live on."""
+        """Whether `EarlyStop` ends the search. best_live: the best sum that would stay live."""
         if self.options.early_stop is EarlyStop.FIRST:
             return len(self._complete) >= self._num_to_complete
         if len(self._complete) < self.options.num_hypotheses:
@@ -185,39 +194,39 @@ class BeamSearch:
         self._complete = self._best_complete()
         return best_reachable(best_live, self.options) <= self._complete[-1].score
 
-    def _best_complete(self) -> list[Complete]:
+    def _best_complete(self) -> list[CompletedHypothesis]:
         return sorted(self._complete, key=lambda found: -found.score)[: self.options.num_hypotheses]
 
     def _complete_one(self, parent: int, total: float, reason: FinishReason, length: int) -> None:
         num_tokens = length + 1 if reason is FinishReason.STOP else length
         coverage = 0.0
-        if self.notes is not None and self.options.coverage_penalty:
-            coverage = self.notes.coverage(tuple(self._unwound(length, parent)[0]), num_tokens)
+        if self.details is not None and self.options.coverage_penalty:
+            coverage = self.details.coverage(tuple(self._backtrack(length, parent)[0]), num_tokens)
         worth = score(total, num_tokens, self.options, coverage=coverage)
-        self._complete.append(Complete(total, worth, reason, length, parent))
+        self._complete.append(CompletedHypothesis(total, worth, reason, length, parent))
 
-    def _told(self, found: Complete) -> Hypothesis:
-        ids, totals = self._unwound(found.length, found.rank)
+    def _hypothesis(self, found: CompletedHypothesis) -> Hypothesis:
+        ids, totals = self._backtrack(found.length, found.rank)
         if found.reason is FinishReason.STOP:
             totals.append(found.total)
         scores = [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
         return Hypothesis(tuple(ids), found.total, found.score, found.reason, tuple(scores))
 
-    def _unwound(self, length: int, index: int) -> tuple[list[int], list[float]]:
-        """Of a hypothesis that was alive after `length` steps, its subwords and the sum with each, in reading order."""
+    def _backtrack(self, length: int, index: int) -> tuple[list[int], list[float]]:
+        """The subwords, and the sum after each, of the hypothesis with this index after `length` steps."""
         ids: list[int] = []
         totals: list[float] = []
         for start in reversed(self._starts[:length]):
-            place = start + index
-            ids.append(self._said[place])
-            totals.append(self._sums[place])
-            index = self._came_from[place]
+            entry = start + index
+            ids.append(self._tokens[entry])
+            totals.append(self._sums[entry])
+            index = self._parents[entry]
         return ids[::-1], totals[::-1]
 
-    def _look_for_loop(self) -> None:
+    def _check_loop(self) -> None:
         length = len(self._starts)
         self._next_check = next_check(length, self.options)
-        self.is_done = self.has_looped = is_looping(self._unwound(length, 0)[0], self.source_ids)
+        self.is_done = self.has_looped = is_looping(self._backtrack(length, 0)[0], self.source_ids)
 
 
 def advance_beams(
@@ -227,11 +236,11 @@ def advance_beams(
     log_probabilities: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """One step of beams of one width, over one vocabulary.
+    """Advance beams of one width over one vocabulary by one step.
 
-    rows: of each search, the rows of its live hypotheses. The arrays: (num_rows, num_candidates), each
-    row descending, at least min(beam_size + 1, vocab_size) wide. Sums are taken in float64. Of equal
-    sums the better live hypothesis comes first, then the better candidate.
+    rows: for each search, the rows of its live hypotheses. log_probabilities, ids: (num_rows, num_candidates), each row
+    descending, at least min(beam_size + 1, vocab_size) wide. Sums are float64. Of equal sums the better live hypothesis
+    comes first, then the better candidate.
     """
     k = min(searches[0].num_candidates, ids.shape[1])
     if sum(map(len, rows)) * k > FEW_CANDIDATES:
@@ -243,21 +252,20 @@ def advance_beams(
 
 
 def _advance_alone(search: BeamSearch, scores: list[list[float]], ids: list[list[int]], k: int) -> None:
-    """As `_advance_together`, in lists. scores, ids: of each live hypothesis the candidates, of which k count."""
+    """As `_advance_together`, for one search, in lists. scores, ids: the candidates of each live hypothesis."""
     beam_size, eos_id = search.options.beam_size, search.eos_id
     sums = [total + one for total, own in zip(search.totals, scores, strict=True) for one in own[:k]]
-    said = [token for own in ids for token in own[:k]]
-    order = sorted(range(len(sums)), key=sums.__getitem__, reverse=True)[
-        : 2 * beam_size
-    ]  # of equal ones the first
+    tokens = [token for own in ids for token in own[:k]]
+    # A stable sort: of equal sums the first candidate.
+    order = sorted(range(len(sums)), key=sums.__getitem__, reverse=True)[: 2 * beam_size]
     ended: list[tuple[int, float]] = []
-    if eos_id in said:
-        ends = [place for place in order[:beam_size] if said[place] == eos_id and sums[place] > -math.inf]
-        ended = [(place // k, sums[place]) for place in ends]
-        order = [place for place in order if said[place] != eos_id]
+    if eos_id in tokens:
+        ends = [index for index in order[:beam_size] if tokens[index] == eos_id and sums[index] > -math.inf]
+        ended = [(index // k, sums[index]) for index in ends]
+        order = [index for index in order if tokens[index] != eos_id]
     order = order[:beam_size]
-    parents = [place // k for place in order]
-    search.take([sums[place] for place in order], [said[place] for place in order], parents, ended)
+    parents = [index // k for index in order]
+    search.extend([sums[index] for index in order], [tokens[index] for index in order], parents, ended)
 
 
 def _advance_together(
@@ -268,35 +276,35 @@ def _advance_together(
     ids: NDArray[np.int64],
     k: int,
 ) -> None:
-    """As `advance_beams`, in arrays; k: candidates of a row that count."""
+    """As `advance_beams`, in arrays. k: candidates used of each row."""
     beam_size, eos_id = searches[0].options.beam_size, searches[0].eos_id
     chosen, totals = _live(searches, rows)  # each (searches, live)
     sums = log_probabilities.take(chosen, axis=0)[..., :k] + totals[:, :, None]  # float64
-    sums = sums.reshape(len(searches), -1)  # (searches, live * k), as all that follow
-    said = ids.take(chosen, axis=0)[..., :k].reshape(sums.shape)
-    starts = np.arange(0, sums.size, sums.shape[1])[:, None]  # of each search's candidates in all of them
+    sums = sums.reshape(len(searches), -1)  # (searches, live * k), the shape of all arrays below
+    tokens = ids.take(chosen, axis=0)[..., :k].reshape(sums.shape)
+    starts = np.arange(0, sums.size, sums.shape[1])[:, None]  # flat index of each search's first candidate
     order = (-sums).argsort(axis=1, kind="stable")
     ended: dict[int, list[tuple[int, float]]] = {}
-    is_end = said == eos_id
+    is_end = tokens == eos_id
     if is_end.any():
         for index, rank in np.argwhere(is_end.take(order[:, :beam_size] + starts)).tolist():
-            place = int(order[index, rank])
-            if sums[index, place] > -math.inf:
-                ended.setdefault(index, []).append((place // k, float(sums[index, place])))
+            candidate = int(order[index, rank])
+            if sums[index, candidate] > -math.inf:
+                ended.setdefault(index, []).append((candidate // k, float(sums[index, candidate])))
         sums[is_end] = -math.inf
         order = (-sums).argsort(axis=1, kind="stable")
     order = order[:, :beam_size]
-    best, tokens = sums.take(order + starts).tolist(), said.take(order + starts).tolist()
+    best, best_tokens = sums.take(order + starts).tolist(), tokens.take(order + starts).tolist()
     parents = (order // k).tolist()
     ends = map(ended.get, range(len(searches)), repeat(()))
-    for search, *continuations in zip(searches, best, tokens, parents, ends, strict=True):
-        search.take(*continuations)
+    for search, *continuations in zip(searches, best, best_tokens, parents, ends, strict=True):
+        search.extend(*continuations)
 
 
 def _live(
     searches: Sequence[BeamSearch], rows: Sequence[list[int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rows and sums of live hypotheses, each (searches, live): where a search has fewer, impossible ones fill it up."""
+    """Rows and sums of live hypotheses, each (searches, live), padded with impossible ones (negative infinity)."""
     totals = [search.totals for search in searches]
     most = max(map(len, rows))
     if most != min(map(len, rows)):

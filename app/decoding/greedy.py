@@ -1,4 +1,4 @@
-"""Greedy search: the most probable subword at each step. Equal to a beam of one, and leaner."""
+"""Greedy search: the most probable subword at each step. Gives the same as a beam of one, in less time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decoding.loop_guard import is_looping, next_check
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.scoring import score
+from app.decoding.token_details import TokenDetails
 
 ONLY_PARENT = [0]
-# So many longest hypotheses' steps are kept before the older ones are dropped.
+# Size of the ring of recent steps, in longest hypotheses. Smaller: the last steps are moved more often. Larger: more
+# memory. At least 2.
 MAX_LENGTHS_KEPT = 4
-# More subwords than any search has.
+# More subwords than any hypothesis has.
 NEVER = 1 << 30
 
 
 class GreedySearch:
-    """One sentence's greedy search; see app.decoding.search for what its members mean."""
+    """One sentence's greedy search; `app.decoding.search` explains its members."""
 
     num_candidates = 1
     wants_distributions = False
@@ -35,7 +36,7 @@ class GreedySearch:
         self.eos_id = eos_id
         self.bos_id = bos_id
         self.source_ids = source_ids
-        self.notes: Notes | None = None
+        self.details: TokenDetails | None = None
         self.last_ids = [bos_id]
         self.is_done = False
         self.has_looped = False
@@ -46,25 +47,25 @@ class GreedySearch:
         self._max_length = options.max_target_length
 
     def fresh(self) -> GreedySearch:
-        """The same search, not begun."""
+        """The same search before its first step."""
         return GreedySearch(self.options, bos_id=self.bos_id, eos_id=self.eos_id, source_ids=self.source_ids)
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What its one live hypothesis has said."""
+        """The subwords of its one live hypothesis."""
         return [tuple(self._ids)]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The one answer; empty until it is done."""
+        """The answer; empty until done, and if it looped."""
         if not self.is_done or self.has_looped:
             return []
         ids, scores = tuple(self._ids), tuple(self._scores)
-        coverage = 0.0 if self.notes is None else self.notes.coverage(ids, len(scores))
+        coverage = 0.0 if self.details is None else self.details.coverage(ids, len(scores))
         total = sum(scores)
         worth = score(total, len(scores), self.options, coverage=coverage)
         return [Hypothesis(ids, total, worth, self._reason, scores)]
 
-    def take(self, token: int, log_probability: float) -> None:
-        """Follow the best candidate. At max_target_length only an end token still counts."""
+    def append(self, token: int, log_probability: float) -> None:
+        """Append the best candidate. At max_target_length only an end token counts; any other ends the search."""
         if token == self.eos_id:
             self._scores.append(log_probability)
             self.is_done = True
@@ -77,11 +78,12 @@ class GreedySearch:
         self._scores.append(log_probability)
         self.last_ids[0] = token
         if len(ids) == self._next_check:
-            self._look_for_loop()
+            self._check_loop()
 
-    def take_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
-        """As `take`, one after another, until it is done. Returns how many it took."""
-        num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))  # only ends are decided there
+    def append_all(self, tokens: list[int], log_probabilities: list[float]) -> int:
+        """As `append`, one token after another, until done. Returns how many were used."""
+        # These need no check but for the end token.
+        num_plain = min(len(tokens), self.next_decision - 1 - len(self._ids))
         plain = tokens[:num_plain]
         if self.eos_id in plain:
             num_plain = plain.index(self.eos_id)
@@ -90,19 +92,19 @@ class GreedySearch:
             self._scores += log_probabilities[:num_plain]
             self.last_ids[0] = self._ids[-1]
         for number in range(max(0, num_plain), len(tokens)):
-            self.take(tokens[number], log_probabilities[number])
+            self.append(tokens[number], log_probabilities[number])
             if self.is_done:
                 return number + 1
         return len(tokens)
 
     @property
-    def num_said(self) -> int:
-        """Subwords of its one hypothesis."""
+    def num_tokens(self) -> int:
+        """The number of subwords of its one hypothesis."""
         return len(self._ids)
 
     @property
     def next_decision(self) -> int:
-        """How many subwords there are when more is to be decided than what it says next, or one too many."""
+        """The length at which more than the next token is to be decided: a loop check, or one too many subwords."""
         return min(self._max_length + 1, self._next_check) if self._next_check > 0 else self._max_length + 1
 
     def end_as_it_stands(self, reason: FinishReason) -> None:
@@ -110,13 +112,13 @@ class GreedySearch:
         self._reason = reason
         self.is_done = True
 
-    def _look_for_loop(self) -> None:
+    def _check_loop(self) -> None:
         self._next_check = next_check(len(self._ids), self.options)
         self.is_done = self.has_looped = is_looping(self._ids, self.source_ids)
 
 
-class Done(NamedTuple):
-    """A row whose search is done: the steps that it took in all, and in the last forward."""
+class FinishedRow(NamedTuple):
+    """A row whose search is done. num_steps: steps of the whole search. num_last_steps: steps in the last call."""
 
     row: int
     num_steps: int
@@ -124,21 +126,21 @@ class Done(NamedTuple):
 
 
 class GreedyRows:
-    """Greedy searches side by side, each in a row of a runner: a step of all is a few operations on arrays.
+    """Greedy searches in the rows of a runner: one step of all is a few array operations.
 
-    A search is told what its row has said when there is something to decide, and when somebody asks.
+    A row's subwords are passed to its search only when the search has something to decide, and on `sync`.
 
-    last_ids, lengths: (num_rows,) of each row its last subword, and how many it has said. A row without a search has
-    unheld_id, and 0.
+    last_ids, lengths: (num_rows,) the last subword and the number of subwords of each row. A row without a search has
+    unused_id and 0.
     """
 
-    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unheld_id: int) -> None:
-        """max_length: most subwords of a search, its end token counted."""
-        self.last_ids = np.full(num_rows, unheld_id, np.int32)
+    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unused_id: int) -> None:
+        """max_length: the most subwords of a search, the end token counted."""
+        self.last_ids = np.full(num_rows, unused_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id
-        self._unheld_id = unheld_id
-        # What every row said, held or not, step by step: the last max_length steps and more, the next one at `_end`.
+        self._unused_id = unused_id
+        # Subwords and scores of the last steps in every row, used or not: at least the last max_length, up to `_end`.
         self._end = 0
         self._max_length = max_length
         self._ids = np.zeros((MAX_LENGTHS_KEPT * max_length, num_rows), np.int32)
@@ -146,61 +148,62 @@ class GreedyRows:
         self._is_held = np.zeros(num_rows, bool)
         self._next_decisions = np.full(num_rows, NEVER, np.int32)
         self._most_steps = np.full(num_rows, NEVER, np.int32)
-        # Steps before the next one at which a search has more to decide than what it says, or fewer.
+        # Steps before the next one in which a search decides more than its next token, or fewer.
         self._num_plain_steps = NEVER
         self._searches: dict[int, GreedySearch] = {}
 
     def __len__(self) -> int:
         return len(self._searches)
 
-    def begin(self, row: int, search: GreedySearch) -> None:
-        """A search is to run in this row: from its beginning, or from where it stood when it paused."""
+    def add(self, row: int, search: GreedySearch) -> None:
+        """Run a search in this row, from its current state."""
         self._searches[row] = search
         self._is_held[row] = True
-        num_said, next_decision = search.num_said, search.next_decision
-        self.last_ids[row], self.lengths[row] = search.last_ids[0], num_said
+        num_tokens, next_decision = search.num_tokens, search.next_decision
+        self.last_ids[row], self.lengths[row] = search.last_ids[0], num_tokens
         self._next_decisions[row], self._most_steps[row] = next_decision, search.options.max_target_length + 1
-        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_said)
+        self._num_plain_steps = min(self._num_plain_steps, next_decision - 1 - num_tokens)
 
     def pause(self, row: int) -> None:
-        """The row's search is told all that its row has said, and runs no longer until it begins once more."""
-        self.catch_up(row)
-        self.leave(row)
+        """Sync the row's search and remove it; `add` resumes it."""
+        self.sync(row)
+        self.remove(row)
 
-    def runs(self, row: int) -> bool:
+    def is_running(self, row: int) -> bool:
         """Whether a search runs in this row."""
         return row in self._searches
 
-    def leave(self, row: int) -> None:
-        """The row's search, if there is one, runs no longer."""
+    def remove(self, row: int) -> None:
+        """Remove the row's search, if there is one, without a sync."""
         if self._searches.pop(row, None) is not None:
             self._clear(row)
 
     def move(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> None:
-        """What ran in some rows runs in others, of which none is a source. Rows without a search may be among them."""
+        """Move searches from source rows to target rows. No target is a source. Sources may be unused."""
         for values in (self.last_ids, self.lengths, self._is_held, self._next_decisions, self._most_steps):
             values[targets] = values[sources]
-        for said in (self._ids, self._scores):
-            said[:, targets] = said[:, sources]
+        for recent in (self._ids, self._scores):
+            recent[:, targets] = recent[:, sources]
         self._clear(sources)
         moved = dict(zip(sources.tolist(), targets.tolist(), strict=True))
         self._searches = {moved.get(row, row): search for row, search in self._searches.items()}
 
     def _clear(self, rows: int | NDArray[np.int32]) -> None:
         self._is_held[rows] = False
-        self.last_ids[rows], self.lengths[rows] = self._unheld_id, 0
+        self.last_ids[rows], self.lengths[rows] = self._unused_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
     def num_steps_ahead(self, most: int) -> int:
-        """Steps that every search has at least, its last one counted; `most` where they are more."""
+        """The fewest steps that a search may still take, the last one counted; at most `most`."""
         if most <= self._num_plain_steps:
             return most
         return min(most, int((self._most_steps - self.lengths).min()))
 
-    def follow(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Done]:
-        """Some steps of all searches. Returns whose search is done.
+    def advance(self, log_probabilities: NDArray[np.float32], ids: NDArray[np.int64]) -> list[FinishedRow]:
+        """Advance all searches by some steps. Returns the rows whose search is done.
 
-        The arrays: (num_steps, num_rows), the best candidates of the first rows; behind an end token nothing but it.
+        log_probabilities, ids: (num_steps, num_rows), the best candidates of the first rows; only end tokens follow an
+        end token.
         """
         num_new, num_rows = ids.shape
         begin, end = self._make_room(num_new)
@@ -221,29 +224,29 @@ class GreedyRows:
         done = []
         for row in is_open.nonzero()[0].tolist():
             search = self._searches.get(row)
-            if search is None:  # unheld_id may be the end token's
+            if search is None:  # unused_id may equal the end token
                 continue
-            num_taken = self.catch_up(row)
+            num_taken = self.sync(row)
             if search.is_done:
-                done.append(Done(row, num_taken, num_taken + num_new - int(lengths[row])))
+                done.append(FinishedRow(row, num_taken, num_taken + num_new - int(lengths[row])))
             else:
                 self._next_decisions[row] = search.next_decision
         if has_decisions:
             self._num_plain_steps = int((self._next_decisions - self.lengths).min()) - 1
         return done
 
-    def catch_up(self, row: int) -> int:
-        """Tell a search that is not done what its row has said. Returns the steps it has taken: to where it is done."""
+    def sync(self, row: int) -> int:
+        """Pass a row's new subwords to its search, which is not done. Returns the steps of the search so far."""
         search = self._searches[row]
-        num_told = search.num_said
-        own = slice(self._end - int(self.lengths[row]) + num_told, self._end)
-        return num_told + search.take_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
+        num_known = search.num_tokens
+        own = slice(self._end - int(self.lengths[row]) + num_known, self._end)
+        return num_known + search.append_all(self._ids[own, row].tolist(), self._scores[own, row].tolist())
 
     def _make_room(self, num_steps: int) -> tuple[int, int]:
-        """Where the next steps stand. Only those that a search may not have been told of are kept."""
+        """Begin and end of the next steps in the arrays. Keeps the last max_length steps, which a sync may read."""
         if self._end + num_steps > len(self._ids):
-            for said in (self._ids, self._scores):
-                said[: self._max_length] = said[self._end - self._max_length : self._end]
+            for recent in (self._ids, self._scores):
+                recent[: self._max_length] = recent[self._end - self._max_length : self._end]
             self._end = self._max_length
         begin, self._end = self._end, self._end + num_steps
         return begin, self._end

@@ -1,7 +1,7 @@
-"""A search that is offered something else than the best candidates of each row, or that takes notes.
+"""Search with all options: forced subwords, constraints, sampling, and details of each token.
 
-A plain search stands inside and does the following; here it is decided what it may follow: forced subwords, what the
-constraints leave, or what is drawn. That takes the rows' whole distributions, at the steps where it does.
+A guided search wraps a plain one. It chooses the candidates of each step (forced subwords, those that the constraints
+allow, or a drawn one), and the plain search advances with them. Steps that choose candidates need whole distributions.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.decoding.beam import BeamSearch, History, advance_beams
+from app.decoding.beam import BeamHistory, BeamSearch, advance_beams
 from app.decoding.constraints import best_candidates, constrained, is_constrained
 from app.decoding.greedy import GreedySearch
-from app.decoding.notes import Notes
 from app.decoding.options import DecodingOptions, FinishReason, Hypothesis
 from app.decoding.sampling import draw
+from app.decoding.token_details import TokenDetails
 
 Floats = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 
 
 def is_guided(options: DecodingOptions) -> bool:
-    """Whether a plain search does not do."""
-    return _chooses(options) or options.alignment
+    """Whether the options need a guided search."""
+    return _changes_candidates(options) or options.alignment
 
 
-def _chooses(options: DecodingOptions) -> bool:
-    """Whether more is done with a step's candidates than to follow the best."""
+def _changes_candidates(options: DecodingOptions) -> bool:
+    """Whether the options do more with a step's candidates than follow the best."""
     return bool(
         is_constrained(options, length=0)
         or options.target_prefix
@@ -40,18 +40,18 @@ def _chooses(options: DecodingOptions) -> bool:
     )
 
 
-def _takes_notes(options: DecodingOptions) -> bool:
+def _records_details(options: DecodingOptions) -> bool:
     return bool(options.num_alternatives or options.alignment or options.coverage_penalty)
 
 
 class GuidedSearch:
-    """One sentence's search with all options; see app.decoding.search for what its members mean.
+    """One sentence's search with all options; `app.decoding.search` explains its members.
 
-    The forced subwords are the target_prefix, or the whole of forced_target and its end token.
+    The forced subwords are the target_prefix, or all of forced_target and the end token.
     """
 
     def __init__(self, plain: GreedySearch | BeamSearch) -> None:
-        """plain: not begun, with the options of the sentence."""
+        """plain: a search before its first step, with the sentence's options."""
         self.options = options = plain.options
         self.bos_id, self.eos_id, self.source_ids = plain.bos_id, plain.eos_id, plain.source_ids
         self.num_candidates = max(plain.num_candidates, options.num_alternatives)
@@ -64,54 +64,54 @@ class GuidedSearch:
         if options.sampling is not None:
             self._generator = np.random.Generator(np.random.PCG64(options.sampling.seed))
         self._length = 0
-        self._said: list[tuple[int, ...]] = [()]  # by each live hypothesis
-        if _takes_notes(options):
-            plain.notes = Notes(options, len(plain.source_ids))
+        self._prefixes: list[tuple[int, ...]] = [()]  # of each live hypothesis
+        if _records_details(options):
+            plain.details = TokenDetails(options, len(plain.source_ids))
         self._follow_plain()
 
     def fresh(self) -> GuidedSearch:
-        """The same search, not begun; what it draws is drawn again."""
+        """The same search before its first step; sampling draws the same again."""
         return GuidedSearch(self._plain.fresh())
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What each live hypothesis has said."""
-        return self._said
+        """The subwords of each live hypothesis."""
+        return self._prefixes
 
     @property
     def last_plain_length(self) -> int:
-        """As the beam's, where attention is told and nothing else is but plain; 0 for others."""
-        if isinstance(self._plain, GreedySearch) or _chooses(self.options):
+        """As `BeamSearch.last_plain_length` if recording attention is all that is not plain; 0 otherwise."""
+        if isinstance(self._plain, GreedySearch) or _changes_candidates(self.options):
             return 0
         return self._plain.last_plain_length
 
     @property
     def num_left_to_complete(self) -> int:
-        """The beam's."""
+        """As `BeamSearch.num_left_to_complete`."""
         return self._beam.num_left_to_complete
 
-    def history(self) -> History:
-        """The beam's."""
+    def history(self) -> BeamHistory:
+        """As `BeamSearch.history`."""
         return self._beam.history()
 
-    def catch_up(
+    def sync_from(
         self,
-        history: History,
+        history: BeamHistory,
         ended: Sequence[tuple[float, int, int]],
         *,
         is_done: bool,
         attention: Callable[[int, int], Floats],
     ) -> None:
-        """As the beam's. attention: of the steps from one to another, (steps, beam_size, source's length)."""
+        """As `BeamSearch.sync_from`. attention: of steps first..end-1, (steps, beam_size, source length)."""
         beam, beam_size = self._beam, self.options.beam_size
-        beam.catch_up(history, ended, is_done=is_done)
-        length = len(history.said) // beam_size
-        notes = beam.notes
-        assert notes is not None
+        beam.sync_from(history, ended, is_done=is_done)
+        length = len(history.tokens) // beam_size
+        details = beam.details
+        assert details is not None
         for step, paid in enumerate(attention(self._length, length + is_done), self._length):
-            notes.add_attention(self._said, paid[: len(self._said)])
+            details.add_attention(self._prefixes, paid[: len(self._prefixes)])
             if step < length:
                 own = slice(step * beam_size, (step + 1) * beam_size)
-                self._continue(history.parents[own], history.said[own])
+                self._continue(history.parents[own], history.tokens[own])
         self._length = length
         self._follow_plain()
 
@@ -121,14 +121,14 @@ class GuidedSearch:
         return self._plain
 
     def _continue(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """What is said after a step by who lives."""
+        """Set the prefixes after a step. parents, tokens: of each live hypothesis."""
         continued = zip(parents, tokens, strict=True)
-        self._said = [(*self._said[parent], token) for parent, token in continued]
+        self._prefixes = [(*self._prefixes[parent], token) for parent, token in continued]
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The plain search's, with what was noted of them."""
-        found, notes = self._plain.hypotheses(), self._plain.notes
-        return found if notes is None else [notes.told(one) for one in found]
+        """The hypotheses of the plain search, with the recorded details."""
+        found, details = self._plain.hypotheses(), self._plain.details
+        return found if details is None else [details.attach_to(one) for one in found]
 
     def advance(
         self,
@@ -139,15 +139,17 @@ class GuidedSearch:
         distributions: Floats | None,
         alignment: Floats | None,
     ) -> None:
-        """One step. rows: of its live hypotheses.
+        """Advance by one step. rows: the rows of its live hypotheses.
 
-        log_probabilities, ids: (num_rows, num_candidates); distributions: (num_rows, vocab_size), there where
-        `wants_distributions` is; alignment: (num_rows, capacity), there where `wants_alignment` is.
+        log_probabilities, ids: (num_rows, num_candidates). distributions: (num_rows, vocab_size), not None if
+        `wants_distributions`. alignment: (num_rows, capacity), not None if `wants_alignment`.
         """
         own_ids, own_scores = ids[rows], log_probabilities[rows]
-        if self._plain.notes is not None:
+        if self._plain.details is not None:
             attention = alignment[rows] if self.wants_alignment and alignment is not None else None
-            self._plain.notes.add(self._said, ids=own_ids, log_probabilities=own_scores, alignment=attention)
+            self._plain.details.add(
+                self._prefixes, ids=own_ids, log_probabilities=own_scores, alignment=attention
+            )
         if self.wants_distributions:
             assert distributions is not None
             own_scores, own_ids = self._candidates(distributions[rows])
@@ -157,14 +159,14 @@ class GuidedSearch:
         elif own_scores[0, 0] == -math.inf:
             self._plain.end_as_it_stands(FinishReason.CONSTRAINT)
         else:
-            self._plain.take(int(own_ids[0, 0]), float(own_scores[0, 0]))
+            self._plain.append(int(own_ids[0, 0]), float(own_scores[0, 0]))
         self._length += 1
         self._follow_plain()
         if not self.is_done:
             self._continue(self.parents, self.last_ids)
 
     def _follow_plain(self) -> None:
-        """Show what the plain search shows, and what the next step must bring."""
+        """Copy the plain search's members, and set whether the next step needs distributions."""
         plain = self._plain
         self.last_ids, self.parents = plain.last_ids, plain.parents
         self.is_done, self.has_looped = plain.is_done, plain.has_looped
@@ -175,12 +177,12 @@ class GuidedSearch:
         )
 
     def _candidates(self, distributions: Floats) -> tuple[Floats, Int64s]:
-        """What may follow each live hypothesis, best first: scores and ids, each (live, candidates)."""
+        """Scores and ids that may follow each live hypothesis, best first, each (live, candidates)."""
         if self._length < len(self._forced):
             return _only(self._forced[self._length], distributions)
         scores = distributions
         if not self._length or is_constrained(self.options, self._length):
-            scores = constrained(scores, self._said, self.options, eos_id=self.eos_id)
+            scores = constrained(scores, self._prefixes, self.options, eos_id=self.eos_id)
         sampling = self.options.sampling
         if sampling is None or self._generator is None or scores.max() == -math.inf:
             return best_candidates(scores, self._plain.num_candidates)
@@ -188,7 +190,7 @@ class GuidedSearch:
 
 
 def _only(token: int, scores: Floats) -> tuple[Floats, Int64s]:
-    """One subword as every row's only candidate: its scores and itself, each (rows, 1)."""
+    """Scores and ids with one subword as every row's only candidate, each (rows, 1)."""
     return scores[:, [token]], np.full((len(scores), 1), token, np.int64)
 
 
@@ -201,7 +203,7 @@ def advance_guided(
     distributions: Floats | None,
     alignment: Floats | None,
 ) -> None:
-    """One step of each; they are few, and each is its own kind."""
+    """Advance each search by one step, one after another: guided searches are few and differ from each other."""
     for search, own_rows in zip(searches, rows, strict=True):
         search.advance(
             own_rows,

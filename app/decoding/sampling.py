@@ -1,4 +1,4 @@
-"""Drawing a subword by its probability."""
+"""Sampling: draws a subword by its probability."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from app.decoding.options import Sampling
 
 
 def draw(log_probabilities: NDArray[np.float32], sampling: Sampling, generator: np.random.Generator) -> int:
-    """One subword, of one uniform number from the generator, whatever is cut.
+    """Draw one subword with one uniform number from the generator.
 
-    log_probabilities: (vocab_size,), negative infinity where a subword may not be drawn; at least one may.
+    log_probabilities: (vocab_size,), negative infinity for forbidden subwords; at least one is allowed.
     """
     above_best = log_probabilities - log_probabilities.max()
-    weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the best one's is 1
+    weights = np.exp(above_best / np.float32(sampling.temperature))  # (vocab_size,), the largest is 1
     if sampling.top_k or sampling.top_p < 1.0:
-        ids = kept(weights, sampling)
+        ids = candidate_ids(weights, sampling)
         return int(ids[_pick(weights[ids], generator)])
     return _pick(weights, generator)
 
 
-def kept(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
-    """What is drawn from: of the top_k, the fewest that reach top_p of their sum. Ids, ascending.
+def candidate_ids(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
+    """Ids to draw from, ascending: of the top_k, the fewest whose weights reach top_p of their sum.
 
-    weights: (vocab_size,). Of equal ones the smaller id is kept first.
+    weights: (vocab_size,). Of equal weights the smaller id is kept first.
     """
     descending = np.sort(weights)[::-1]
     num_kept = sampling.top_k or weights.size
@@ -37,7 +37,7 @@ def kept(weights: NDArray[np.float32], sampling: Sampling) -> NDArray[np.int64]:
 
 
 def _pick(weights: NDArray[np.float32], generator: np.random.Generator) -> int:
-    """An index, with a probability in proportion to its weight."""
+    """Draw an index with a probability proportional to its weight."""
     reached = np.cumsum(weights, dtype=np.float64)
-    aim = generator.random() * reached[-1]  # below the sum even when rounded: random() is at most 1 - 2^-53
+    aim = generator.random() * reached[-1]  # below the sum even if rounded: random() is at most 1 - 2^-53
     return int(np.searchsorted(reached, aim, side="right"))

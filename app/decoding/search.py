@@ -1,17 +1,18 @@
-"""The search's seam: one object per sentence, its strategy chosen once, the engine's loop blind to it.
+"""The interface of a search: one object a sentence, whose strategy the engine does not know.
 
-A search is told the best candidates for each of its live hypotheses and goes on to its next live
-hypotheses, or is done. It knows nothing of caches or of other sentences. What the engine reads of it:
+A step of a search takes the best candidates of each live hypothesis, and leaves the next live hypotheses or ends the
+search. A search knows nothing of caches or other sentences. The engine reads:
 
-num_candidates: how many of the best candidates it wants from each of its rows.
-wants_distributions, wants_alignment: whether the next step must bring its rows' whole distributions, and their
-    attention to the source. Never for the plain searches, greedy and beam.
-last_ids: last subword of each live hypothesis; the start token before the first step.
-parents: for each live hypothesis, which of those before the step it continues.
-is_done: nothing is alive any more.
-has_looped: it is done because it went round in circles; `guarded_search` is to be run instead.
-hypotheses(): the answer, best first, at most num_hypotheses; empty until it is done, and where it looped.
-fresh(): a search with the same options that has not begun.
+num_candidates: candidates wanted from each row.
+wants_distributions, wants_alignment: whether the next step needs the rows' whole distributions, and their attention to
+    the source. Never set by plain searches (greedy and beam).
+last_ids: the last subword of each live hypothesis; the start token before the first step.
+parents: for each live hypothesis, the index of the one before the step that it continues.
+is_done: no hypothesis is live.
+has_looped: the search ended because its hypothesis repeats itself; run `guarded_search` instead.
+prefixes(): the subwords of each live hypothesis.
+hypotheses(): the answer, best first, at most num_hypotheses; empty until done, and if it looped.
+fresh(): a search with the same options before its first step.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from app.decoding.loop_guard import guarded
 from app.decoding.options import DecodingOptions
 
 Search = GreedySearch | BeamSearch | GuidedSearch
-# Those that `advance` takes on; the plain greedy ones are `GreedyRows`' own.
-Asked = BeamSearch | GuidedSearch
+# Searches that `advance` steps. Plain greedy ones are stepped by `GreedyRows`.
+SteppedSearch = BeamSearch | GuidedSearch
 
 
 def new_search(
     options: DecodingOptions, *, bos_id: int, eos_id: int, source_ids: Sequence[int] = ()
 ) -> Search:
-    """The one place where options become a strategy. Their ratios have become lengths before.
+    """A new search with the strategy that the options need. The only place that chooses one.
 
-    source_ids: the end token last; read where the options ask for attention to it, and by the loop guard.
+    options: with length ratios already turned into lengths (`bounded_by_source`). source_ids: the end token last; read
+    for attention and by the loop guard.
     """
     strategy = GreedySearch if options.beam_size == 1 else BeamSearch
     plain = strategy(options, bos_id=bos_id, eos_id=eos_id, source_ids=source_ids)
@@ -45,13 +47,13 @@ def new_search(
 
 
 def guarded_search(search: Search) -> Search:
-    """The second attempt at a sentence whose search has looped."""
+    """A new search for a sentence whose first search looped."""
     options = guarded(search.options)
     return new_search(options, bos_id=search.bos_id, eos_id=search.eos_id, source_ids=search.source_ids)
 
 
 def advance(
-    searches: Sequence[Asked],
+    searches: Sequence[SteppedSearch],
     rows: Sequence[list[int]],
     *,
     log_probabilities: NDArray[np.float32],
@@ -59,11 +61,11 @@ def advance(
     distributions: NDArray[np.float32] | None = None,
     alignment: NDArray[np.float32] | None = None,
 ) -> None:
-    """Take every search one step on, plain ones of one width together in one numpy operation.
+    """Advance every search by one step; plain beams of one width are advanced together.
 
-    rows: of each search, the row of each of its live hypotheses.
+    rows: for each search, the row of each live hypothesis.
     log_probabilities, ids: (num_rows, num_candidates), the candidates of every row, each row descending.
-    distributions: (num_rows, vocab_size), alignment: (num_rows, capacity); there where a search wants them.
+    distributions: (num_rows, vocab_size); alignment: (num_rows, capacity). Not None if a search wants them.
     """
     guided: tuple[list[GuidedSearch], list[list[int]]] = ([], [])
     beams: dict[int, tuple[list[BeamSearch], list[list[int]]]] = {}

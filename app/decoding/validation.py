@@ -1,4 +1,4 @@
-"""Options that no search could serve are refused before anything is allocated, with the fields that contradict."""
+"""Checks decoding options before anything is allocated; errors name the fields that are wrong or contradict."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_ALPHA = 10.0
 MAX_PENALTY = 10.0
 MAX_RATIO = 100.0
 MAX_SEED = 2**63 - 1
-# Suppressed runs are walked at every step: their tokens, all together, are bounded.
+# Tokens of all suppressed runs together. Every step compares all of them: larger values make steps slower.
 MAX_SUPPRESSED_TOKENS = 1024
 
-# Options that mean nothing where the target is given.
+# Options that have no meaning with forced_target.
 SEARCH_FIELDS = (
     "sampling",
     "target_prefix",
@@ -35,10 +35,10 @@ OFF = {field.name: field.default for field in fields(DecodingOptions)}
 
 @dataclass(frozen=True)
 class Bounds:
-    """What options may name and ask for, on one model.
+    """The limits that a model and its runner set for options.
 
-    max_target_length: most subwords of a target. max_beam_size: rows that there are, at most MAX_BEAM_SIZE counts.
-    has_alignment: whether it gives the attention that target tokens pay.
+    max_target_length: the most subwords of a target. max_beam_size: cache rows; the limit is min(MAX_BEAM_SIZE, this).
+    has_alignment: whether the model returns attention to the source.
     """
 
     vocab_size: int
@@ -50,9 +50,9 @@ class Bounds:
 
 @functools.lru_cache(maxsize=64)
 def check_options(options: DecodingOptions, bounds: Bounds) -> None:
-    """Raise InvalidRequest: a value outside its range, or two that contradict each other, both named.
+    """Raise InvalidRequest for a value out of range, or for two that contradict each other, naming both.
 
-    What depends on a source's length is checked by `bounded_by_source`.
+    `bounded_by_source` checks the options that depend on the source's length.
     """
     _check_ranges(options, bounds)
     _check_ids(options, bounds)
@@ -66,10 +66,10 @@ def check_options(options: DecodingOptions, bounds: Bounds) -> None:
 
 
 def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingOptions:
-    """The same with the ratios turned into lengths; checked options that use none of them are returned as they are.
+    """The options with length ratios turned into lengths; unchanged if they have no ratios.
 
-    source_length: in subwords, the end token not counted. Raises InvalidRequest where the shortest target that is
-    allowed is longer than the longest.
+    options: checked by `check_options`. source_length: subwords without the end token. Raises InvalidRequest if the
+    minimum length is above the maximum.
     """
     if not options.min_target_ratio and options.max_target_ratio is None:
         return options
@@ -93,7 +93,7 @@ def bounded_by_source(options: DecodingOptions, source_length: int) -> DecodingO
 
 
 def check_range(field: str, value: float, allowed: tuple[float, float], *, unit: str = "") -> None:
-    """Inclusive at both ends; NaN is outside. Raises InvalidRequest."""
+    """Raise InvalidRequest if value is outside [low, high]; NaN is outside."""
     low, high = allowed
     if not low <= value <= high:
         raise InvalidRequest(f"{field} must be {low} to {high}{unit}, and is {value}", field=field)
@@ -121,7 +121,7 @@ def _check_ranges(options: DecodingOptions, bounds: Bounds) -> None:
 
 
 def _check_ids(options: DecodingOptions, bounds: Bounds) -> None:
-    """Every id names a subword; what is forced does not end the target; runs to suppress are not empty."""
+    """Check that ids are in the vocabulary, forced ids have no end token, and suppressed runs are not empty."""
     num_suppressed = sum(len(run) for run in options.suppress_sequences)
     check_range("suppress_sequences", num_suppressed, (0, MAX_SUPPRESSED_TOKENS), unit=" tokens in all")
     for run in options.suppress_sequences:
@@ -143,7 +143,7 @@ def _check_known(field: str, ids: Iterable[int], bounds: Bounds) -> None:
 
 
 def _check_search(options: DecodingOptions) -> None:
-    """How many hypotheses there are to be found, and by which strategy."""
+    """Check the number of hypotheses and the options of the strategy against each other."""
     if options.sampling is not None and options.beam_size != 1:
         _refuse("sampling", f"needs beam_size 1, and beam_size is {options.beam_size}")
     if options.sampling is not None:
@@ -165,7 +165,7 @@ def _check_search(options: DecodingOptions) -> None:
 def _check_lengths(
     options: DecodingOptions, *, minimum: str = "min_target_length", maximum: str = "max_target_length"
 ) -> None:
-    """minimum, maximum: the fields that the lengths come from."""
+    """Check lengths against each other and against forced ids. minimum, maximum: the fields that set the lengths."""
     shortest, longest = options.min_target_length, options.max_target_length
     if shortest > longest:
         text = f"asks for {shortest} subwords at least, and {maximum} allows {longest}"

@@ -1,5 +1,5 @@
-"""Files are read and written in processes of their own, with little memory and time, which can be ended at any moment.
+"""File workers: processes with little memory and CPU time that read and write files and may be killed anytime.
 
-The server never looks into a file: `workers` sends its bytes to a process, `__main__` is that process, and `messages`
-is what they say to each other, MessagePack with a type for every message. Nothing is ever unpickled.
+The server process never parses a file. `workers` sends its bytes to a worker process, `__main__` is that process, and
+`messages` defines the messages between them: MessagePack with a type per message. Nothing is unpickled.
 """

@@ -1,6 +1,6 @@
-"""A file worker, started by `workers`: `python -m app.file_worker LIMITS`. It reads messages from its standard input.
+"""The file worker process, started by `workers` as `python -m app.file_worker LIMITS`; it reads messages from stdin.
 
-It limits itself before it reads anything, and ends when its input does, or at once where its server is gone.
+It limits its own resources before it reads anything, and ends when stdin is closed or the server process dies.
 """
 
 from __future__ import annotations
@@ -17,51 +17,39 @@ from typing import BinaryIO
 
 import msgspec
 
-from app.file_worker.messages import (
-    LENGTH_BYTES,
-    Broken,
-    Exhausted,
-    FromWorker,
-    Read,
-    Refused,
-    Text,
-    Texts,
-    ToWorker,
-    WorkerLimits,
-    Write,
-    Written,
-)
+from app.file_worker import messages
 from app.files import FileError
-from app.files.parts import joined, parts_of
+from app.files.parts import join_parts, split_unit
 from app.files.reading import read_file
 
-# Below the event loop and the engine's processes: both are served first.
+# Added to the process's niceness, so that the event loop and the engine's processes have priority.
 NICENESS = 5
+# More than a worker needs; a reader that opens further files fails.
 MAX_OPEN_FILES = 16
-# A worker that has taken as much ends after its answer, so that the memory is given back.
-GROWN_KIB = 64 * 1024
-# Of prctl: sent to this process when its parent ends.
+# A worker whose peak memory exceeds this ends after its response, so that the memory returns to the system.
+MAX_REUSED_KIB = 64 * 1024
+# prctl option: the signal that this process receives when its parent dies.
 _PARENT_DEATH_SIGNAL = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Answer until the input ends."""
-    limits = msgspec.json.decode(arguments[0], type=WorkerLimits)
-    confine(limits)
-    decoder = msgspec.msgpack.Decoder(ToWorker)
+    """Respond to messages until stdin is closed."""
+    limits = msgspec.json.decode(arguments[0], type=messages.WorkerLimits)
+    apply_limits(limits)
+    decoder = msgspec.msgpack.Decoder(messages.ToWorker)
     encoder = msgspec.msgpack.Encoder()
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    while (data := _received(source)) is not None:
-        allow_cpu(limits.cpu_s)
-        answer = answer_of(data, decoder, limits)
+    while (data := _read_frame(source)) is not None:
+        extend_cpu_limit(limits.cpu_s)
+        answer = handle(data, decoder, limits)
         del data
-        answer.is_last = answer.is_last or peak_kib() > GROWN_KIB
+        answer.is_last = answer.is_last or peak_kib() > MAX_REUSED_KIB
         try:
             frame = encoder.encode(answer)
         except MemoryError:
-            answer = Exhausted()
+            answer = messages.OutOfMemory()
             frame = encoder.encode(answer)
-        target.write(len(frame).to_bytes(LENGTH_BYTES, "little"))
+        target.write(len(frame).to_bytes(messages.LENGTH_BYTES, "little"))
         target.write(frame)
         target.flush()
         if answer.is_last:
@@ -70,68 +58,72 @@ def main(arguments: list[str]) -> None:
         gc.collect()
 
 
-def confine(limits: WorkerLimits) -> None:
-    """Limit this process: memory, files that it has open, files that it writes (none), its priority."""
+def apply_limits(limits: messages.WorkerLimits) -> None:
+    """Limit this process: memory, open files, written files (none) and priority."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)  # the server says when it ends
+        signal.signal(one, signal.SIG_IGN)  # the server ends this process
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    gc.disable()  # a file's tree is large and has no cycles; what has is collected between files
-    gc.freeze()  # and what was loaded is not looked through again
+    gc.disable()  # a file's tree is large and has no cycles; other garbage is collected between files
+    gc.freeze()  # exclude the loaded modules from collections
 
 
-def allow_cpu(seconds: int) -> None:
-    """So many more seconds of processor time; the kernel ends the process behind them."""
+def extend_cpu_limit(seconds: int) -> None:
+    """Allow `seconds` of further CPU time; beyond that the kernel ends the process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + seconds + 1, hard))
 
 
 def peak_kib() -> int:
-    """The most memory that this process has had."""
+    """The peak memory of this process in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def answer_of(data: bytes, decoder: msgspec.msgpack.Decoder[ToWorker], limits: WorkerLimits) -> FromWorker:
-    """What a message is answered; every error is one."""
+def handle(
+    data: bytes, decoder: msgspec.msgpack.Decoder[messages.ToWorker], limits: messages.WorkerLimits
+) -> messages.FromWorker:
+    """The response to a message; errors are responses too."""
     try:
         message = decoder.decode(data)
-        if isinstance(message, Read):
+        if isinstance(message, messages.ReadRequest):
             return _read(message, limits)
         return _write(message, limits)
     except FileError as error:
-        return Refused(str(error))
+        return messages.InvalidFile(str(error))
     except RecursionError:
-        return Refused("it is nested too deep")
+        return messages.InvalidFile("it is nested too deeply")
     except MemoryError:
-        return Exhausted()
+        return messages.OutOfMemory()
     except ValueError as error:
-        return Refused(str(error))
-    except Exception as error:  # noqa: BLE001 - told as it is: the server's log has it
+        return messages.InvalidFile(str(error))
+    except Exception as error:  # noqa: BLE001 - the server logs the response
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return Broken(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
+        return messages.InternalError(type(error).__name__, f"{Path(last.filename).name}:{last.lineno}")
 
 
-def _read(message: Read, limits: WorkerLimits) -> Texts:
+def _read(message: messages.ReadRequest, limits: messages.WorkerLimits) -> messages.ReadResult:
     units = read_file(message.content, message.format).units
-    parts = (part for unit in units for part in parts_of(unit, limits.part_characters))
-    return Texts([Text(part.text, part.format, part.flows) for part in parts])
+    parts = (part for unit in units for part in split_unit(unit, limits.part_characters))
+    return messages.ReadResult([messages.TextUnit(part.text, part.format, part.is_wrapped) for part in parts])
 
 
-def _write(message: Write, limits: WorkerLimits) -> Written:
+def _write(message: messages.WriteRequest, limits: messages.WorkerLimits) -> messages.WriteResult:
     file = read_file(message.content, message.format)
-    return Written(file.write(joined(file.units, limits.part_characters, message.translations)))
+    return messages.WriteResult(
+        file.write(join_parts(file.units, limits.part_characters, message.translations))
+    )
 
 
-def _received(source: BinaryIO) -> bytes | None:
-    """The next message; None where the input has ended."""
-    header = source.read(LENGTH_BYTES)
+def _read_frame(source: BinaryIO) -> bytes | None:
+    """The next message; None at the end of the input."""
+    header = source.read(messages.LENGTH_BYTES)
     length = int.from_bytes(header, "little")
-    data = source.read(length) if len(header) == LENGTH_BYTES else b""
+    data = source.read(length) if len(header) == messages.LENGTH_BYTES else b""
     return data if data and len(data) == length else None
 
 

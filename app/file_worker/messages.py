@@ -1,4 +1,4 @@
-"""What the server and a file worker write to each other: a length, then one message, over the worker's two pipes."""
+"""The messages between the server and a file worker. Each is preceded by its length on the worker's pipes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 from app.files import FileFormat, UnitFormat
 
-# Before each message its length in bytes.
+# Length in bytes of the length prefix, a little-endian integer.
 LENGTH_BYTES = 4
 
 
 class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
-    """Of one worker, and of one file in it.
+    """The limits of one worker.
 
-    memory_bytes: of address space. cpu_s: whole seconds of processor time to read a file, or to write it.
-    part_characters: a longer text is cut.
+    memory_bytes: address space. cpu_s: whole seconds of CPU time to read or to write one file. part_characters: longer
+    texts are split.
     """
 
     memory_bytes: int
@@ -22,63 +22,63 @@ class WorkerLimits(msgspec.Struct, array_like=True, frozen=True):
     part_characters: int
 
 
-class Read(msgspec.Struct, tag="read", array_like=True):
-    """Say what is to be translated."""
+class ReadRequest(msgspec.Struct, tag="read", array_like=True):
+    """Extract the texts to translate from a file."""
 
     content: bytes
     format: FileFormat
 
 
-class Write(msgspec.Struct, tag="write", array_like=True):
-    """Write the file with a translation for each text that `Read` of the same content says."""
+class WriteRequest(msgspec.Struct, tag="write", array_like=True):
+    """Write a file with one translation for each text of `ReadResult`."""
 
     content: bytes
     format: FileFormat
     translations: list[str]
 
 
-class Text(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """As `app.files.Unit`, or a part of one."""
+class TextUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An `app.files.Unit`, or a part of one."""
 
     text: str
     format: UnitFormat
-    flows: bool
+    is_wrapped: bool
 
 
-class Texts(msgspec.Struct, tag="texts", array_like=True):
-    """What is to be translated, in reading order. is_last: the worker ends, for it has grown."""
+class ReadResult(msgspec.Struct, tag="texts", array_like=True):
+    """The texts to translate, in reading order. is_last: the worker ends because its memory has grown."""
 
-    texts: list[Text]
+    texts: list[TextUnit]
     is_last: bool = False
 
 
-class Written(msgspec.Struct, tag="written", array_like=True):
-    """The file."""
+class WriteResult(msgspec.Struct, tag="written", array_like=True):
+    """The translated file."""
 
     content: bytes
     is_last: bool = False
 
 
-class Refused(msgspec.Struct, tag="refused", array_like=True):
-    """The file cannot be read or written. message: names the line or part, and echoes nothing."""
+class InvalidFile(msgspec.Struct, tag="refused", array_like=True):
+    """The file cannot be read or written. message: names the line or part; never repeats the file's text."""
 
     message: str
     is_last: bool = False
 
 
-class Exhausted(msgspec.Struct, tag="exhausted", array_like=True):
-    """The memory did not suffice."""
+class OutOfMemory(msgspec.Struct, tag="exhausted", array_like=True):
+    """The file needs more memory than the limit."""
 
     is_last: bool = True
 
 
-class Broken(msgspec.Struct, tag="broken", array_like=True):
-    """An error of ours. kind: the exception's name. place: file and line of the code."""
+class InternalError(msgspec.Struct, tag="broken", array_like=True):
+    """A bug. kind: the exception's type. place: file and line of the code."""
 
     kind: str
     place: str
     is_last: bool = True
 
 
-ToWorker = Read | Write
-FromWorker = Texts | Written | Refused | Exhausted | Broken
+ToWorker = ReadRequest | WriteRequest
+FromWorker = ReadResult | WriteResult | InvalidFile | OutOfMemory | InternalError

@@ -1,6 +1,6 @@
-"""The server's side of the file workers: started when a file comes, kept while files come, ended with their callers.
+"""Starts, reuses and ends file worker processes. This is the server's side.
 
-Every method is called on the event loop, which never waits for a worker and never looks into a file.
+Every method is called on the event loop, which never parses a file or blocks on a worker.
 """
 
 from __future__ import annotations
@@ -18,58 +18,45 @@ import msgspec
 
 import app
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, PayloadTooLarge
-from app.file_worker.messages import (
-    LENGTH_BYTES,
-    Broken,
-    Exhausted,
-    FromWorker,
-    Read,
-    Refused,
-    Text,
-    Texts,
-    ToWorker,
-    WorkerLimits,
-    Write,
-    Written,
-)
+from app.file_worker import messages
 from app.files import FileFormat
 from app.observability.logging import log_event
 
 logger = logging.getLogger(__name__)
-# Seconds after which an idle worker is ended: it takes 25 MB, and a new one takes about a tenth of a second.
+# Seconds until an idle worker is killed. A worker takes 25 MB, and starting one takes about a tenth of a second.
 IDLE_S = 10.0
-# In which a process that was killed is gone.
+# Seconds to wait for a killed process.
 END_TIMEOUT_S = 2.0
 
 
-class _Ended(Exception):
-    """The worker has ended without an answer."""
+class _WorkerDied(Exception):
+    """The worker died without a response."""
 
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker's process. Messages are written and read whole."""
+    """One worker process, which handles one message at a time."""
 
     process: asyncio.subprocess.Process
 
-    async def ask(self, frame: bytes, max_bytes: int) -> bytes:
-        """What it answers, in at most so many bytes. Raises _Ended."""
+    async def exchange(self, frame: bytes, max_bytes: int) -> bytes:
+        """Send a message and return the response. Raises _WorkerDied, also if the response exceeds `max_bytes`."""
         source, target = self.process.stdin, self.process.stdout
         assert source is not None
         assert target is not None
         try:
-            source.write(len(frame).to_bytes(LENGTH_BYTES, "little"))
+            source.write(len(frame).to_bytes(messages.LENGTH_BYTES, "little"))
             source.write(frame)
             await source.drain()
-            length = int.from_bytes(await target.readexactly(LENGTH_BYTES), "little")
+            length = int.from_bytes(await target.readexactly(messages.LENGTH_BYTES), "little")
             if length > max_bytes:
-                raise _Ended
+                raise _WorkerDied
             return await target.readexactly(length)
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise _Ended from error
+            raise _WorkerDied from error
 
     async def end(self) -> int | None:
-        """Kill it; its exit code, None where it is not gone in time."""
+        """Kill the process; returns its exit code, or None if it does not end within END_TIMEOUT_S."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         if self.process.stdin is not None:
@@ -80,10 +67,10 @@ class _Worker:
 
 
 class FileWorkers:
-    """Reads and writes files, so many at once. What a file may take is said by `limits`."""
+    """A pool of at most `num_workers` file workers. `limits` bounds the resources of each file."""
 
-    def __init__(self, limits: WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
-        """Nothing is started here. idle_s: seconds that a worker without work is kept."""
+    def __init__(self, limits: messages.WorkerLimits, *, num_workers: int, idle_s: float = IDLE_S) -> None:
+        """No process is started here. idle_s: seconds until an idle worker is killed."""
         self.limits = limits
         self._idle_s = idle_s
         self._turns = asyncio.Semaphore(num_workers)
@@ -93,28 +80,30 @@ class FileWorkers:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(FromWorker)
+        self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
 
-    async def read(self, content: bytes, file_format: FileFormat, *, timeout_s: float) -> list[Text]:
-        """What is to be translated, in reading order, in parts that one request can hold.
+    async def read(
+        self, content: bytes, file_format: FileFormat, *, timeout_s: float
+    ) -> list[messages.TextUnit]:
+        """The texts to translate, in reading order, split into parts that fit into one request.
 
-        timeout_s: its worker is killed then, as where this is cancelled. Raises InvalidRequest with the line or part of
-        what is malformed, PayloadTooLarge for a file that takes more than the limits, DeadlineExceeded, NotReady.
+        timeout_s: after it the worker is killed, as on cancellation. Raises InvalidRequest with the line or part of a
+        malformed file, PayloadTooLarge for a file that exceeds the limits, DeadlineExceeded, NotReady.
         """
-        answer = await self._ask(Read(content, file_format), timeout_s)
-        assert isinstance(answer, Texts)
+        answer = await self._ask(messages.ReadRequest(content, file_format), timeout_s)
+        assert isinstance(answer, messages.ReadResult)
         return answer.texts
 
     async def write(
         self, content: bytes, file_format: FileFormat, translations: list[str], *, timeout_s: float
     ) -> bytes:
-        """The file with a translation for each text that `read` said. Raises as `read` does."""
-        answer = await self._ask(Write(content, file_format, translations), timeout_s)
-        assert isinstance(answer, Written)
+        """The file with one translation for each text of `read`. Raises as `read` does."""
+        answer = await self._ask(messages.WriteRequest(content, file_format, translations), timeout_s)
+        assert isinstance(answer, messages.WriteResult)
         return answer.content
 
     async def close(self) -> None:
-        """Kill all workers, whatever they do."""
+        """Kill all workers."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -123,37 +112,41 @@ class FileWorkers:
         self._idle.clear()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _ask(self, message: ToWorker, timeout_s: float) -> Texts | Written:
+    async def _ask(
+        self, message: messages.ToWorker, timeout_s: float
+    ) -> messages.ReadResult | messages.WriteResult:
         try:
             async with asyncio.timeout(timeout_s), self._turns:
                 answer = await self._answer(self._encoder.encode(message))
         except TimeoutError as error:
-            raise DeadlineExceeded(f"the file was not read or written in {timeout_s:.0f} s") from error
-        if isinstance(answer, Refused):
+            raise DeadlineExceeded(f"the file was not read or written within {timeout_s:.0f} s") from error
+        if isinstance(answer, messages.InvalidFile):
             raise InvalidRequest(f"file: {answer.message}", field="file")
-        if isinstance(answer, Exhausted):
+        if isinstance(answer, messages.OutOfMemory):
             raise _too_large(f"{self.limits.memory_bytes} bytes of memory")
-        if isinstance(answer, Broken):
+        if isinstance(answer, messages.InternalError):
             log_event(
                 logger,
                 logging.ERROR,
                 "file_reader_broken",
                 fields={"kind": answer.kind, "place": answer.place},
             )
-            raise EngineFailure("the file's reader has failed")
+            raise EngineFailure("the file reader failed")
         return answer
 
-    async def _answer(self, frame: bytes) -> FromWorker:
-        """One worker's, which is killed where the wait for it ends otherwise, or where it is its last."""
-        worker = await self._started()
+    async def _answer(self, frame: bytes) -> messages.FromWorker:
+        """The response of one worker. The worker is killed if it fails, on cancellation, or after its last response."""
+        worker = await self._take_worker()
         self._working.add(worker)
         is_usable = False
         try:
-            answer: FromWorker = self._decoder.decode(await worker.ask(frame, self.limits.memory_bytes))
+            answer: messages.FromWorker = self._decoder.decode(
+                await worker.exchange(frame, self.limits.memory_bytes)
+            )
             is_usable = not answer.is_last
-        except _Ended as error:
+        except _WorkerDied as error:
             if self._is_closed:
-                raise NotReady("the server takes no requests: draining") from error
+                raise NotReady("the server is shutting down") from error
             exit_code = await worker.end()
             log_event(logger, logging.WARNING, "file_worker_ended", fields={"exit_code": exit_code})
             raise _too_large(self._limit_of(exit_code)) from error
@@ -165,10 +158,10 @@ class FileWorkers:
                 self._end(worker)
         return answer
 
-    async def _started(self) -> _Worker:
+    async def _take_worker(self) -> _Worker:
         """An idle worker, else a new one."""
         if self._is_closed:
-            raise NotReady("the server takes no requests: draining")
+            raise NotReady("the server is shutting down")
         while self._idle:
             worker = self._idle.pop()
             if worker.process.returncode is None:
@@ -200,25 +193,25 @@ class FileWorkers:
         self._idle.clear()
 
     def _end(self, worker: _Worker) -> None:
-        """Kill it and have its end awaited, not by the caller."""
+        """Kill a worker and await its end in a task."""
         task = asyncio.get_running_loop().create_task(worker.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     def _limit_of(self, exit_code: int | None) -> str:
-        """Which limit a worker that ended by itself has met, as far as its exit code tells."""
+        """The limit that a dead worker exceeded, as far as its exit code shows."""
         limits = self.limits
         if exit_code == -signal.SIGXCPU:
-            return f"{limits.cpu_s} s of processor time"
-        return f"{limits.memory_bytes} bytes of memory and {limits.cpu_s} s of processor time"
+            return f"{limits.cpu_s} s of CPU time"
+        return f"{limits.memory_bytes} bytes of memory and {limits.cpu_s} s of CPU time"
 
 
 def _too_large(limit: str) -> PayloadTooLarge:
-    return PayloadTooLarge(f"file: it takes more than the {limit} that a file may take", field="file")
+    return PayloadTooLarge(f"file: it needs more than the {limit} allowed per file", field="file")
 
 
 def _environment() -> dict[str, str]:
-    """The server's without what is its own, keys above all, and with the path of the very code that runs here."""
+    """The server's environment without its settings, API keys above all, and with the path of this package."""
     package = str(Path(app.__file__).resolve().parents[1])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRANSDUCE_")}
     others = kept.get("PYTHONPATH")

@@ -1,13 +1,13 @@
-"""Files: bytes in, what is to be translated, bytes out with the translations in its place.
+"""File formats: bytes in, texts to translate, bytes out with the translations in place.
 
     from app.files.reading import read_file
 
     file = read_file(data, FileFormat.MARKDOWN)
-    ... translate each of file.units as its format and splitting say ...
+    ... translate each of file.units with its format and line-break mode ...
     data = file.write(translations)
 
-Nothing but the translations changes, and a text that came back as it was leaves its bytes as they were. The readers are
-loaded by `app.files.reading` alone.
+Only translated texts change; a text that is returned unchanged leaves its bytes unchanged. Only `app.files.reading`
+imports the readers.
 """
 
 from app.files.formats import SUFFIXES, FileFormat, format_of

@@ -1,6 +1,6 @@
-"""Word documents (.docx): paragraphs of the body, headers, footers, footnotes and endnotes, in tables and boxes too.
+"""Word documents (.docx): paragraphs of body, headers, footers, footnotes and endnotes, also in tables and text boxes.
 
-The archive's other entries, and every paragraph whose text comes back as it was, stay as they are.
+Other entries of the archive, and paragraphs whose text is unchanged, are copied unchanged.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from shutil import copyfileobj
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.files.docx_paragraph import Paragraph, Raw, read_paragraph
-from app.files.tagged import Piece
+from app.files.tagged_text import Piece
 from app.files.unit import FileError, FileLimits, Unit, check_count
 from app.files.xml_tree import Node, read_tree
 
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
-# An entry that stays as it is goes through memory so much at a time.
+# Bytes per step when an entry is copied.
 _COPIED_BYTES = 1 << 16
 _BODY = "word/document.xml"
-# What a damaged or encrypted archive raises.
+# The exceptions of a damaged or encrypted archive.
 _BROKEN = (BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
 
 
@@ -32,7 +32,7 @@ _Changed = tuple[Paragraph, list[Piece[Raw]]]
 
 @dataclass(frozen=True)
 class _Part:
-    """paragraphs: those with something to translate, in reading order."""
+    """One XML entry. paragraphs: those with text to translate, in reading order."""
 
     root: Node
     encoding: str
@@ -41,14 +41,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class DocxFile:
-    """A document that was read. Of its entries only those with text are unpacked before it is written."""
+    """A parsed document. Only entries with text are unpacked before the document is written."""
 
     data: bytes
     parts: Mapping[str, _Part]
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """One a paragraph."""
+        """One unit per paragraph."""
         return tuple(each.unit for part in self.parts.values() for each in part.paragraphs)
 
     def write(self, translations: Sequence[str]) -> bytes:
@@ -57,12 +57,12 @@ class DocxFile:
         check_count(translations, len(units))
         if all(unit.text == text for unit, text in zip(units, translations, strict=True)):
             return self.data
-        waiting = iter(translations)
+        remaining = iter(translations)
         written = {}
         for name, part in self.parts.items():
             changed = {}
             for paragraph in part.paragraphs:
-                translation = next(waiting)
+                translation = next(remaining)
                 if translation != paragraph.unit.text:
                     changed[id(paragraph.node)] = (paragraph, paragraph.tagged.read(translation))
             if changed:
@@ -78,7 +78,7 @@ class DocxFile:
 
 
 def read_docx(data: bytes, limits: FileLimits) -> DocxFile:
-    """Raises FileError."""
+    """Parse a document. Raises FileError."""
     parts: dict[str, _Part] = {}
     num_elements_left = limits.max_elements
     num_units = num_characters = 0
@@ -115,13 +115,13 @@ def _texts(data: bytes, limits: FileLimits) -> Iterator[tuple[str, bytes]]:
 
 
 def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
-    """What the archive says of its entries. Raises FileError."""
+    """Check the archive's directory against the limits. Raises FileError."""
     if len(infos) > limits.max_parts:
         raise FileError(f"the archive has {len(infos)} entries, and {limits.max_parts} are allowed")
     if len({info.filename for info in infos}) < len(infos):
         raise FileError("the archive has two entries of the same name")
     if any(info.compress_type not in {ZIP_STORED, ZIP_DEFLATED} for info in infos):
-        raise FileError("the archive is compressed in a way that no Word document is")
+        raise FileError("the archive has a compression method that Word documents do not use")
     if sum(info.file_size for info in infos) > limits.max_unpacked_bytes:
         raise FileError(f"the archive unpacks to more than the {limits.max_unpacked_bytes} bytes allowed")
     size = sum(info.file_size for info in infos if _PARTS.fullmatch(info.filename))
@@ -132,22 +132,22 @@ def _check(infos: Sequence[ZipInfo], limits: FileLimits) -> None:
 
 
 def _unpacked(archive: ZipFile, info: ZipInfo) -> bytes:
-    """An entry, never more of it than the size that it declares: read() without a size unpacks all that there is."""
+    """Unpack an entry, up to its declared size; read() without a size would unpack everything."""
     with archive.open(info) as entry:
         content = entry.read(info.file_size)
-        entry.read(1)  # the end, where its checksum is compared
+        entry.read(1)  # reaching the end verifies the checksum
     return content
 
 
 def _check_content(archive: ZipFile, info: ZipInfo) -> None:
-    """Raises BadZipFile where an entry is not what its checksum says."""
+    """Read an entry to verify its checksum. Raises BadZipFile."""
     with archive.open(info) as entry:
         while entry.read(_COPIED_BYTES):
             pass
 
 
 def _copy(old: ZipFile, new: ZipFile, info: ZipInfo, written: bytes | None) -> None:
-    """An entry into another archive. written: what it is to hold instead."""
+    """Copy an entry into another archive. written: its new content, if changed."""
     if written is not None:
         new.writestr(copy(info), written, compress_type=info.compress_type)
         return
@@ -156,16 +156,16 @@ def _copy(old: ZipFile, new: ZipFile, info: ZipInfo, written: bytes | None) -> N
 
 
 def _elements(root: Node) -> Iterator[Node]:
-    """All elements in reading order."""
-    waiting = root.nodes[::-1]
-    while waiting:
-        node = waiting.pop()
+    """Yield all elements in reading order."""
+    stack = root.nodes[::-1]
+    while stack:
+        node = stack.pop()
         yield node
-        waiting += reversed(node.nodes)
+        stack += reversed(node.nodes)
 
 
 def _rendered(node: Node, changed: Mapping[int, _Changed]) -> str:
-    """A node as it stands, but for the paragraphs that are changed, at any depth. Depth is bounded by `read_tree`."""
+    """A node's XML with the changed paragraphs replaced at any depth. `read_tree` bounds the depth."""
     if id(node) in changed:
         paragraph, pieces = changed[id(node)]
         return paragraph.written(pieces, lambda inner: _rendered(inner, changed))

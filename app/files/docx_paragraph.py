@@ -1,8 +1,8 @@
 """One paragraph of a Word document as running text with marks, and back.
 
-Word cuts a paragraph into runs, at any place and for reasons that nobody sees. What has the same look is one piece of
-text here. The look that most of the paragraph has needs no mark; another one, a link or a field is a pair of marks, and
-what is no text (a picture, the sign of a footnote, a bookmark) a mark of its own.
+Word splits a paragraph into runs at arbitrary places. Neighbouring runs with the same properties are joined here. Text
+in the paragraph's commonest style has no mark; another style, a link or a field is a pair of marks; an inline object (a
+picture, a footnote reference, a bookmark) is one mark.
 """
 
 from __future__ import annotations
@@ -13,102 +13,102 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
-from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import Unit, is_translatable
 from app.files.xml_tree import Node
 
-# What is text of its own inside, and goes around it again.
-_AROUND = frozenset(
+# Elements that enclose runs and become a pair of marks.
+_WRAPPERS = frozenset(
     {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "w:customXml", "w:dir", "w:bdo"}
 )
-# Notes of Word's own that say nothing of a translation.
+# Word's own annotations, which have no meaning in a translation.
 _DROPPED = frozenset({"w:proofErr", "w:lastRenderedPageBreak"})
 _BREAKS = frozenset({"w:br", "w:cr", "w:tab", "w:ptab"})
 _CHARACTERS = {"w:noBreakHyphen": "\u2011", "w:softHyphen": "\u00ad"}
-# Of a look: in which language, and whether its spelling is checked.
-_NO_LOOK = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
+# Run properties that do not affect the appearance: language, and whether spelling is checked.
+_IGNORED_PROPERTIES = re.compile(r"<w:(?:lang|noProof)\b[^>]*/>")
 _FIELD = re.compile(r'w:fldCharType="(\w+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """properties: the run's, as they stand; empty for none."""
+class RunStyle:
+    """properties: the XML of the run's properties; empty for none."""
 
     properties: str
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """An element, or a field, that stands around text: its beginning, or its end."""
+class Wrapper:
+    """The start or the end of an element, or of a field, that encloses text."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
-    """What is no text. nodes may hold paragraphs of their own, as a text box does; in a run of the given look."""
+class InlineObject:
+    """Content that is not text. nodes: may hold paragraphs, as a text box does. style: of the enclosing run."""
 
     nodes: tuple[Node, ...]
-    look: Look | None = None
+    style: RunStyle | None = None
 
 
-Raw = Look | Around | Object
+Raw = RunStyle | Wrapper | InlineObject
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     text: str
-    look: Look
+    style: RunStyle
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """head: what stands before its text. base: the look of text without a mark."""
+    """A paragraph with text to translate. head: XML before its text. base: the style of text without a mark."""
 
     node: Node
     head: str
-    tagged: Tagged[Raw]
-    base: Look
+    tagged: TaggedText[Raw]
+    base: RunStyle
 
     @property
     def unit(self) -> Unit:
-        """Its text."""
-        return self.tagged.unit(flows=False)
+        """The paragraph's text."""
+        return self.tagged.unit(is_wrapped=False)
 
     def written(self, pieces: Sequence[Piece[Raw]], render: Callable[[Node], str]) -> str:
-        """The paragraph with other pieces. render: of the nodes of objects."""
-        looks = [self.base]
+        """The paragraph's XML with other pieces. render: makes the XML of an object's nodes."""
+        styles = [self.base]
         parts: list[str] = []
         for piece in pieces:
             if isinstance(piece, str):
-                parts.append(_run(looks[-1], piece))
-            elif isinstance(piece.raw, Object):
+                parts.append(_run(styles[-1], piece))
+            elif isinstance(piece.raw, InlineObject):
                 inner = "".join(map(render, piece.raw.nodes))
-                parts.append(inner if piece.raw.look is None else _in_run(piece.raw.look, inner))
-            elif isinstance(piece.raw, Around):
+                parts.append(inner if piece.raw.style is None else _in_run(piece.raw.style, inner))
+            elif isinstance(piece.raw, Wrapper):
                 parts.append(piece.raw.raw)
             elif piece.kind is MarkKind.OPEN:
-                looks.append(piece.raw)
+                styles.append(piece.raw)
             elif piece.kind is MarkKind.CLOSE:
-                looks.pop()
+                styles.pop()
         return "".join([self.node.opening, self.head, *parts, self.node.closing])
 
 
 def read_paragraph(node: Node) -> Paragraph | None:
-    """None where there is nothing to translate."""
+    """Parse a paragraph; None if it has nothing to translate."""
     head = [child for child in node.children if isinstance(child, Node) and child.name == "w:pPr"]
     reader = _ParagraphReader()
     reader.read([child for child in node.nodes if child.name != "w:pPr"])
     reader.finish()
     base = reader.base
-    tagged = Tagged.of(reader.pieces(base))
+    tagged = TaggedText.of(reader.pieces(base))
     if not is_translatable(tagged.plain):
         return None
     return Paragraph(node, "".join(child.raw for child in head), tagged, base)
 
 
 class _ParagraphReader:
-    """Gathers texts and marks in reading order."""
+    """Collects texts and marks in reading order."""
 
     def __init__(self) -> None:
         self._items: list[_Text | Mark[Raw]] = []
@@ -116,36 +116,38 @@ class _ParagraphReader:
         self._num_fields = 0
 
     @property
-    def base(self) -> Look:
-        """The look of most characters."""
+    def base(self) -> RunStyle:
+        """The style of most characters."""
         sizes: Counter[str] = Counter()
-        looks: dict[str, Look] = {}
+        styles: dict[str, RunStyle] = {}
         for item in self._items:
             if isinstance(item, _Text):
-                sizes[_key(item.look)] += len(item.text)
-                looks.setdefault(_key(item.look), item.look)
-        return looks[max(sizes, key=lambda key: sizes[key])] if sizes else Look("")
+                sizes[_key(item.style)] += len(item.text)
+                styles.setdefault(_key(item.style), item.style)
+        return styles[max(sizes, key=lambda key: sizes[key])] if sizes else RunStyle("")
 
-    def pieces(self, base: Look) -> list[Piece[Raw]]:
-        """Texts of the same look joined, others than the base in marks."""
+    def pieces(self, base: RunStyle) -> list[Piece[Raw]]:
+        """The collected pieces: texts of equal style are joined, and styles other than the base are marks."""
         found: list[Piece[Raw]] = []
-        waiting: list[_Text] = []
+        pending: list[_Text] = []
 
         def flush() -> None:
-            if not waiting:
+            if not pending:
                 return
-            text, look = "".join(item.text for item in waiting), waiting[0].look
-            if _key(look) == _key(base) or not text.strip():
+            text, style = "".join(item.text for item in pending), pending[0].style
+            if _key(style) == _key(base) or not text.strip():
                 found.append(text)
             else:
-                found.extend((Mark(MarkKind.OPEN, look, "look"), text, Mark(MarkKind.CLOSE, look, "look")))
-            waiting.clear()
+                found.extend(
+                    (Mark(MarkKind.OPEN, style, "style"), text, Mark(MarkKind.CLOSE, style, "style"))
+                )
+            pending.clear()
 
         for item in self._items:
             if isinstance(item, _Text):
-                if waiting and _key(waiting[0].look) != _key(item.look):
+                if pending and _key(pending[0].style) != _key(item.style):
                     flush()
-                waiting.append(item)
+                pending.append(item)
             else:
                 flush()
                 found.append(item)
@@ -153,43 +155,43 @@ class _ParagraphReader:
         return found
 
     def read(self, nodes: Sequence[Node]) -> None:
-        """The children of a paragraph, or of an element around text."""
+        """Read the children of a paragraph, or of an element that encloses text."""
         for node in nodes:
             if node.name == "w:r":
                 self._run(node)
             elif self._code is not None:
                 self._code.append(node.raw)
-            elif node.name in _AROUND:
+            elif node.name in _WRAPPERS:
                 inner = [child for child in node.nodes if not child.name.endswith("Pr")]
                 properties = "".join(child.raw for child in node.nodes if child.name.endswith("Pr"))
-                self._around(node.opening + properties, inner, node.closing, node.name)
+                self._wrapper(node.opening + properties, inner, node.closing, node.name)
             elif node.name == "w:sdt":
                 self._control(node)
             elif node.name not in _DROPPED:
-                self._items.append(Mark(MarkKind.POINT, Object((node,))))
+                self._items.append(Mark(MarkKind.POINT, InlineObject((node,))))
 
-    def _around(self, opening: str, nodes: Sequence[Node], closing: str, name: str) -> None:
+    def _wrapper(self, opening: str, nodes: Sequence[Node], closing: str, name: str) -> None:
         if not nodes:
-            self._items.append(Mark(MarkKind.POINT, Around(opening + closing)))
+            self._items.append(Mark(MarkKind.POINT, Wrapper(opening + closing)))
             return
-        self._items.append(Mark(MarkKind.OPEN, Around(opening), name))
+        self._items.append(Mark(MarkKind.OPEN, Wrapper(opening), name))
         self.read(nodes)
-        self._items.append(Mark(MarkKind.CLOSE, Around(closing), name))
+        self._items.append(Mark(MarkKind.CLOSE, Wrapper(closing), name))
 
     def _control(self, node: Node) -> None:
-        """A content control: its content is text like any."""
+        """Read a content control, whose content is ordinary text."""
         contents = [child for child in node.nodes if child.name == "w:sdtContent"]
         if len(contents) != 1 or node.nodes[-1] is not contents[0]:
-            self._items.append(Mark(MarkKind.POINT, Object((node,))))
+            self._items.append(Mark(MarkKind.POINT, InlineObject((node,))))
             return
         before = "".join(child.raw for child in node.nodes[:-1])
         content = contents[0]
         opening = node.opening + before + content.opening
-        self._around(opening, content.nodes, content.closing + node.closing, node.name)
+        self._wrapper(opening, content.nodes, content.closing + node.closing, node.name)
 
     def _run(self, run: Node) -> None:
         properties = "".join(child.raw for child in run.nodes if child.name == "w:rPr")
-        look = Look(properties)
+        style = RunStyle(properties)
         fields = [_FIELD.search(child.opening) for child in run.nodes if child.name == "w:fldChar"]
         kinds = [match[1] for match in fields if match]
         if self._code is not None or kinds:
@@ -198,15 +200,15 @@ class _ParagraphReader:
         for child in run.nodes:
             if child.name == "w:t":
                 text = unescape("".join(part for part in child.children if isinstance(part, str)))
-                self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), look))
+                self._items.append(_Text(" ".join(re.split(r"[\r\n]+", text)), style))
             elif child.name in _CHARACTERS:
-                self._items.append(_Text(_CHARACTERS[child.name], look))
+                self._items.append(_Text(_CHARACTERS[child.name], style))
             elif child.name not in _DROPPED and child.name != "w:rPr":
                 kind = MarkKind.BREAK if child.name in _BREAKS else MarkKind.POINT
-                self._items.append(Mark(kind, Object((child,), look)))
+                self._items.append(Mark(kind, InlineObject((child,), style)))
 
     def _field(self, run: Node, kinds: list[str]) -> None:
-        """A field is its code, then what it shows, then its end. The code goes with the beginning, fields in it too."""
+        """Read a field: its code, its result and its end. The code, with nested fields, belongs to the opening mark."""
         code = self._code if self._code is not None else []
         is_code = self._code is not None
         for kind in kinds:
@@ -214,42 +216,42 @@ class _ParagraphReader:
                 self._num_fields += 1
                 is_code = True
             elif kind == "separate" and self._num_fields == 1 and is_code:
-                self._items.append(Mark(MarkKind.OPEN, Around("".join([*code, run.raw])), "field"))
+                self._items.append(Mark(MarkKind.OPEN, Wrapper("".join([*code, run.raw])), "field"))
                 self._code, self._num_fields = None, 0
                 return
             elif kind == "end" and is_code:
                 self._num_fields -= 1
                 if self._num_fields == 0:
-                    self._items.append(Mark(MarkKind.POINT, Around("".join([*code, run.raw]))))
+                    self._items.append(Mark(MarkKind.POINT, Wrapper("".join([*code, run.raw]))))
                     self._code = None
                     return
             elif kind == "end":
-                self._items.append(Mark(MarkKind.CLOSE, Around(run.raw), "field"))
+                self._items.append(Mark(MarkKind.CLOSE, Wrapper(run.raw), "field"))
                 return
         if is_code:
             code.append(run.raw)
             self._code = code
         else:
-            self._items.append(Mark(MarkKind.POINT, Around(run.raw)))
+            self._items.append(Mark(MarkKind.POINT, Wrapper(run.raw)))
 
     def finish(self) -> None:
-        """A field whose code goes on in the next paragraph."""
+        """Store a field whose code continues in the next paragraph."""
         if self._code is not None:
-            self._items.append(Mark(MarkKind.POINT, Around("".join(self._code))))
+            self._items.append(Mark(MarkKind.POINT, Wrapper("".join(self._code))))
             self._code = None
 
 
-def _key(look: Look) -> str:
-    stripped = _NO_LOOK.sub("", look.properties)
+def _key(style: RunStyle) -> str:
+    stripped = _IGNORED_PROPERTIES.sub("", style.properties)
     return "" if stripped in {"<w:rPr></w:rPr>", "<w:rPr/>"} else stripped
 
 
-def _run(look: Look, text: str) -> str:
+def _run(style: RunStyle, text: str) -> str:
     if not text:
         return ""
     line = escape(text.replace("\n", " "), quote=False)
-    return _in_run(look, f'<w:t xml:space="preserve">{line}</w:t>')
+    return _in_run(style, f'<w:t xml:space="preserve">{line}</w:t>')
 
 
-def _in_run(look: Look, inner: str) -> str:
-    return f"<w:r>{look.properties}{inner}</w:r>"
+def _in_run(style: RunStyle, inner: str) -> str:
+    return f"<w:r>{style.properties}{inner}</w:r>"

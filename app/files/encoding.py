@@ -1,4 +1,4 @@
-"""Bytes to text and back, so that nothing is lost: a byte order mark and the encoding stay what they were."""
+"""Decodes and encodes text files without loss: the encoding and a byte order mark are kept."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from encodings.aliases import aliases
 
 from app.files.unit import FileError
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Encodings that a file may name, as Python's modules are called: those of text that hold ASCII as it is. A name is
-# looked up here and nowhere else, for Python knows others that are no encodings of files (idna, zlib, punycode).
-_KNOWN_NAMES = """
+# Encodings that a file may declare, by Python's codec names: text encodings that contain ASCII. Declared names are
+# looked up only here, because Python has further codecs that are no text encodings (idna, zlib, punycode).
+_CODEC_NAMES = """
     utf_8 ascii latin_1 iso8859_1 iso8859_2 iso8859_3 iso8859_4 iso8859_5 iso8859_6 iso8859_7 iso8859_8 iso8859_9
     iso8859_10 iso8859_11 iso8859_13 iso8859_14 iso8859_15 iso8859_16 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256
     cp1257 cp1258 cp437 cp850 cp852 cp855 cp857 cp862 cp866 cp874 koi8_r koi8_u koi8_t kz1048 ptcp154 mac_roman
     mac_cyrillic mac_greek mac_latin2 mac_turkish tis_620 gbk gb2312 gb18030 big5 big5hkscs cp950 euc_jp
     shift_jis cp932 iso2022_jp euc_kr cp949
 """
-_KNOWN = frozenset(_KNOWN_NAMES.split())
+_CODECS = frozenset(_CODEC_NAMES.split())
 _WIDE = ("utf_16", "utf_32", "utf_7")
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """text: without its byte order mark. errors: what becomes of characters that the encoding lacks."""
+    """A decoded file. text: without its byte order mark."""
 
     text: str
     encoding: str
     mark: bytes = b""
 
     def encoder(self, errors: str = "strict") -> Callable[[str], bytes]:
-        """The way back. It raises FileError for a character that the file's encoding lacks."""
+        """A function that encodes text like the file. It raises FileError for a character the encoding lacks.
+
+        errors: the codec's error handler.
+        """
 
         def encode(text: str) -> bytes:
             try:
@@ -52,17 +55,17 @@ class Decoded:
 
 
 def decode(data: bytes, declared: str | None = None) -> Decoded:
-    """The text of a file. declared: the encoding that it names itself; UTF-8 where it names none.
+    """Decode a file. declared: the encoding it names; None for UTF-8.
 
-    Raises FileError with the line of the first wrong byte.
+    Raises FileError with the line of the first invalid byte.
     """
-    for mark, encoding in _MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return Decoded(_text(data[len(mark) :], encoding), encoding, mark)
-    name = _known(declared) if declared else "utf-8"
+    name = _codec_name(declared) if declared else "utf-8"
     text = _text(data, name)
     if text.encode(name, "replace") != data:
-        raise FileError(f"the file's encoding {name} cannot be kept byte by byte; convert it to UTF-8")
+        raise FileError(f"the file does not survive decoding from {name} unchanged; convert it to UTF-8")
     return Decoded(text, name)
 
 
@@ -76,12 +79,12 @@ def _text(data: bytes, encoding: str) -> str:
         ) from error
 
 
-def _known(declared: str) -> str:
-    """Python's name of an encoding. Raises FileError for what is none that the file can be in."""
+def _codec_name(declared: str) -> str:
+    """Python's codec name of a declared encoding. Raises FileError if the file cannot have it."""
     name = normalize_encoding(declared).lower()
     name = aliases.get(name, name)
     if name.startswith(_WIDE):
-        raise FileError("the file names an encoding that it cannot be in")
-    if name not in _KNOWN:
-        raise FileError("the file names an encoding that is not known")
+        raise FileError("the file names an encoding that it cannot have")
+    if name not in _CODECS:
+        raise FileError("the file names an encoding that is not supported")
     return codecs.lookup(name).name

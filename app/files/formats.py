@@ -1,4 +1,4 @@
-"""The file formats by name and suffix."""
+"""The file formats, by name and suffix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 
 class FileFormat(StrEnum):
-    """What a file is."""
+    """A supported file format."""
 
     TXT = "txt"
     SRT = "srt"
@@ -35,5 +35,5 @@ SUFFIXES = {
 
 
 def format_of(name: str) -> FileFormat | None:
-    """By a file name's suffix; None for one that is not known."""
+    """The format of a file name's suffix; None if it is unknown."""
     return SUFFIXES.get(PurePath(name).suffix.lower())

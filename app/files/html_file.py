@@ -1,4 +1,4 @@
-"""HTML: the blocks of running text that the text layer finds. Everything between them stays, malformed or not."""
+"""HTML: one unit per block of running text, as the text layer finds them. Everything between blocks is kept."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.files.unit import FileLimits, Slot, SlottedText, Unit, UnitFormat, is_t
 from app.text.html_parts import html_parts
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-# Where a document names its encoding (HTML standard, 4.2.5.4).
+# The part of a document that may declare its encoding (HTML standard, 4.2.5.4).
 _HEAD_BYTES = 1024
 _UNKNOWN_REFERENCE = re.compile(r"&[A-Za-z0-9]+;")
 
 
 def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError."""
+    """Parse HTML. Raises FileError."""
     declared = _CHARSET.search(data[:_HEAD_BYTES])
     decoded = decode(data, declared[1].decode() if declared else None)
     slots = limits.bounded(html_slots(decoded.text, 0))
@@ -25,7 +25,7 @@ def read_html_file(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def html_slots(text: str, start: int) -> Iterator[Slot]:
-    """The slots of a text in HTML that stands at `start`, in order."""
+    """Yield the slots of HTML text that begins at `start`, in order."""
     block: list[str] = []
     has_letter = False
     for part in html_parts(text):
@@ -42,7 +42,7 @@ def html_slots(text: str, start: int) -> Iterator[Slot]:
 
 
 def _slot(raw: str, start: int, *, has_letter: bool) -> Iterator[Slot]:
-    """Of a block that stands at `start`; none where it has nothing to translate."""
+    """Yield the slot of a block that begins at `start`, if it has text to translate."""
     body = raw.strip()
     if has_letter and is_translatable(body):
         place = start + raw.index(body)

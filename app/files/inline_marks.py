@@ -1,7 +1,7 @@
-"""Where the inline markup of Markdown stands: markdown-it finds it, and its rules are watched as they do.
+"""Locates inline markup in Markdown: wraps the rules of markdown-it and records what each one consumes.
 
-The parser's tokens do not say where they come from. So each inline rule is wrapped: what it consumed when it matched,
-and the tokens that it made, are noted. Emphasis is settled after all rules have run, in these very tokens.
+The parser's tokens have no positions, so each inline rule is wrapped and the range it matched is recorded, with its
+tokens. Emphasis is resolved after all rules have run, in the same tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from app.files.tagged import MarkKind
+from app.files.tagged_text import MarkKind
 
 _RULES = (
     "newline", "escape", "backticks", "strikethrough", "emphasis", "footnote", "link", "image", "autolink",
     "html_inline", "entity",
 )  # fmt: skip
-# A footnote's sign, and at the start of a line the colon that makes it the beginning of the footnote.
+# A footnote reference; at the start of a line a colon makes it a footnote definition.
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
 _FOOTNOTE_START = re.compile(r"\[\^[^\[\]\s]++\]:[ \t]*+")
 _HTML_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^<>]*?(/?)>")
@@ -32,7 +32,7 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 class InlineMark(NamedTuple):
-    """content[start:end] of a block is markup. name: closes what opened with the same."""
+    """content[start:end] of a block is markup. name: a closing mark closes an opening one of the same name."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class InlineMark(NamedTuple):
 
 
 class InlineParser:
-    """CommonMark with tables, strikethrough and the signs of footnotes."""
+    """Parses CommonMark with tables, strikethrough and footnote references."""
 
     def __init__(self) -> None:
         self.markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -56,22 +56,22 @@ class InlineParser:
             rule.name: rule.fn for rule in self.markdown.inline.ruler.__rules__
         }
         for name in _RULES:
-            self.markdown.inline.ruler.at(name, self._watched(name, rules[name]))
+            self.markdown.inline.ruler.at(name, self._recorded(name, rules[name]))
 
     def marks(self, content: str, environment: dict[str, Any]) -> list[InlineMark]:
-        """In order. environment: of the document, with its link definitions."""
+        """The marks of a block in order. environment: the document's, with its link definitions."""
         self._content, self._marks, self._delimiters = content, [], []
         self.markdown.inline.parse(content, self.markdown, environment, [])
         for position, token in self._delimiters:
-            self._marks += _settled(position, token)
+            self._marks += _delimiter_marks(position, token)
         return sorted(self._marks)
 
-    def _watched(
+    def _recorded(
         self, name: str, rule: Callable[[StateInline, bool], bool]
     ) -> Callable[[StateInline, bool], bool]:
-        def watched(state: StateInline, silent: bool) -> bool:
+        def recorded(state: StateInline, silent: bool) -> bool:
             start = state.pos
-            # The text of an image is parsed apart; it stays as it is.
+            # The text of an image is parsed separately and is kept unchanged.
             if silent or state.src != self._content:
                 return rule(state, silent)
             is_label = name == "link" and state.src[start] == "["
@@ -81,7 +81,7 @@ class InlineParser:
                 self._note(name, state, start, label_end)
             return found
 
-        return watched
+        return recorded
 
     def _note(self, name: str, state: StateInline, start: int, label_end: int) -> None:
         end = state.pos
@@ -112,7 +112,10 @@ class InlineParser:
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:
-    """A rule for footnotes' signs, which CommonMark takes for text. Who looks for a link's end sees only brackets."""
+    """A rule for footnote references, which CommonMark treats as text.
+
+    It does nothing in silent mode, in which the parser looks for the end of a link.
+    """
     if silent:
         return False
     start = state.pos
@@ -130,7 +133,7 @@ def _footnote(state: StateInline, silent: bool) -> bool:
 
 
 def _without_footnotes(rule: BlockRule) -> BlockRule:
-    """The rule for link definitions; a footnote of one word is none."""
+    """The rule for link definitions, which ignores one-word footnotes."""
 
     def rule_for_links(state: StateBlock, first: int, end: int, silent: bool) -> bool:
         place = state.bMarks[first] + state.tShift[first]
@@ -140,7 +143,7 @@ def _without_footnotes(rule: BlockRule) -> BlockRule:
 
 
 def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Token]]:
-    """The tokens of a run of delimiters, with their places in it."""
+    """The tokens of a run of delimiters, with their offsets in it."""
     found: list[tuple[int, Token]] = []
     for token in reversed(state.tokens):
         if num_characters <= 0:
@@ -150,8 +153,8 @@ def _last_tokens(state: StateInline, num_characters: int) -> list[tuple[int, Tok
     return found
 
 
-def _settled(position: int, token: Token) -> list[InlineMark]:
-    """What a delimiter has become; a strong one stands in two tokens, of which the inner one tells."""
+def _delimiter_marks(position: int, token: Token) -> list[InlineMark]:
+    """The marks of a delimiter. A strong one has two tokens; the inner one decides."""
     kind, _, side = token.type.rpartition("_")
     if kind not in {"em", "strong", "s"}:
         return []

@@ -1,4 +1,4 @@
-"""JSON: the strings that are values. Keys, numbers, spelling, order and white space stay; nothing is written anew."""
+"""JSON: translates string values. Keys, numbers, spelling, order and white space are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from app.files.encoding import decode
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, Unit, UnitFormat, is_translatable
 
-# What stands between the quotes of a string, escapes too. The group is not possessive: see app.text.number_check.
+# The content of a quoted string, with escapes. The group is not possessive: see app.text.number_check.
 INSIDE_QUOTES = r'[^"\\]*+(?:\\.[^"\\]*+)*'
 _TOKEN = re.compile(rf'"{INSIDE_QUOTES}"|[^\s"]')
 _COLON = re.compile(r"\s*:")
@@ -19,18 +19,18 @@ _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>")
 
 
 def read_json(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError with line and column of what is no JSON."""
+    """Parse JSON. Raises FileError with line and column of a syntax error."""
     decoded = decode(data)
     _check(decoded.text)
     return SlottedText(decoded.text, limits.bounded(_slots(decoded.text)), decoded.encoder())
 
 
 def _check(text: str) -> None:
-    """Raises FileError for what is no JSON. What is, is not kept: a million keys are not made."""
+    """Raise FileError for invalid JSON, without building objects of a large file."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
-        pass  # Python's own reader takes more (NaN), and says what is wrong with the rest
+        pass  # Python's parser accepts more (NaN) and has better error messages
     else:
         return
     try:
@@ -38,7 +38,7 @@ def _check(text: str) -> None:
     except json.JSONDecodeError as error:
         raise FileError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
     except (RecursionError, ValueError) as error:
-        raise FileError("the JSON is nested too deep, or has a number too long") from error
+        raise FileError("the JSON is nested too deeply, or has a number that is too long") from error
 
 
 def _slots(text: str) -> Iterator[Slot]:
@@ -49,23 +49,23 @@ def _slots(text: str) -> Iterator[Slot]:
             continue
         value = json.loads(raw)
         if is_translatable(value):
-            spelling = _Spelling(is_ascii, "\\/" in raw)
+            spelling = _StringStyle(is_ascii, "\\/" in raw)
             yield Slot(match.start(), match.end(), text_unit(value), spelling)
 
 
 def text_unit(value: str) -> Unit:
-    """A string of a program's: in HTML where it has tags."""
+    """The unit of a string: HTML if it contains tags."""
     return Unit(value, UnitFormat.HTML if _TAG.search(value) else UnitFormat.TEXT)
 
 
-class _Spelling:
-    """How a file spells its strings. is_ascii: other characters as escapes. escapes_slash: `/` with a backslash."""
+class _StringStyle:
+    """The file's style of strings. is_ascii: escapes other characters. escapes_slash: writes `/` with a backslash."""
 
     def __init__(self, is_ascii: bool, escapes_slash: bool) -> None:
         self._is_ascii = is_ascii
         self._escapes_slash = escapes_slash
 
     def __call__(self, text: str) -> str:
-        """A string as JSON."""
+        """The string as JSON."""
         written = json.dumps(text, ensure_ascii=self._is_ascii)
         return written.replace("/", "\\/") if self._escapes_slash else written

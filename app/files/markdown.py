@@ -1,7 +1,7 @@
-"""Markdown (CommonMark with tables and strikethrough): one unit a paragraph, heading or cell of a table.
+"""Markdown (CommonMark with tables and strikethrough): one unit per paragraph, heading or table cell.
 
-Front matter, code, URLs, the text of images, link definitions, bullets and indentation stay; blocks of HTML are read as
-HTML. A block that cannot be found again in the file as the parser tells it stays, too.
+Front matter, code, URLs, image texts, link definitions, bullets and indentation are kept; HTML blocks are read as HTML.
+A block whose text cannot be located in the file is also kept.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from markdown_it.token import Token
 from app.files.encoding import decode
 from app.files.html_file import html_slots
 from app.files.inline_marks import InlineParser
-from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import FileLimits, Slot, SlottedText, is_translatable
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
-# Beside these nothing is emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
+# White space, beside which there is no emphasis (CommonMark 0.31, 2.1: Unicode whitespace).
 _SPACES = " \t\n\r\f\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _EMPHASIS = frozenset({"em", "strong", "s"})
-# What would make something else of a line than running text.
+# A beginning that would turn running text into another kind of block.
 _BLOCK_START = re.compile(
     r"(\s{0,3})(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|\d{1,9}(?=[.)](?:\s|$))|(?:=+|-+)\s*$|```|~~~)"
 )
 
 
 def read_markdown(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError."""
+    """Parse Markdown. Raises FileError."""
     decoded = decode(data)
     text = decoded.text
     front = _FRONT_MATTER.match(text)
@@ -46,7 +46,7 @@ class _Reader:
         self._text = text
         self._start = start
         self._parser = InlineParser()
-        # The parser counts these lines: it makes \n of \r\n and of \r.
+        # The lines as the parser counts them: it converts \r\n and \r to \n.
         self._lines: list[str] = []
         self._starts: list[int] = []
         for match in _LINE.finditer(text, start):
@@ -62,7 +62,7 @@ class _Reader:
                 yield from self._html(token.map[0], token.map[1])
             elif token.type == "inline" and token.map and before is not None:
                 is_cell = before.type in {"th_open", "td_open"}
-                # The parser takes the backslash from `\\|`, which would end the cell.
+                # The parser removes the backslash of `\|`, which escapes the end of a cell.
                 content = re.sub(r"(?<!\\)\|", r"\\|", token.content) if is_cell else token.content
                 places = self._places(content, token.map[0], before)
                 if places is not None:
@@ -74,7 +74,7 @@ class _Reader:
         yield from html_slots(self._text[start:stop], start)
 
     def _places(self, content: str, first: int, before: Token) -> list[int] | None:
-        """Where each line of a block's content begins in the text; None where it is not found."""
+        """The offset of each line of a block's content in the text; None if a line is not found."""
         if before.type in {"th_open", "td_open"}:
             return self._cell(content, first)
         found = []
@@ -95,7 +95,7 @@ class _Reader:
         return self._starts[number] + len(line) - len(content) if line.endswith(content) else None
 
     def _cell(self, content: str, number: int) -> list[int] | None:
-        """The cells of a row come in order."""
+        """The offset of a cell's content; the cells of a row are requested in order."""
         start = self._cells.get(number, 0)
         place = self._lines[number].find(content, start)
         if place < 0 or not content:
@@ -123,28 +123,28 @@ class _Reader:
             done = mark.end
         pieces.append(content[done:])
         text_breaks += remaining
-        tagged = Tagged.of(pieces)
+        tagged = TaggedText.of(pieces)
         if is_translatable(tagged.plain):
             beginning = tagged.pieces[0]
             starts_block = isinstance(beginning, str) and _as_text(beginning) != beginning
             writer = _Writer(tagged, tuple(text_breaks), kind, starts_block)
-            yield Slot(places[0], ends[-1], tagged.unit(flows="\n" in content), writer)
+            yield Slot(places[0], ends[-1], tagged.unit(is_wrapped="\n" in content), writer)
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """breaks: what stands between the lines of the block: line ends, with quote marks and indentation behind them.
+    """Writes a block. breaks: the line breaks in the block's text, with quote marks and indentation.
 
-    Only those in its text: a mark that spans lines holds its own.
+    A mark that spans lines holds its own line breaks.
     """
 
-    tagged: Tagged[str]
+    tagged: TaggedText[str]
     breaks: tuple[str, ...]
     kind: str
     starts_block: bool
 
     def __call__(self, translation: str) -> str:
-        """The block's text."""
+        """The block's text with a translation."""
         pieces = _tidied(self.tagged.read(translation))
         if not self.breaks:
             pieces = [piece if isinstance(piece, Mark) else " ".join(piece.split("\n")) for piece in pieces]
@@ -166,7 +166,7 @@ class _Writer:
 
 
 def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
-    """Emphasis as Markdown takes it for such: around words, without spaces at its edges."""
+    """Move white space out of emphasis, because CommonMark allows none at its inner edges."""
     found: list[Piece[str]] = []
     for piece in pieces:
         previous = found[-1] if found else ""
@@ -179,7 +179,7 @@ def _tidied(pieces: list[Piece[str]]) -> list[Piece[str]]:
             body = previous.rstrip(_SPACES)
             found[-1:] = [body, piece, previous[len(body) :]]
         elif _is_emphasis(previous, MarkKind.OPEN):
-            found.pop()  # nothing stands between the two
+            found.pop()  # the emphasis is empty
         else:
             found.append(piece)
         found[-3:] = [each for each in found[-3:] if each != ""]
@@ -191,7 +191,7 @@ def _is_emphasis(piece: Piece[str], kind: MarkKind) -> bool:
 
 
 def _as_text(line: str) -> str:
-    """The line, escaped where it would begin another kind of block."""
+    """The line with a leading block marker escaped."""
     match = _BLOCK_START.match(line)
     if match is None:
         return line
@@ -200,7 +200,7 @@ def _as_text(line: str) -> str:
 
 
 def _restored(text: str, breaks: tuple[str, ...], num_done: int = 0) -> str:
-    """The text with its line breaks as they stand in the file, of which so many are done; more are as the last."""
+    """The text with the file's own line breaks from number `num_done` on; further ones are like the last."""
     lines = text.split("\n")
     found = [lines[0]]
     for index, line in enumerate(lines[1:], start=num_done):

@@ -1,4 +1,4 @@
-"""A text of a file in parts that one request can hold, and its translation of theirs. Linear in the text."""
+"""Splits a unit into parts that fit into one request, and joins their translations. Linear in the text's length."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import chain, islice
 
 from app.files.unit import FileError, Unit, UnitFormat
 
-# A tag; the end of a sentence, with the white space behind it in scripts that have it; other white space.
-_PLACE = re.compile(
+# A tag; the end of a sentence with the white space behind it; other white space.
+_BOUNDARY = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][\w-]*+)[^<>]*+>"
     r"|(?P<sentence>[.!?\u2026][\"'\u201d\u2019)\]]*+\s++|[\u3002\uff01\uff1f])|\s++"
 )
 _VOID = frozenset({"br", "img", "hr", "wbr", "input", "x"})
-# A part that cannot be cut, because an element goes around all of it, may be so many times as long as another.
+# A part inside one element cannot be split; it may be this many times as long as the limit.
 _MAX_UNCUT = 10
 
 
-def parts_of(unit: Unit, max_characters: int) -> list[Unit]:
-    """The unit in parts of at most so many characters, which join to it.
+def split_unit(unit: Unit, max_characters: int) -> list[Unit]:
+    """Split the unit into parts of at most `max_characters`, which join to its text.
 
-    It is cut behind a sentence, else behind white space, else, in plain text, anywhere; in markup only outside of its
-    elements. Raises FileError where an element is too long.
+    Cuts are after a sentence, else after white space, else, only in plain text, anywhere; in markup only outside
+    elements. Raises FileError if an element is too long.
     """
     if len(unit.text) <= max_characters:
         return [unit]
@@ -32,12 +32,12 @@ def parts_of(unit: Unit, max_characters: int) -> list[Unit]:
         raise FileError(
             f"an element has more than the {_MAX_UNCUT * max_characters} characters of running text allowed"
         )
-    return [Unit(part, unit.format, unit.flows) for part in parts]
+    return [Unit(part, unit.format, unit.is_wrapped) for part in parts]
 
 
 def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
     start = sentence = space = 0
-    for place, is_sentence in chain(_places(text, is_text=is_text), [(len(text), True)]):
+    for place, is_sentence in chain(_cut_points(text, is_text=is_text), [(len(text), True)]):
         while place - start > size:
             best = sentence if sentence > start else space
             if best <= start and not is_text:
@@ -50,10 +50,10 @@ def _cut(text: str, size: int, *, is_text: bool) -> Iterator[str]:
     yield text[start:]
 
 
-def _places(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
-    """Where it may be cut, and whether a sentence ends there."""
+def _cut_points(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
+    """Yield each offset where the text may be cut, and whether a sentence ends there."""
     depth = 0
-    for match in _PLACE.finditer(text):
+    for match in _BOUNDARY.finditer(text):
         if match["name"] is None:
             if depth <= 0:
                 yield match.end(), match["sentence"] is not None
@@ -65,10 +65,10 @@ def _places(text: str, *, is_text: bool) -> Iterator[tuple[int, bool]]:
             depth += 1
 
 
-def joined(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
-    """The units' translations of those of all their parts. Raises ValueError where the number is another."""
-    waiting = iter(translations)
-    counts = [len(parts_of(unit, max_characters)) for unit in units]
+def join_parts(units: Sequence[Unit], max_characters: int, translations: Sequence[str]) -> list[str]:
+    """Join the translations of the units' parts. Raises ValueError for another number of translations."""
+    remaining = iter(translations)
+    counts = [len(split_unit(unit, max_characters)) for unit in units]
     if sum(counts) != len(translations):
         raise ValueError(f"{len(translations)} translations for {sum(counts)} parts")
-    return ["".join(islice(waiting, num_parts)) for num_parts in counts]
+    return ["".join(islice(remaining, num_parts)) for num_parts in counts]

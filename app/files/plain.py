@@ -1,4 +1,4 @@
-"""Plain text: one unit a line. White space at both ends of a line, line endings and empty lines stay."""
+"""Plain text: one unit per line. Line endings, empty lines and white space at both ends of a line are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE = re.compile(r"[^\r\n]+")
 
 
 def read_plain(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError."""
+    """Parse a text file. Raises FileError."""
     decoded = decode(data)
     return SlottedText(decoded.text, limits.bounded(_slots(decoded.text)), decoded.encoder())
 
@@ -26,5 +26,5 @@ def _slots(text: str) -> Iterator[Slot]:
 
 
 def one_line(text: str) -> str:
-    """A translation never adds a line."""
+    """The translation on one line, so that it never adds a line to the file."""
     return " ".join(text.splitlines()) if "\n" in text or "\r" in text else text

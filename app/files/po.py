@@ -1,7 +1,7 @@
-"""gettext catalogues (.po): entries whose `msgstr` is empty get the translation of their `msgid`.
+"""gettext catalogues (.po): fills each empty `msgstr` with the translation of its `msgid`.
 
-The header, comments, flags, contexts, obsolete entries and everything that is translated already, fuzzy or not, stay.
-A translation that equals its `msgid` leaves `msgstr` empty: gettext shows the `msgid` then.
+The header, comments, flags, contexts, obsolete entries and existing translations, fuzzy or not, are kept. A translation
+equal to its `msgid` leaves `msgstr` empty, because gettext then shows the `msgid`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHARSET = re.compile(rb"Content-Type:[^\\\n]*charset=([A-Za-z0-9_.:-]{1,40})")
 
 @dataclass
 class _String:
-    """text[start:end] is all of it with its quotes, over several lines perhaps. parts: what its lines say."""
+    """text[start:end] is the string with its quotes, possibly over several lines. parts: the values of its lines."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class _String:
 
     @property
     def value(self) -> str:
-        """What it says."""
+        """The unescaped string."""
         return "".join(self.parts)
 
 
@@ -47,7 +47,7 @@ class _Entry:
 
 
 def read_po(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError with the line of what is no part of a catalogue."""
+    """Parse a catalogue. Raises FileError with the line of a syntax error."""
     declared = _CHARSET.search(data)
     name = declared[1].decode() if declared else None
     decoded = decode(data, None if name == "CHARSET" else name)
@@ -58,28 +58,33 @@ def read_po(data: bytes, limits: FileLimits) -> SlottedText:
 
 
 def _slots(entry: _Entry, end: str) -> list[Slot]:
-    """end: of the file's lines."""
+    """The slots of an entry. end: the file's line ending."""
     if entry.source is None or not entry.source.value or any(each.value for each in entry.targets.values()):
         return []
     found = []
     for index, target in sorted(entry.targets.items(), key=lambda item: item[1].start):
-        # With one form for all numbers it is the plural that has to do.
+        # A language with a single form for all numbers uses the plural.
         is_plural = entry.plural is not None and (index > 0 or len(entry.targets) == 1)
         source = entry.plural if is_plural and entry.plural is not None else entry.source
         if is_translatable(source.value):
             found.append(
-                Slot(target.start, target.end, po_unit(source.value), lambda given: spelled(given, end))
+                Slot(
+                    target.start,
+                    target.end,
+                    po_unit(source.value),
+                    lambda translation: spelled(translation, end),
+                )
             )
     return found
 
 
 def po_unit(value: str) -> Unit:
-    """A message."""
+    """The unit of a message."""
     return text_unit(value)
 
 
 def spelled(text: str, end: str) -> str:
-    """A string with its quotes, broken behind each line break as gettext's own tools do."""
+    r"""The string in quotes, with a line break after each \n as gettext's tools write it."""
     lines = text.split("\n")
     lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     quoted = [
@@ -89,7 +94,7 @@ def spelled(text: str, end: str) -> str:
 
 
 class _Reader:
-    """Walks through the lines."""
+    """Parses the lines into entries."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -98,14 +103,14 @@ class _Reader:
         self._found: list[_Entry] = []
 
     def entries(self) -> list[_Entry]:
-        """Raises FileError."""
+        """All entries. Raises FileError."""
         for number, match in enumerate(_LINE.finditer(self._text), start=1):
             line = match[1]
             if not line.strip() or line.lstrip().startswith("#"):
                 self._last = None
                 continue
             try:
-                self._take(line, match.start())
+                self._parse_line(line, match.start())
             except FileError as error:
                 raise FileError(f"line {number}: {error}") from error
         self._found.append(self._entry)
@@ -115,23 +120,23 @@ class _Reader:
                 raise FileError(f"line {line}: a msgid without its msgstr")
         return self._found
 
-    def _take(self, line: str, start: int) -> None:
+    def _parse_line(self, line: str, start: int) -> None:
         keyword = _KEYWORD.match(line)
         place = keyword.end() if keyword else len(line) - len(line.lstrip())
         string = _STRING.match(line, place)
         if string is None or line[string.end() :].strip():
-            raise FileError("a keyword and a string in quotes were expected")
+            raise FileError("expected a keyword and a string in quotes")
         value = unescaped(string[1])
         if keyword is None:
             if self._last is None:
-                raise FileError("a string that belongs to no keyword")
+                raise FileError("a string without a keyword")
             self._last.parts.append(value)
             self._last.end = start + string.end()
             return
         self._last = _String(start + string.start(), start + string.end(), [value])
-        self._place(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
+        self._assign(keyword[1], int(keyword[2][:4]) if keyword[2] else 0)
 
-    def _place(self, keyword: str, index: int) -> None:
+    def _assign(self, keyword: str, index: int) -> None:
         string = self._last
         if string is None:
             return
@@ -145,12 +150,12 @@ class _Reader:
             self._entry.plural = string
         elif keyword.startswith("msgstr"):
             if self._entry.source is None or index in self._entry.targets:
-                raise FileError("a msgstr that belongs to no msgid")
+                raise FileError("a msgstr without its msgid")
             self._entry.targets[index] = string
 
 
 def unescaped(text: str) -> str:
-    """What a string says."""
+    """The value of an escaped string."""
 
     def meaning(match: re.Match[str]) -> str:
         escape = match[1]

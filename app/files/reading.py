@@ -1,4 +1,4 @@
-"""A file of any format read."""
+"""Reads a file of any format."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ _READERS: dict[FileFormat, Callable[[bytes, FileLimits], TranslatableFile]] = {
 
 
 def read_file(data: bytes, file_format: FileFormat, limits: FileLimits | None = None) -> TranslatableFile:
-    """Raises FileError."""
+    """Parse a file. Raises FileError."""
     return _READERS[file_format](data, limits or FileLimits())

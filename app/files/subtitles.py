@@ -1,7 +1,7 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit a cue. Numbers, times, settings, notes and styles stay.
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): one unit per cue. Numbers, times, settings, notes and styles are kept.
 
-A cue's tags travel as marks. A cue of several lines is one running text; where its translation has come out as fewer
-lines, it is broken again into as many, as even as they get.
+The tags of a cue are marks. A cue of several lines is one running text; if its translation has fewer lines, it is
+broken again into as many lines of similar length.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from html import escape, unescape
 from itertools import islice
 
 from app.files.encoding import decode
-from app.files.tagged import Mark, MarkKind, Piece, Tagged
+from app.files.tagged_text import Mark, MarkKind, Piece, TaggedText
 from app.files.unit import FileError, FileLimits, Slot, SlottedText, is_translatable
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
 _SRT_TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _VTT_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d\.\d{3}\s+-->\s+(?:\d+:)?\d\d:\d\d\.\d{3}")
-# Tags, and the places of a line that some players read: {\an8}.
+# Tags, and the positions such as {\an8} that some players read.
 _MARK = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z]\w*+)[^<>]*+>|<[\d:.]+>|\{\\[^{}]*\}")
-# A tag, or a space outside of tags.
+# A tag, or a space outside tags.
 _SPACE = re.compile(r"<[^<>]*+>| ")
 _DIALOGUE = re.compile(r"^\s*[-–—]", re.MULTILINE)
 
@@ -35,7 +35,7 @@ class _Line:
 
     @property
     def stop(self) -> int:
-        """Where its text ends."""
+        """The end of its text."""
         return self.start + len(self.text)
 
     @property
@@ -44,7 +44,7 @@ class _Line:
 
 
 def read_srt(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError with the line of a cue that has no times."""
+    """Parse SubRip. Raises FileError with the line of a cue without times."""
     decoded = decode(data)
     return SlottedText(decoded.text, limits.bounded(_srt_slots(decoded.text)), decoded.encoder())
 
@@ -54,16 +54,16 @@ def _srt_slots(text: str) -> Iterator[Slot]:
         head = 0 if _SRT_TIME.match(block[0].text) else 1
         if len(block) <= head or not _SRT_TIME.match(block[head].text):
             raise FileError(
-                f"line {number + head}: a cue's times were expected, as 00:00:01,000 --> 00:00:02,000"
+                f"line {number + head}: expected the times of a cue, such as 00:00:01,000 --> 00:00:02,000"
             )
         yield from _cue(block[head + 1 :], is_escaped=False)
 
 
 def read_vtt(data: bytes, limits: FileLimits) -> SlottedText:
-    """Raises FileError where the first line is not WEBVTT, or with the line of a cue that has no times."""
+    """Parse WebVTT. Raises FileError if the first line is not WEBVTT, or with the line of a cue without times."""
     decoded = decode(data)
     if not re.match(r"WEBVTT(?:[ \t\r\n]|$)", decoded.text):
-        raise FileError("line 1: a WebVTT file begins with WEBVTT")
+        raise FileError("line 1: a WebVTT file must begin with WEBVTT")
     return SlottedText(decoded.text, limits.bounded(_vtt_slots(decoded.text)), decoded.encoder())
 
 
@@ -73,12 +73,14 @@ def _vtt_slots(text: str) -> Iterator[Slot]:
             continue
         head = 0 if "-->" in block[0].text else 1
         if len(block) <= head or not _VTT_TIME.match(block[head].text):
-            raise FileError(f"line {number + head}: a cue's times were expected, as 00:01.000 --> 00:02.000")
+            raise FileError(
+                f"line {number + head}: expected the times of a cue, such as 00:01.000 --> 00:02.000"
+            )
         yield from _cue(block[head + 1 :], is_escaped=True)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
-    """Runs of lines that are not blank, with the number of their first one."""
+    """Yield runs of lines that are not blank, with the line number of the first."""
     block: list[_Line] = []
     number = 0
     for number, match in enumerate(_LINE.finditer(text), start=1):
@@ -93,15 +95,15 @@ def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
 
 
 def _cue(lines: list[_Line], *, is_escaped: bool) -> list[Slot]:
-    """is_escaped: whether it is written with character references."""
+    """The slot of a cue, if it has text. is_escaped: whether it uses character references."""
     if not lines:
         return []
     text = "\n".join(line.text for line in lines)
-    tagged = Tagged.of(_pieces(text, is_escaped=is_escaped))
+    tagged = TaggedText.of(_pieces(text, is_escaped=is_escaped))
     if not is_translatable(tagged.plain):
         return []
     writer = _CueWriter(tagged, tuple(line.end for line in lines[:-1]), is_escaped)
-    unit = tagged.unit(flows=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
+    unit = tagged.unit(is_wrapped=len(lines) > 1 and not _DIALOGUE.search(tagged.plain))
     return [Slot(lines[0].start, lines[-1].stop, unit, writer)]
 
 
@@ -121,14 +123,14 @@ def _pieces(text: str, *, is_escaped: bool) -> list[Piece[str]]:
 
 @dataclass(frozen=True)
 class _CueWriter:
-    """ends: of the cue's lines but the last."""
+    """Writes a cue. ends: the line endings of the cue except the last."""
 
-    tagged: Tagged[str]
+    tagged: TaggedText[str]
     ends: tuple[str, ...]
     is_escaped: bool
 
     def __call__(self, translation: str) -> str:
-        """The cue's text."""
+        """The cue's text with a translation."""
         parts = [
             piece.raw if isinstance(piece, Mark) else self._written(piece)
             for piece in self.tagged.read(translation)
@@ -145,7 +147,7 @@ class _CueWriter:
 
 
 def balanced(text: str, num_lines: int) -> list[str]:
-    """At most `num_lines` lines, cut at spaces outside tags, about equally long."""
+    """Break the text at spaces outside tags into at most `num_lines` lines of similar length."""
     spaces = [match.start() for match in _SPACE.finditer(text) if match.group() == " "]
     lines: list[str] = []
     start = first = 0

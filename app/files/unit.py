@@ -1,4 +1,4 @@
-"""What all file formats share: units, the slots of a text that they stand in, errors and limits."""
+"""The types that all file formats share: units, slots, limits and errors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-# What no XML document can hold: a unit in XML cannot carry it.
+# Characters that XML cannot contain, so a unit in XML cannot hold them.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class FileError(ValueError):
-    """A file that cannot be read. The message names the line or part, and echoes nothing."""
+    """The file cannot be read. The message names the line or part and never repeats the file's text."""
 
 
 class UnitFormat(StrEnum):
-    """What a unit is written in, as the native API names it."""
+    """The format of a unit's text, named as in the native API."""
 
     TEXT = "text"
     HTML = "html"
@@ -26,23 +26,23 @@ class UnitFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One text to translate. flows: whether a line break in it is but a space.
+    """One text to translate. is_wrapped: line breaks in it are soft wraps and count as spaces.
 
-    In XML the elements `g` and `x` are inline and `br` ends a sentence; every one of them must come back once.
+    In XML the elements `g` and `x` are inline and `br` ends a sentence; each must occur once in the translation.
     """
 
     text: str
     format: UnitFormat = UnitFormat.TEXT
-    flows: bool = False
+    is_wrapped: bool = False
 
 
 @dataclass(frozen=True)
 class FileLimits:
-    """What one file may hold; a larger one is refused before it is read whole.
+    """What one file may contain; a larger one is rejected before it is read completely.
 
-    max_units, max_characters: texts to translate, and characters of all of them. max_parts, max_unpacked_bytes: entries
-    of an archive, and bytes of all of them unpacked. max_part_bytes, max_elements: those of its XML that is read, and
-    the elements in that.
+    max_units, max_characters: texts to translate, and their total characters. max_parts, max_unpacked_bytes: entries of
+    an archive, and their total unpacked bytes. max_part_bytes, max_elements: bytes of an archive's text entries, and
+    the XML elements in them.
     """
 
     max_units: int = 200_000
@@ -53,7 +53,7 @@ class FileLimits:
     max_elements: int = 400_000
 
     def bounded(self, slots: Iterable[Slot]) -> tuple[Slot, ...]:
-        """The slots. Raises FileError as soon as there are too many, or too many characters in them."""
+        """The slots as a tuple. Raises FileError as soon as there are too many slots or characters."""
         found: list[Slot] = []
         num_characters = 0
         for slot in slots:
@@ -63,7 +63,7 @@ class FileLimits:
         return tuple(found)
 
     def check(self, num_units: int, num_characters: int) -> None:
-        """Raises FileError for more texts than a file may have."""
+        """Raise FileError if a file has too many texts or characters."""
         if num_units > self.max_units:
             raise FileError(f"the file has more than the {self.max_units} texts allowed")
         if num_characters > self.max_characters:
@@ -71,19 +71,22 @@ class FileLimits:
 
 
 class TranslatableFile(Protocol):
-    """A file that was read."""
+    """A parsed file."""
 
     @property
     def units(self) -> Sequence[Unit]:
-        """In reading order."""
+        """The texts to translate, in reading order."""
 
     def write(self, translations: Sequence[str]) -> bytes:
-        """The file with one translation for each unit. Raises ValueError for another number, or lost markup."""
+        """The file with one translation per unit.
+
+        Raises ValueError for another number of translations or lost markup.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """text[start:end] of a file, which a unit's translation replaces. write: the translation as it stands there."""
+    """The range text[start:end] that a unit's translation replaces. write: formats the translation for the file."""
 
     start: int
     end: int
@@ -93,7 +96,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class SlottedText:
-    """A text file. slots: in order and apart. encode: the text's bytes."""
+    """A text file. slots: in order, not overlapping. encode: converts the text to bytes."""
 
     text: str
     slots: tuple[Slot, ...]
@@ -101,7 +104,7 @@ class SlottedText:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """One a slot."""
+        """One unit per slot."""
         return tuple(slot.unit for slot in self.slots)
 
     def write(self, translations: Sequence[str]) -> bytes:
@@ -117,16 +120,16 @@ class SlottedText:
 
 
 def check_count(translations: Sequence[str], num_units: int) -> None:
-    """Raises ValueError where there is not one translation a unit."""
+    """Raise ValueError unless there is one translation per unit."""
     if len(translations) != num_units:
         raise ValueError(f"{len(translations)} translations for {num_units} units")
 
 
 def is_translatable(text: str) -> bool:
-    """Whether it holds a letter, and nothing that cannot travel."""
+    """Whether the text contains a letter, and no character that XML excludes."""
     return any(map(str.isalpha, text)) and not _NOT_XML.search(text)
 
 
 def line_of(text: str, offset: int) -> int:
-    """The line of a place, from 1."""
+    """The line number of an offset, from 1."""
     return text.count("\n", 0, offset) + 1

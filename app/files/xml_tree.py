@@ -1,6 +1,7 @@
-"""XML as a tree whose nodes hold the very characters of their tags, so that a part of it can be written anew and the
-rest comes out as it came in. Document types are refused, and with them every entity. Depth, elements, attributes and
-the length of a tag are bounded, and are checked while the XML is read.
+"""XML as a tree that keeps the exact characters of every tag, so that unchanged parts stay byte for byte.
+
+Document types are rejected, and with them all entities. Depth, elements, attributes and tag length are bounded and are
+checked while the XML is read.
 """
 
 from __future__ import annotations
@@ -11,21 +12,22 @@ from xml.parsers import expat
 
 from app.files.unit import FileError
 
+# Deeper nesting could exhaust the stack of recursive writers.
 MAX_DEPTH = 500
 MAX_ATTRIBUTES = 1_000
-# Of a tag or comment: a picture's outline can stand in an attribute. As much is read before it is known where one ends.
+# Longest tag or comment; a picture's outline can be an attribute. A chunk more is read before the length is known.
 MAX_TAG_BYTES = 1_000_000
-# The parser is given so much at once.
+# Bytes per call of the parser.
 _CHUNK_BYTES = 1 << 16
-# Shorter tags are kept once, however often they come.
+# Tags shorter than this are interned, because they repeat.
 _SHARED_CHARACTERS = 200
 
 
 @dataclass(slots=True)
 class Node:
-    """An element. opening, closing: its tags as they stand; an empty element has no closing one.
+    """An element. opening, closing: its tags as written; an empty element has no closing tag.
 
-    children: elements, and whatever stands between them, raw.
+    children: elements, and everything between them as raw text.
     """
 
     name: str
@@ -35,27 +37,27 @@ class Node:
 
     @property
     def nodes(self) -> list[Node]:
-        """The elements in it."""
+        """The child elements."""
         return [child for child in self.children if isinstance(child, Node)]
 
     @property
     def raw(self) -> str:
-        """All of it as it stands."""
+        """The element's XML as written."""
         parts: list[str] = []
-        waiting: list[Node | str] = [self]
-        while waiting:
-            item = waiting.pop()
+        stack: list[Node | str] = [self]
+        while stack:
+            item = stack.pop()
             if isinstance(item, str):
                 parts.append(item)
             else:
                 parts.append(item.opening)
-                waiting.append(item.closing)
-                waiting += reversed(item.children)
+                stack.append(item.closing)
+                stack += reversed(item.children)
         return "".join(parts)
 
 
 def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, str]:
-    """A node without a name around everything, and the encoding. part: its name in messages. Raises FileError."""
+    """Parse XML. Returns a root node without a name, and the encoding. part: its name in messages. Raises FileError."""
     encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8"
     try:
         text = content.decode(encoding)
@@ -67,7 +69,7 @@ def read_tree(content: bytes, part: str, *, max_elements: int) -> tuple[Node, st
 
 
 class _Reader:
-    """Makes nodes as expat goes: what stands between one event and the next is known when the next one comes."""
+    """Builds nodes from expat's events. An event's raw text is known when the next event begins."""
 
     def __init__(self, part: str, body: bytes, max_elements: int) -> None:
         self._part = part
@@ -76,7 +78,7 @@ class _Reader:
         self._max_elements = max_elements
         self._root = Node("", "")
         self._opened = [self._root]
-        # The event whose end is not known yet: where it begins, what it is, and its element's name.
+        # The current event: where it begins, its kind, and its element's name.
         self._start, self._kind, self._name = 0, "other", ""
 
     def read(self) -> Node:
@@ -111,7 +113,7 @@ class _Reader:
         self._start, self._kind, self._name = start, kind, name
 
     def _end(self, end: int) -> None:
-        """The event that has begun ends here."""
+        """End the current event at this offset."""
         raw = self._body[self._start : end].decode()
         if len(raw) < _SHARED_CHARACTERS:
             raw = sys.intern(raw)
@@ -127,7 +129,7 @@ class _Reader:
     def _open(self, name: str, attributes: dict[str, str]) -> None:
         self._num_left -= 1
         if self._num_left < 0:
-            raise FileError(f"the file has more than the {self._max_elements} elements of XML allowed")
+            raise FileError(f"the file has more than the {self._max_elements} XML elements allowed")
         self._begin("open", name)
         if len(self._opened) > MAX_DEPTH:
             raise FileError(f"{self._part}: elements are nested more than {MAX_DEPTH} deep")
@@ -135,4 +137,4 @@ class _Reader:
             raise FileError(f"{self._part}: an element has more than {MAX_ATTRIBUTES} attributes")
 
     def _refuse(self, *_: object) -> None:
-        raise FileError(f"{self._part}: XML with a document type is not read")
+        raise FileError(f"{self._part}: XML with a document type is not supported")

@@ -1,7 +1,7 @@
-"""Writes log lines to a descriptor from a thread of its own, so that a reader that does not read delays nothing.
+"""Writes log lines from a thread, so that a slow reader of stdout delays nothing.
 
-Lines wait in a bounded queue. What does not fit, or cannot be written, is dropped and counted, and the count is told
-in a line of its own once lines are taken again.
+Lines wait in a bounded queue. Lines that do not fit or cannot be written are dropped and counted; a line reports the
+count once writing succeeds again.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-# Some thousands of lines: more than a reader who keeps up ever leaves waiting.
+# Bytes of waiting lines, some thousands of lines. A smaller queue drops lines of a reader that keeps up.
 MAX_WAITING_BYTES = 2_000_000
-# Lines of this long a time go in one write: a write a line would wake the thread thousands of times a second.
+# Seconds of lines per write. Shorter would wake the thread thousands of times a second; longer delays lines.
 BATCH_S = 0.02
-# For what waits at the end of the process.
+# Seconds to write the remaining lines at exit.
 CLOSE_TIMEOUT_S = 1.0
 _WRITE_BYTES = 65_536
 
 
 class LogWriter:
-    """A queue of lines and the thread that writes them. Any thread may call `put`, which never waits for the reader.
+    """A queue of lines and the thread that writes them. Any thread may call `put`, which never blocks on the reader.
 
-    num_dropped: lines that were not written and will not be.
+    num_dropped: lines that were dropped.
     """
 
-    def __init__(self, descriptor: int, *, tell_dropped: Callable[[int], str]) -> None:
-        """descriptor: where lines go. tell_dropped: the line that tells so many were dropped since it was told last."""
+    def __init__(self, descriptor: int, *, format_dropped: Callable[[int], str]) -> None:
+        """descriptor: file to write to. format_dropped: makes the line that reports a number of dropped lines."""
         self._descriptor = descriptor
-        self._tell_dropped = tell_dropped
-        self._lock = threading.Lock()  # held for no longer than a few operations on the queue
+        self._format_dropped = format_dropped
+        self._lock = threading.Lock()  # held only for a few operations on the queue
         self._waiting: deque[bytes] = deque()
-        self._num_bytes = 0  # of those that wait and those that are being written
-        self._has_news = threading.Event()
+        self._num_bytes = 0  # bytes of waiting lines and of those being written
+        self._has_work = threading.Event()
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._num_told = 0
+        self._num_reported = 0
         self.num_dropped = 0
 
     def start(self) -> None:
-        """Begin to write. What was put before waits until then: a process that is copied has no thread yet."""
+        """Start the thread. Lines wait until then, because a process that forks must not have threads yet."""
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def put(self, line: str) -> None:
-        """Have a line written soon, or drop it where too many wait."""
+        """Queue a line, or drop it if the queue is full."""
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
             if self._num_bytes + len(data) > MAX_WAITING_BYTES:
@@ -55,18 +55,18 @@ class LogWriter:
                 return
             self._num_bytes += len(data)
             self._waiting.append(data)
-        if not self._has_news.is_set():
-            self._has_news.set()
+        if not self._has_work.is_set():
+            self._has_work.set()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for at most so long, and end the thread. Lines put later are not written."""
+        """Write the waiting lines for at most `timeout_s`, and end the thread. Later lines are not written."""
         self._is_closing.set()
-        self._has_news.set()
+        self._has_work.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for at most so long; then go on."""
+        """Write the waiting lines for at most `timeout_s`, and continue."""
         self.close(timeout_s)
         if self._thread is not None and not self._thread.is_alive():
             self._is_closing.clear()
@@ -74,9 +74,9 @@ class LogWriter:
 
     def _run(self) -> None:
         while True:
-            self._has_news.wait()
+            self._has_work.wait()
             self._is_closing.wait(BATCH_S)
-            self._has_news.clear()
+            self._has_work.clear()
             with self._lock:
                 batch, self._waiting = self._waiting, deque()
             if batch:
@@ -84,17 +84,17 @@ class LogWriter:
             elif self._is_closing.is_set():
                 return
             if self._is_closing.is_set():
-                self._has_news.set()  # once more, for what came meanwhile
+                self._has_work.set()  # run once more for lines that arrived meanwhile
 
     def _write(self, batch: deque[bytes]) -> None:
         data = b"".join(batch)
         try:
-            if self.num_dropped > self._num_told:
+            if self.num_dropped > self._num_reported:
                 num_dropped = self.num_dropped
-                self._write_all(self._tell_dropped(num_dropped - self._num_told).encode() + b"\n")
-                self._num_told = num_dropped
+                self._write_all(self._format_dropped(num_dropped - self._num_reported).encode() + b"\n")
+                self._num_reported = num_dropped
             self._write_all(data)
-        except OSError:  # the reader has gone, or the disk is full
+        except OSError:  # the reader closed the pipe, or the disk is full
             self.num_dropped += len(batch)
         with self._lock:
             self._num_bytes -= len(data)

@@ -1,8 +1,8 @@
-"""One JSON object a line on stdout, in ASCII, and never a user's text.
+"""Structured logging: one JSON object per line on stdout, in ASCII, never with a user's text.
 
-Lines go to stdout through `app.observability.log_writer`: no event waits for who reads them. An event is a fixed word
-with fields; `log_event` is how our own code writes one. Foreign loggers (uvicorn, warnings) come through the same
-formatter. Of an exception only the type and the places are written: its message may hold what a user sent.
+Lines pass through `app.observability.log_writer`, so no event waits for a reader. `log_event` writes an event: a fixed
+name with fields. Other loggers (uvicorn, warnings) use the same formatter. Of an exception only its types and code
+locations are written, because its message may contain request text.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TextIO
 
 from app.observability.log_writer import LogWriter
 
+# Longer values are cut.
 MAX_FIELD_CHARACTERS = 500
 _quoted = json.encoder.encode_basestring_ascii
 _FOREIGN = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio", "fastapi")
@@ -28,26 +29,26 @@ Field = str | int | float | bool | None
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON: time (UTC), level, logger, event, then the event's own fields."""
+    """Formats a record as one line of JSON: time (UTC), level, logger, event and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; every character beyond ASCII, and every control character, is escaped by JSON."""
+        """One line of ASCII; JSON escapes control characters and all others."""
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         line = (
             f'{{"time": "{_date(seconds)}.{milliseconds:03d}+00:00", "level": "{record.levelname.lower()}", '
-            f'"logger": {_quoted(record.name)}, "event": {_told(record.getMessage())}'
+            f'"logger": {_quoted(record.name)}, "event": {_json_value(record.getMessage())}'
         )
         fields: dict[str, Field] = getattr(record, "fields", {})
         for name, value in fields.items():
             if value is not None:
-                line += f', "{name}": {_told(value)}'
+                line += f', "{name}": {_json_value(value)}'
         if record.exc_info and record.exc_info[1] is not None:
-            line += f', "exception": {json.dumps(places_of(record.exc_info[1]))}'
+            line += f', "exception": {json.dumps(frames_of(record.exc_info[1]))}'
         return line + "}"
 
 
-def _told(value: Field) -> str:
-    """As JSON. What every line has needs no encoder, which the library makes anew at each call."""
+def _json_value(value: Field) -> str:
+    """A value as JSON. Common types bypass json.dumps, which builds an encoder on each call."""
     if isinstance(value, str):
         return _quoted(_clipped(value))
     if type(value) is int or (type(value) is float and math.isfinite(value)):
@@ -56,7 +57,7 @@ def _told(value: Field) -> str:
 
 
 class _Event(logging.LogRecord):
-    """A record of what a line holds. Nothing is looked for of the rest, such as the caller's frame."""
+    """A log record with only the fields of a line; the caller's frame is not looked up."""
 
     def __init__(
         self,
@@ -67,21 +68,21 @@ class _Event(logging.LogRecord):
         fields: dict[str, Field] | None,
     ) -> None:
         now = time.time()
-        self.__dict__ |= _NOWHERE
+        self.__dict__ |= _EMPTY_RECORD
         self.name, self.msg, self.levelno, self.levelname = logger, event, level, logging.getLevelName(level)
         self.created, self.msecs = now, now % 1 * 1000
         self.exc_info = None if error is None else (type(error), error, error.__traceback__)
         self.fields = fields or {}
 
 
-_NOWHERE = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
+_EMPTY_RECORD = {**vars(logging.LogRecord("", 0, "", 0, "", (), None))}
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """As its parent, which takes a lock once more to flush."""
+    """A stream handler without the parent's second lock for flushing."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; an error of the log fails no request."""
+        """Write a line; a logging error never fails a request."""
         try:
             self.stream.write(self.format(record) + self.terminator)
             self.stream.flush()
@@ -90,14 +91,14 @@ class _Lines(logging.StreamHandler[TextIO]):
 
 
 class _QueuedLines(logging.Handler):
-    """Hands lines to a writer."""
+    """A handler that passes lines to a writer."""
 
     def __init__(self, writer: LogWriter) -> None:
         super().__init__()
         self.writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a line; an error of the log fails no request."""
+        """Queue a line; a logging error never fails a request."""
         try:
             self.writer.put(self.format(record))
         except Exception:  # noqa: BLE001 - as in the parent
@@ -110,8 +111,8 @@ def _date(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def places_of(error: BaseException) -> list[str]:
-    """The types of an exception and its causes, each with file:line of its frames; no message, no value."""
+def frames_of(error: BaseException) -> list[str]:
+    """The types of an exception and its causes, each with the file:line of its frames; no message, no value."""
     places: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(places) < 60:
@@ -130,20 +131,20 @@ def log_event(
     error: BaseException | None = None,
     fields: dict[str, Field] | None = None,
 ) -> None:
-    """Write an event. `event` is a constant of the code; no field may hold a user's text."""
+    """Write an event. `event` is a constant; no field may contain a user's text."""
     if logger.isEnabledFor(level):
         logger.handle(_Event(logger.name, level, event, error, fields))
 
 
 def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread: bool = True) -> None:
-    """Send every logger of the process to stdout at `level`, debug to error, through a queue and a thread.
+    """Send all loggers of the process to stdout at `level` and above, through a queue and a thread.
 
-    A line that cannot be written, or that waits behind too many, is dropped: neither a full disk nor a log that is not
-    read fails a request or holds it up. stream: where lines go at once instead. starts_thread: False where this process
-    is to be copied; lines wait then until `start_log`.
+    A line that cannot be written, or does not fit into the queue, is dropped, so that a full disk or an unread log
+    neither fails nor delays a request. stream: a stream to write to directly instead. starts_thread: False if the
+    process will fork; lines then wait until `start_log`.
     """
     logging.raiseExceptions = False
-    # What no line holds is not looked for: of the caller's frame, thread and process.
+    # Lines do not contain the caller's frame, thread or process, so these are not looked up.
     logging._srcfile = None  # https://docs.python.org/3/howto/logging.html#optimization
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
@@ -163,26 +164,26 @@ def configure_logging(level: str, stream: TextIO | None = None, *, starts_thread
 
 
 def start_log() -> None:
-    """Begin to write what was logged since `configure_logging`, and what follows. Its thread ends with the process."""
+    """Start the log thread, which writes earlier lines too. It ends with the process."""
     if (writer := _writer()) is not None:
         writer.start()
         atexit.register(writer.close)
 
 
 def flush_log() -> None:
-    """Have what was logged written, for at most a second."""
+    """Write the waiting lines, for at most a second."""
     if (writer := _writer()) is not None:
         writer.flush()
 
 
 def close_log() -> None:
-    """As `flush_log`, and end the thread. What is logged later is not written."""
+    """Flush and end the log thread. Later lines are not written."""
     if (writer := _writer()) is not None:
         writer.close()
 
 
 def num_dropped_lines() -> int:
-    """Log lines of this process that were not written and will not be."""
+    """The number of log lines that this process dropped."""
     writer = _writer()
     return 0 if writer is None else writer.num_dropped
 
@@ -190,17 +191,17 @@ def num_dropped_lines() -> int:
 def _new_writer() -> LogWriter:
     formatter = JsonFormatter()
 
-    def tell_dropped(count: int) -> str:
+    def format_dropped(count: int) -> str:
         event = _Event(__name__, logging.WARNING, "log_lines_dropped", None, {"count": count})
         return formatter.format(event)
 
-    # A process may be started without a stdout.
+    # stdout is None if the process was started without one.
     descriptor = os.open(os.devnull, os.O_WRONLY) if sys.stdout is None else sys.stdout.fileno()
-    return LogWriter(descriptor, tell_dropped=tell_dropped)
+    return LogWriter(descriptor, format_dropped=format_dropped)
 
 
 def _writer() -> LogWriter | None:
-    """Of the handler that is there; None where lines go to a stream."""
+    """The writer of the current handler; None if lines go to a stream."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _QueuedLines):
             return handler.writer

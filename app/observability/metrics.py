@@ -1,7 +1,7 @@
-"""Every metric of the server and its buckets. Other rooms report facts; only here are they counted.
+"""All metrics of the server and their buckets. Other modules report figures; only this one counts them.
 
-Names begin with `transduce_`, units are base units, counters count when a thing has ended. No label takes a
-value that a caller can choose: routes are templates, methods and reasons are fixed words.
+Names begin with `transduce_`, units are base units, and events are counted when they end. Label values are never chosen
+by callers: routes are templates, methods and reasons are fixed words.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.observability.tally import Count, Tallies
+from app.observability.lock_free import LockFreeCounter, LockFreeHistogram
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Steps that are noted before they are counted.
+# Steps that are collected before they are counted. More would make the next scrape slower.
 MAX_UNCOUNTED_STEPS = 256
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 
-class StepFacts(Protocol):
-    """What the engine tells of one step; `app.engine.stats.StepStats` says what each field means."""
+class StepFigures(Protocol):
+    """The engine's figures of one step; `app.engine.stats.StepStats` describes the fields."""
 
     @property
     def num_rows(self) -> int: ...  # noqa: D102
@@ -53,7 +53,7 @@ class StepFacts(Protocol):
     @property
     def num_waiting(self) -> int: ...  # noqa: D102
     @property
-    def lane(self) -> int: ...  # noqa: D102
+    def worker(self) -> int: ...  # noqa: D102
     @property
     def num_encode_tokens(self) -> int: ...  # noqa: D102
     @property
@@ -72,8 +72,8 @@ class StepFacts(Protocol):
     def decode_time_s(self) -> float: ...  # noqa: D102
 
 
-class QueueFacts(Protocol):
-    """What the engine tells of its queue; `app.engine.stats.Health`."""
+class QueueFigures(Protocol):
+    """The engine's figures of its queue; `app.engine.stats.Health` describes the fields."""
 
     @property
     def num_pending_sentences(self) -> int: ...  # noqa: D102
@@ -83,8 +83,8 @@ class QueueFacts(Protocol):
     def drain_time_s(self) -> float | None: ...  # noqa: D102
 
 
-class DecoderFacts(Protocol):
-    """What is told of sentences that were known or shared; `app.translator.decoder.DecoderFacts`."""
+class CacheFigures(Protocol):
+    """The figures of the sentence cache; `app.translator.caching_submitter.SubmitterStats` describes the fields."""
 
     @property
     def num_entries(self) -> int: ...  # noqa: D102
@@ -100,14 +100,14 @@ class DecoderFacts(Protocol):
     def num_coalesced(self) -> int: ...  # noqa: D102
 
 
-class DecoderCollector(Collector):
-    """The decoder's own counts, read whenever the metrics are."""
+class CacheCollector(Collector):
+    """Reads the sentence cache's counts at each scrape."""
 
-    def __init__(self, facts: Callable[[], DecoderFacts]) -> None:
+    def __init__(self, facts: Callable[[], CacheFigures]) -> None:
         self._facts = facts
 
     def collect(self) -> Iterable[Metric]:
-        """One sample each."""
+        """One sample per count."""
         facts = self._facts()
         name = "transduce_sentence_cache"
         lookups = CounterMetricFamily(
@@ -116,18 +116,20 @@ class DecoderCollector(Collector):
         lookups.add_metric(["hit"], facts.num_hits)
         lookups.add_metric(["miss"], facts.num_misses)
         yield lookups
-        yield CounterMetricFamily(f"{name}_evictions", "Sentences that made room", value=facts.num_evicted)
-        yield GaugeMetricFamily(f"{name}_bytes", "Memory of the sentences kept", value=facts.num_bytes)
-        yield GaugeMetricFamily(f"{name}_entries", "Sentences kept", value=facts.num_entries)
+        yield CounterMetricFamily(
+            f"{name}_evictions", "Sentences evicted from the cache", value=facts.num_evicted
+        )
+        yield GaugeMetricFamily(f"{name}_bytes", "Bytes of the sentences in the cache", value=facts.num_bytes)
+        yield GaugeMetricFamily(f"{name}_entries", "Sentences in the cache", value=facts.num_entries)
         yield CounterMetricFamily(
             "transduce_coalesced_sentences",
-            "Sentences that waited for an equal one's decoding",
+            "Sentences that shared the decoding of an equal sentence",
             value=facts.num_coalesced,
         )
 
 
-class _Dropped(Collector):
-    """The log's own count, read whenever the metrics are."""
+class _DroppedLines(Collector):
+    """Reads the log's count of dropped lines at each scrape."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count = count
@@ -140,8 +142,8 @@ class _Dropped(Collector):
         )
 
 
-class _Before(Collector):
-    """Does something whenever the metrics are read, and has none."""
+class _BeforeScrape(Collector):
+    """Calls a function at each scrape; it has no samples."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -152,15 +154,17 @@ class _Before(Collector):
 
 
 class Metrics:
-    """The metrics of one server, on a registry of their own."""
+    """The metrics of one server, in its own registry."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series a counter, which nobody reads
+        disable_created_metrics()  # would add a second series per counter
         self.registry = CollectorRegistry()
-        self._uncounted: list[StepFacts] = []
-        self._num_waiting: dict[int, int] = {}  # by lane, after its last step
+        self._uncounted: list[StepFigures] = []
+        self._num_waiting: dict[int, int] = {}  # by worker, after its last step
         self._last_noted_at = 0.0  # seconds since 1970
-        self.registry.register(_Before(self.count_steps))  # the first, so that the others know them
+        self.registry.register(
+            _BeforeScrape(self.count_steps)
+        )  # registered first, so that the others see the counted steps
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -174,17 +178,17 @@ class Metrics:
         self.requests = Counter(
             "transduce_http_requests", "Requests answered", (*labels, "code"), registry=self.registry
         )
-        # By route, method and code: to look one up in the library costs more than to count.
+        # By route, method and code, because a look-up in the library costs more than counting.
         self._requests: dict[tuple[str, str, int], Counter] = {}
-        self.request_seconds = Tallies(
+        self.request_seconds = LockFreeHistogram(
             "transduce_http_request_duration_seconds",
-            "From the request's headers to the end of its answer",
+            "From the request's headers to the end of its response",
             labels,
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
         self.inflight = Gauge(
-            "transduce_inflight_requests", "Translation requests at work", registry=self.registry
+            "transduce_inflight_requests", "Translation requests in progress", registry=self.registry
         )
         self.read_timeouts = Counter(
             "transduce_http_request_read_timeouts",
@@ -193,7 +197,7 @@ class Metrics:
         )
         self.connections_refused = Counter(
             "transduce_http_connections_refused",
-            "Connections beyond the limit",
+            "Connections refused at the connection limit",
             registry=self.registry,
         )
         self.connections_displaced = Counter(
@@ -203,24 +207,26 @@ class Metrics:
         )
         self.rejected = Counter(
             "transduce_rejected",
-            "Translation requests that were not answered with a translation",
+            "Translation requests without a translation, by reason",
             ("reason",),
             registry=self.registry,
         )
 
     def _define_translation(self) -> None:
-        self.phase_seconds = Tallies(
+        self.phase_seconds = LockFreeHistogram(
             "transduce_phase_duration_seconds",
             "Time of a translated request by phase: tokenise, queue, encode, decode, detokenise",
             ("phase",),
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         )
-        self.sentences = Count("transduce_sentences", "Sentences translated", registry=self.registry)
-        self.source_tokens = Count(
+        self.sentences = LockFreeCounter(
+            "transduce_sentences", "Sentences translated", registry=self.registry
+        )
+        self.source_tokens = LockFreeCounter(
             "transduce_source_tokens", "Source subwords translated", registry=self.registry
         )
-        self.target_tokens = Count(
+        self.target_tokens = LockFreeCounter(
             "transduce_target_tokens", "Target subwords returned", registry=self.registry
         )
 
@@ -228,15 +234,15 @@ class Metrics:
         self.stream_events = Counter(
             "transduce_stream_events", "Events sent on streams", ("event",), registry=self.registry
         )
-        self.stream_first_seconds = Tallies(
+        self.stream_first_seconds = LockFreeHistogram(
             "transduce_stream_first_event_seconds",
-            "From a stream's request to its first events",
+            "From a stream's request to its first event",
             buckets=REQUEST_SECONDS,
             registry=self.registry,
         ).labels()
         self.stalled_readers = Counter(
             "transduce_http_stalled_readers",
-            "Connections cut off because nothing was taken of an answer",
+            "Connections closed because the client stopped reading its response",
             registry=self.registry,
         )
 
@@ -244,23 +250,26 @@ class Metrics:
         registry = self.registry
         self.model_info = Gauge(
             "transduce_model_info",
-            "1 for the model that is served",
+            "1 for the served model",
             ("model", "version", "precision"),
             registry=registry,
         )
         self.model_load_seconds = Gauge(
-            "transduce_model_load_seconds", "From start to ready", registry=registry
+            "transduce_model_load_seconds", "Seconds from the start until ready", registry=registry
         )
-        self.ready = Gauge("transduce_ready", "1 while requests are taken", registry=registry)
+        self.ready = Gauge("transduce_ready", "1 while requests are accepted", registry=registry)
         self.steps = Counter("transduce_decode_steps", "Decoder steps", registry=registry)
-        self.step_seconds = Tallies(
+        self.step_seconds = LockFreeHistogram(
             "transduce_decode_step_seconds", "Decoder step", buckets=STEP_SECONDS, registry=registry
         ).labels()
-        self.encode_seconds = Tallies(
-            "transduce_encode_seconds", "Encoder pass of newcomers", buckets=STEP_SECONDS, registry=registry
+        self.encode_seconds = LockFreeHistogram(
+            "transduce_encode_seconds",
+            "Encoder pass of new sentences",
+            buckets=STEP_SECONDS,
+            registry=registry,
         ).labels()
-        self.batch_rows = Tallies(
-            "transduce_batch_size", "Rows in a step of a lane", buckets=ROWS, registry=registry
+        self.batch_rows = LockFreeHistogram(
+            "transduce_batch_size", "Rows in a worker's step", buckets=ROWS, registry=registry
         ).labels()
         self.rows = Counter(
             "transduce_rows",
@@ -271,14 +280,18 @@ class Metrics:
         self.encoded_tokens = Counter(
             "transduce_encoded_tokens", "Source subwords encoded", registry=registry
         )
-        self.waiting = Gauge("transduce_waiting_sentences", "Sentences without rows", registry=registry)
+        self.waiting = Gauge(
+            "transduce_waiting_sentences", "Sentences waiting for batch rows", registry=registry
+        )
         self.ended = Counter(
             "transduce_engine_sentences",
             "Sentences that left the engine, by outcome",
             ("outcome",),
             registry=registry,
         )
-        self.last_step = Gauge("transduce_last_step_timestamp_seconds", "Unix time of it", registry=registry)
+        self.last_step = Gauge(
+            "transduce_last_step_timestamp_seconds", "Unix time of the last step", registry=registry
+        )
         uses = {"decoded": "num_row_steps", "idle": "num_idle_rows", "wasted": "num_wasted_rows"}
         outcomes = ("finished", "failed", "expired", "retried", "looped")
         self._counted = [
@@ -290,15 +303,15 @@ class Metrics:
             "num_encode_tokens", *uses.values(), *(f"num_{outcome}" for outcome in outcomes)
         )
 
-    def record_steps(self, steps: Sequence[StepFacts]) -> None:
-        """Take note of what the engine did, to be counted when the metrics are read: answers wait for this."""
+    def record_steps(self, steps: Sequence[StepFigures]) -> None:
+        """Collect the engine's steps, which are counted at the next scrape: responses wait for this call."""
         self._uncounted += steps
         self._last_noted_at = time.time()
         if len(self._uncounted) > MAX_UNCOUNTED_STEPS:
             self.count_steps()
 
     def count_steps(self) -> None:
-        """Count what was noted."""
+        """Count the collected steps."""
         steps, self._uncounted = self._uncounted, []
         if not steps:
             return
@@ -316,34 +329,36 @@ class Metrics:
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
-        self._num_waiting |= {step.lane: step.num_waiting for step in steps}
+        self._num_waiting |= {step.worker: step.num_waiting for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
 
-    def follow_queue(self, health: Callable[[], QueueFacts]) -> None:
-        """Read the queue's depth whenever the metrics are read. Call once."""
+    def track_queue(self, health: Callable[[], QueueFigures]) -> None:
+        """Read the queue's depth at each scrape. Call once."""
         depth = Gauge(
             "transduce_queue_depth", "Sentences accepted and not yet answered", registry=self.registry
         )
         depth.set_function(lambda: health().num_pending_sentences)
-        tokens = Gauge("transduce_queue_tokens", "Source subwords of those", registry=self.registry)
+        tokens = Gauge(
+            "transduce_queue_tokens", "Source subwords accepted and not yet answered", registry=self.registry
+        )
         tokens.set_function(lambda: health().num_pending_tokens)
         wait = Gauge(
             "transduce_queue_drain_seconds",
-            "Time until those would be done at the measured speed; NaN while that is not known",
+            "Estimated seconds until the queue is empty; NaN without a measured speed",
             registry=self.registry,
         )
         wait.set_function(lambda: _known(health().drain_time_s))
 
-    def follow_decoder(self, facts: Callable[[], DecoderFacts]) -> None:
-        """Read the cache's and the shared sentences' counts whenever the metrics are read. Call once."""
-        self.registry.register(DecoderCollector(facts))
+    def track_cache(self, facts: Callable[[], CacheFigures]) -> None:
+        """Read the sentence cache's counts at each scrape. Call once."""
+        self.registry.register(CacheCollector(facts))
 
-    def follow_log(self, num_dropped: Callable[[], int]) -> None:
-        """Read how many log lines were dropped whenever the metrics are read. Call once."""
-        self.registry.register(_Dropped(num_dropped))
+    def track_log(self, num_dropped: Callable[[], int]) -> None:
+        """Read the number of dropped log lines at each scrape. Call once."""
+        self.registry.register(_DroppedLines(num_dropped))
 
     def record_request(self, *, route: str, method: str, code: int, seconds: float) -> None:
-        """Count one answered request. `code` 499: the caller left before the answer."""
+        """Count one answered request. `code` 499: the client disconnected before the response."""
         method = method if method in METHODS else "other"
         key = (route, method, code)
         requests = self._requests.get(key)
@@ -353,7 +368,7 @@ class Metrics:
         self.request_seconds.labels(route, method).observe(max(seconds, 0.0))
 
     def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
 

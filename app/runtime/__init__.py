@@ -1,7 +1,7 @@
-"""Mechanism only, the one importer of ONNX Runtime."""
+"""Computation without decisions: runners, caches and devices. The only package that imports ONNX Runtime."""
 
 import os
 
-# Since 1.31 its wheels keep an identifier of the machine and a file of events in the user's cache folder, with a thread
-# that is to send them. It reads this when it is imported; who has set the variable has chosen.
+# Since 1.31 the ONNX Runtime wheels write a machine identifier and a file of events to the user's cache folder, and
+# start a thread to send them. The variable is read at import; a value set by the user is kept.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -1,6 +1,7 @@
-"""A beam that a runner advances by itself: what it stands at, in one block of memory that both sides read and write.
+"""Memory that holds one beam, shared by the engine and the runner that advances it. Decides nothing.
 
-No decision is made here: whose beam it is, when it is handed over and when it is taken back is the engine's to say.
+The rules of beam search are those of `app.decoding.beam`. `native/beams.cpp` applies them to this memory.
+`app.engine.beams` decides which steps the runner takes.
 """
 
 from __future__ import annotations
@@ -12,40 +13,41 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Numbers of eight bytes before a beam's rows, and which of them change, as native/beams.h has them.
+# Eight-byte numbers in the header, and the header fields that steps change; as in native/beams.h.
 NUM_HEADER = 8
 LENGTH, NUM_COMPLETE = 3, 5
 
 
-class Outcome(IntEnum):
-    """What has become of a beam in the last step that it took: the forward's last one, unless it is done.
+class BeamOutcome(IntEnum):
+    """The result of a beam's last step in a call.
 
-    GOES_ON: it has its next hypotheses, and its rows their columns. IS_DONE: as many are complete as were to be; rows
-    are as they were. IS_OPEN: nothing, and its candidates are the engine's to judge.
+    CONTINUES: the beam has its next hypotheses, and its rows hold their columns.
+    DONE: enough hypotheses are complete. The rows are unchanged.
+    UNDECIDED: the step is not taken. The search advances the beam from the step's candidates.
     """
 
-    GOES_ON = 0
-    IS_DONE = 1
-    IS_OPEN = 2
+    CONTINUES = 0
+    DONE = 1
+    UNDECIDED = 2
 
 
-class Ended(NamedTuple):
-    """A hypothesis that has said the end token: its sum with it, the steps before, and its rank after those."""
+class EndedHypothesis(NamedTuple):
+    """A hypothesis that ended with the end token.
+
+    total: summed log-probability, end token included. length: steps before the end token. rank: its index among the
+    hypotheses that were live after those steps.
+    """
 
     total: float
     length: int
     rank: int
 
 
-class Beam:
-    """The beam of one sentence: one hypothesis before its first step, beam_size live ones after each.
+class SharedBeam:
+    """One sentence's beam: one hypothesis before the first step, beam_size live ones after each.
 
-    start_and_end: the tokens' ids. rows: cache row of each live hypothesis, beam_size from the beginning on: before the
-    first step the first is the one hypothesis', and the others hold its source. history: said, parents, sums of every
-    step, one after another, beam_size each: subword, which hypothesis before it each one continues, sum of
-    log-probabilities. last_length: steps after which the next one is open. num_to_complete: hypotheses, beside those
-    that are complete already, that end the search. num_columns: source subwords the attention to which is kept of every
-    step; 0: none is.
+    The memory is an array of eight-byte numbers: header, rows, tokens, parents and sums of every step, complete
+    hypotheses, attention.
     """
 
     def __init__(
@@ -58,11 +60,21 @@ class Beam:
         num_to_complete: int,
         num_columns: int = 0,
     ) -> None:
+        """Allocate the memory and write the state of a search to it.
+
+        start_and_end: ids of the start and the end token.
+        rows: the cache row of each live hypothesis, beam_size of them. Before the first step rows[0] is the one
+            hypothesis', and the others hold its source.
+        history: tokens, parents (index before the step) and summed log-probabilities of all steps, beam_size a step.
+        last_length: steps after which the next one is UNDECIDED.
+        num_to_complete: further complete hypotheses that end the search.
+        num_columns: source subwords whose attention is recorded in every step; 0 records none.
+        """
         self.beam_size = b = len(rows)
-        said, parents, sums = history
-        num_said, most = len(said), last_length * b
-        self._said = NUM_HEADER + b
-        self._parents = self._said + most
+        tokens, parents, sums = history
+        num_entries, most = len(tokens), last_length * b
+        self._tokens = NUM_HEADER + b
+        self._parents = self._tokens + most
         self._sums = self._parents + most
         self._complete = self._sums + most
         self._attention = self._complete + 3 * (num_to_complete + b)
@@ -71,11 +83,11 @@ class Beam:
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.ctypes.data
         bos_id, eos_id = start_and_end
-        header = (b, eos_id, last_length, num_said // b, num_to_complete, 0, bos_id, num_columns)
-        numbers[: self._said] = (*header, *rows)
-        numbers[self._said : self._said + num_said] = said
-        numbers[self._parents : self._parents + num_said] = parents
-        self._floats[self._sums : self._sums + num_said] = sums
+        header = (b, eos_id, last_length, num_entries // b, num_to_complete, 0, bos_id, num_columns)
+        numbers[: self._tokens] = (*header, *rows)
+        numbers[self._tokens : self._tokens + num_entries] = tokens
+        numbers[self._parents : self._parents + num_entries] = parents
+        self._floats[self._sums : self._sums + num_entries] = sums
 
     @property
     def length(self) -> int:
@@ -84,30 +96,33 @@ class Beam:
 
     @property
     def rows(self) -> list[int]:
-        """Cache row of each live hypothesis, in order."""
-        found: list[int] = self._numbers[NUM_HEADER : self._said].tolist()
+        """The cache row of each live hypothesis, best first."""
+        found: list[int] = self._numbers[NUM_HEADER : self._tokens].tolist()
         return found
 
     def move_row(self, source: int, target: int) -> None:
-        """A hypothesis' columns stand in another row now."""
-        rows = self._numbers[NUM_HEADER : self._said]
+        """Record that the columns of row `source` are now in row `target`."""
+        rows = self._numbers[NUM_HEADER : self._tokens]
         rows[rows == source] = target
 
     def history(self) -> tuple[list[int], list[int], list[float]]:
-        """What was said, parents and sums of all steps, as given at first."""
-        num_said = self.length * self.beam_size
-        said = self._numbers[self._said : self._said + num_said].tolist()
-        parents = self._numbers[self._parents : self._parents + num_said].tolist()
-        return said, parents, self._floats[self._sums : self._sums + num_said].tolist()
+        """Tokens, parents and sums of all steps, laid out as the constructor's `history`."""
+        num_entries = self.length * self.beam_size
+        tokens = self._numbers[self._tokens : self._tokens + num_entries].tolist()
+        parents = self._numbers[self._parents : self._parents + num_entries].tolist()
+        return tokens, parents, self._floats[self._sums : self._sums + num_entries].tolist()
 
-    def ended(self) -> list[Ended]:
-        """Those that have become complete since it was handed over, in order of time."""
+    def ended(self) -> list[EndedHypothesis]:
+        """Hypotheses that ended since this object was made, oldest first."""
         count = 3 * int(self._numbers[NUM_COMPLETE])
         found = self._floats[self._complete : self._complete + count].reshape(-1, 3).tolist()
-        return [Ended(total, int(length), int(rank)) for total, length, rank in found]
+        return [EndedHypothesis(total, int(length), int(rank)) for total, length, rank in found]
 
     def attention(self, first: int, end: int) -> NDArray[np.float32]:
-        """That of the steps first..end-1, (steps, live hypotheses before the step, num_columns), taken since then."""
+        """Attention of steps first..end-1: (steps, hypotheses live before the step, num_columns).
+
+        Steps before this object was made are undefined.
+        """
         width = self.beam_size * self._num_columns
         kept = self._numbers[self._attention :].view(np.float32)[first * width : end * width]
         return kept.reshape(-1, self.beam_size, self._num_columns)

@@ -1,4 +1,4 @@
-"""What a bundle's model can hold; apart from the seam, which knows no bundles."""
+"""The runner limits of a bundle's model. A module of its own, because `app.runtime.interface` knows no bundles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from app.runtime.interface import Limits
 
 
 def limits_of(manifest: Manifest, num_rows: int, num_kept_rows: int = 0) -> Limits:
-    """What a runner of a bundle holds with a cache of `num_rows` rows and `num_kept_rows` kept ones beside them."""
+    """The limits of a runner with `num_rows` cache rows for any caller and `num_kept_rows` further, kept ones."""
     return Limits(
         num_rows=num_rows + num_kept_rows,
         num_kept_rows=num_kept_rows,

@@ -1,7 +1,7 @@
-"""Copies of cache rows on a GPU, valid prefixes only: all rows in one kernel, or row by row with cudaMemcpy3DAsync.
+"""Copies the valid columns of cache rows on a GPU: all rows in one kernel, or each with cudaMemcpy3DAsync.
 
-The kernel is compiled when the server starts, by the compiler library that comes with CUDA (NVRTC), for the GPU that
-is there. It has been compiled, and its arithmetic tested on a CPU; it has not run on a GPU yet.
+The kernel is compiled at the server's start for the GPU found, by CUDA's compiler library (NVRTC). It compiles, and its
+arithmetic is tested on a CPU; it has not run on a GPU.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ logger = logging.getLogger(__name__)
 
 COMPILER, DRIVER = "libnvrtc.so.13", "libcuda.so.1"
 DEVICE_TO_DEVICE = 3
-# Bytes that a thread copies at a time: CUDA's int4.
+# Bytes that a thread copies at a time: the size of CUDA's int4.
 VECTOR_BYTES = 16
+# Threads of a block. A head's columns are copied by one block.
 NUM_THREADS = 128
-# A block is one head of one plane of one move: source row, target row, number of columns.
+# A block copies one head in one plane of one move: source row, target row, number of columns.
 KERNEL = r"""
 extern "C" __global__ void copy_rows(
     const int4* source, int4* target, const int* moves,
@@ -46,8 +47,8 @@ extern "C" __global__ void copy_rows(
 
 
 @dataclass(frozen=True)
-class Box:
-    """Rows of a cache in the GPU's memory: (planes, num_rows, num_heads, capacity) columns of column_bytes."""
+class DeviceBlock:
+    """Rows of a cache in GPU memory: (planes, num_rows, num_heads, capacity) columns of column_bytes bytes."""
 
     address: int
     num_planes: int
@@ -58,17 +59,17 @@ class Box:
 
 
 class Copier(Protocol):
-    """Copies rows of one box to rows of another with the same planes, heads and columns."""
+    """Copies rows of one block to rows of another with the same planes, heads and columns."""
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """Enqueue copies. Raises EngineFailure.
 
-        moves: (n, 3) source row, target row, columns. No target is a source.
+        moves: (n, 3) source row, target row, number of columns. No target is a source.
         """
 
 
 def make_copier(cuda: Cuda, column_bytes: int) -> Copier:
-    """The kernel, or what does without one where it cannot be compiled; the log says why."""
+    """A KernelCopier if the kernel fits and compiles, else a RowCopier; a failure to compile is logged."""
     if column_bytes % VECTOR_BYTES:
         return RowCopier(cuda)
     try:
@@ -79,12 +80,12 @@ def make_copier(cuda: Cuda, column_bytes: int) -> Copier:
 
 
 class KernelCopier:
-    """One launch for all moves."""
+    """Copies all moves in one kernel launch."""
 
     def __init__(self, cuda: Cuda, *, driver: Any = None) -> None:
-        """Compile and load. Raises OSError where a library is not there, and EngineFailure.
+        """Compile and load the kernel. Raises OSError for a missing library, and EngineFailure.
 
-        driver: another library with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel, for tests.
+        driver: a replacement for tests, with cuModuleLoadData, cuModuleGetFunction and cuLaunchKernel.
         """
         self._cuda = cuda
         self._driver = ctypes.CDLL(DRIVER) if driver is None else driver
@@ -94,7 +95,7 @@ class KernelCopier:
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), self._image))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, b"copy_rows"))
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """As `Copier.copy`."""
         if not len(moves):
             return
@@ -116,7 +117,7 @@ class KernelCopier:
 
 
 def compile_kernel(architecture: str) -> bytes:
-    """The kernel's machine code. Raises OSError where there is no compiler, EngineFailure where it refuses."""
+    """The kernel's machine code. Raises OSError if the compiler is missing, EngineFailure if it fails."""
     compiler = ctypes.CDLL(COMPILER)
     program = ctypes.c_void_p()
     _check_compiler(
@@ -146,7 +147,7 @@ class _Position(ctypes.Structure):
 
 
 class _Pitched(ctypes.Structure):
-    """cudaPitchedPtr: a box of rows of `pitch` bytes, `ysize` rows a slice."""
+    """cudaPitchedPtr: a block of rows of `pitch` bytes, `ysize` rows a slice."""
 
     _fields_ = (
         ("ptr", ctypes.c_void_p),
@@ -178,12 +179,12 @@ class _Copy(ctypes.Structure):
 
 
 class RowCopier:
-    """One cudaMemcpy3DAsync a move: bytes of a head's columns, heads of all rows, planes."""
+    """Copies each move with one cudaMemcpy3DAsync: width is a head's bytes, height its row's heads, depth planes."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
 
-    def copy(self, source: Box, target: Box, moves: Int32s) -> None:
+    def copy(self, source: DeviceBlock, target: DeviceBlock, moves: Int32s) -> None:
         """As `Copier.copy`."""
         stream = ctypes.c_void_p(self._cuda.stream)
         for source_row, target_row, length in moves.tolist():
@@ -194,6 +195,6 @@ class RowCopier:
             self._cuda.check(self._cuda.library.cudaMemcpy3DAsync(ctypes.byref(copy), stream))
 
 
-def _pitched(box: Box) -> _Pitched:
-    pitch = box.capacity * box.column_bytes
-    return _Pitched(box.address, pitch, pitch, box.num_rows * box.num_heads)
+def _pitched(block: DeviceBlock) -> _Pitched:
+    pitch = block.capacity * block.column_bytes
+    return _Pitched(block.address, pitch, pitch, block.num_rows * block.num_heads)

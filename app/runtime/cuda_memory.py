@@ -1,8 +1,7 @@
-"""One GPU's memory and one stream of it, through CUDA's runtime library. It has not run on a GPU yet.
+"""One GPU's memory and one CUDA stream, through CUDA's runtime library. It has not run on a GPU.
 
-Whatever is enqueued here and whatever ONNX Runtime runs goes to the same stream, one after another, so that nothing
-waits but the host for results. Memory is taken once and stays where it is: what is bound, and what a CUDA graph has
-recorded, are addresses.
+The copies made here and the graphs that ONNX Runtime runs share the stream and run in order; only the host waits, for
+results. Memory is allocated once and does not move, because bindings and CUDA graphs hold addresses.
 
 Names, arguments and numbers are those of the CUDA Runtime API's manual, version 13.
 """
@@ -23,28 +22,29 @@ TO_DEVICE, TO_HOST = 1, 2
 # cudaStreamNonBlocking: the stream does not wait for the legacy default stream, which cannot be captured.
 NON_BLOCKING = 1
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
-# What cudaMalloc aligns to, and what parts of one block are aligned to here.
+# Bytes. The alignment of cudaMalloc, and of the parts of one allocation here.
 ALIGNMENT = 256
 
 
 def aligned(num_bytes: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """The least multiple of ALIGNMENT that is not below num_bytes."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 class Cuda:
     """GPU 0 and one stream. Used from one thread at a time.
 
-    device: its name in ONNX Runtime's bindings. stream: its handle.
+    device: the GPU's name in ONNX Runtime's bindings. stream: the stream's handle.
     """
 
     def __init__(
         self, *, device: str = "cuda", library: Any = None, num_upload_bytes: int = 4 * 1024 * 1024
     ) -> None:
-        """Take the stream. Raises OSError where CUDA's runtime library is not there, and EngineFailure.
+        """Create the stream. Raises OSError if CUDA's runtime library is missing, and EngineFailure.
 
-        library: another one with the same functions, for tests without a GPU.
-        num_upload_bytes: of memory that `upload` may fill between two waits.
+        library: a replacement with the same functions, for tests without a GPU.
+        num_upload_bytes: memory that `upload` may fill between two waits. Smaller: more waits, and smaller largest
+            upload.
         """
         self.device = device
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
@@ -65,7 +65,7 @@ class Cuda:
             raise EngineFailure(f"the GPU failed with CUDA error {code}")
 
     def compute_capability(self) -> tuple[int, int]:
-        """The GPU's, major and minor."""
+        """The GPU's compute capability, major and minor."""
         found = []
         for attribute in (MAJOR, MINOR):
             value = ctypes.c_int()
@@ -74,13 +74,13 @@ class Cuda:
         return found[0], found[1]
 
     def free_bytes(self) -> tuple[int, int]:
-        """Memory of the GPU that nobody has taken, and all of it."""
+        """Free and total memory of the GPU, in bytes."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.check(self.library.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
         return free.value, total.value
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of zeroed memory on the GPU, kept until this object goes."""
+        """The address of zeroed memory on the GPU, freed with this object."""
         address = ctypes.c_void_p()
         self.check(self.library.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
         assert address.value is not None
@@ -90,7 +90,7 @@ class Cuda:
         return address.value
 
     def allocate_host(self, num_bytes: int) -> NDArray[np.uint8]:
-        """Zeroed memory of the host that copies to and from the GPU need not go through a buffer for."""
+        """Zeroed page-locked host memory, which the GPU copies from and to without a buffer; freed with this object."""
         address = ctypes.c_void_p()
         self.check(self.library.cudaMallocHost(ctypes.byref(address), ctypes.c_size_t(num_bytes)))
         assert address.value is not None
@@ -100,30 +100,30 @@ class Cuda:
         return found
 
     def copy_in(self, target: int, source: NDArray[Any], num_bytes: int) -> None:
-        """Enqueue a copy from the beginning of an array of `allocate_host`, not to be changed before the next wait."""
+        """Enqueue a copy from the beginning of an array of `allocate_host`; leave it unchanged until the next wait."""
         self._copy(target, source.ctypes.data, num_bytes, TO_DEVICE)
 
     def copy_out(self, target: NDArray[Any], source: int, num_bytes: int) -> None:
-        """Enqueue a copy to the beginning of an array of `allocate_host`, which is there after the next wait."""
+        """Enqueue a copy to the beginning of an array of `allocate_host`; it is complete after the next wait."""
         self._copy(target.ctypes.data, source, num_bytes, TO_HOST)
 
     def upload(self, values: NDArray[Any]) -> int:
-        """Enqueue a copy of values to the GPU; its address, good for what is enqueued before the next upload."""
+        """Enqueue a copy of values to the GPU. Returns its address, valid for work enqueued before the next upload."""
         if values.nbytes > self._num_upload_bytes:
             raise EngineFailure(
                 f"{values.nbytes} bytes to upload at once, the limit is {self._num_upload_bytes}"
             )
         if self._num_uploaded + values.nbytes > self._num_upload_bytes:
             self.wait()
-        place = self._num_uploaded
-        part = self._upload_source[place : place + values.nbytes]
+        offset = self._num_uploaded
+        part = self._upload_source[offset : offset + values.nbytes]
         part[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        self.copy_in(self._upload_target + place, part, values.nbytes)
-        self._num_uploaded = aligned(place + values.nbytes)
-        return self._upload_target + place
+        self.copy_in(self._upload_target + offset, part, values.nbytes)
+        self._num_uploaded = aligned(offset + values.nbytes)
+        return self._upload_target + offset
 
     def wait(self) -> None:
-        """Wait until all is done that was enqueued."""
+        """Wait until all enqueued work is done."""
         self.check(self.library.cudaStreamSynchronize(ctypes.c_void_p(self.stream)))
         self._num_uploaded = 0
 
@@ -134,7 +134,7 @@ class Cuda:
 
 
 def _free(library: Any, device_memory: list[int], host_memory: list[int]) -> None:
-    """cudaFree waits for what is under way. The stream stays: sessions may still know it."""
+    """Free all memory; cudaFree waits for running work. The stream is kept, because sessions may still use it."""
     for address in device_memory:
         library.cudaFree(ctypes.c_void_p(address))
     for address in host_memory:

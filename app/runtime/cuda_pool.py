@@ -1,6 +1,6 @@
-"""A cache pool in a GPU's memory. It has not run on a GPU yet.
+"""A cache pool in a GPU's memory. It has not run on a GPU.
 
-ONNX Runtime binds raw device addresses, so rows 0..n-1 of a plane are bound where they stand, as on the host.
+ONNX Runtime binds raw device addresses, so rows 0..n-1 of a plane are bound in place, as on the host.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from app.runtime.cuda_copies import Box, Copier
+from app.runtime.cuda_copies import Copier, DeviceBlock
 from app.runtime.cuda_memory import Cuda
 from app.runtime.interface import Int32s
 from app.runtime.kv_cache import PoolShape
 
 
 class CudaPool:
-    """As `HostPool`, on GPU 0: copies are enqueued, in order with what ONNX Runtime runs on the same stream."""
+    """A `Pool` on GPU 0. Copies are enqueued on the stream that also runs ONNX Runtime's graphs."""
 
     def __init__(self, shape: PoolShape, cuda: Cuda, copier: Copier) -> None:
-        """Take the memory. Raises EngineFailure."""
+        """Allocate the memory. Raises EngineFailure."""
         self._shape = shape
         self._cuda = cuda
         self._copier = copier
         self._dtype = np.dtype(shape.dtype)
-        self.box = Box(
+        self.block = DeviceBlock(
             address=cuda.allocate(shape.num_bytes),
             num_planes=shape.num_planes,
             num_rows=shape.num_rows,
@@ -33,37 +33,38 @@ class CudaPool:
             capacity=shape.capacity,
             column_bytes=shape.head_dim * self._dtype.itemsize,
         )
-        self._staging: Box | None = None
+        self._staging: DeviceBlock | None = None
 
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """As `Pool.bind`."""
         s = self._shape
         axes = [num_rows, s.num_heads, s.capacity, s.head_dim]
-        address = self.box.address + plane * (s.num_bytes // s.num_planes)
+        address = self.block.address + plane * (s.num_bytes // s.num_planes)
         place = (self._cuda.device, 0, self._dtype.type, axes, address)
         binding.bind_input(name, *place)
         binding.bind_output(f"present_{name}", *place)
 
     def write(self, values: Any, rows: list[int]) -> None:
-        """As `Pool.write`; `values` is on the same device and was computed on the same stream."""
+        """As `Pool.write`; `values` is on the same device and computed on the same stream."""
         _, num_sentences, _, length, _ = values.shape()
-        block = replace(self.box, address=values.data_ptr(), num_rows=num_sentences, capacity=length)
-        self._copier.copy(block, self.box, _moves(np.arange(num_sentences), rows, length))
+        block = replace(self.block, address=values.data_ptr(), num_rows=num_sentences, capacity=length)
+        self._copier.copy(block, self.block, _moves(np.arange(num_sentences), rows, length))
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. Where a target is a source too, by way of a second pool, made when that first happens."""
+        """As `Pool.copy`. If a target is also a source: through a second pool, allocated on first use."""
         if set(sources.tolist()).isdisjoint(targets.tolist()):
-            self._copier.copy(self.box, self.box, _moves(sources, targets, lengths))
+            self._copier.copy(self.block, self.block, _moves(sources, targets, lengths))
             return
         if self._staging is None:
-            self._staging = replace(self.box, address=self._cuda.allocate(self._shape.num_bytes))
-        places = np.arange(len(sources))  # at most one of each target
-        self._copier.copy(self.box, self._staging, _moves(sources, places, lengths))
-        self._copier.copy(self._staging, self.box, _moves(places, targets, lengths))
+            self._staging = replace(self.block, address=self._cuda.allocate(self._shape.num_bytes))
+        # Rows of the second pool. There are enough: each target occurs once.
+        staged = np.arange(len(sources))
+        self._copier.copy(self.block, self._staging, _moves(sources, staged, lengths))
+        self._copier.copy(self._staging, self.block, _moves(staged, targets, lengths))
 
 
 def _moves(sources: Any, targets: Any, lengths: Any) -> Int32s:
-    """(n, 3) of three columns; one number stands for a column of it."""
+    """Three columns as (n, 3); a single number fills its column."""
     moves: Int32s = np.empty((len(sources), 3), np.int32)
     moves[:, 0], moves[:, 1], moves[:, 2] = sources, targets, lengths
     return moves

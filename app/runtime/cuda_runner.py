@@ -1,10 +1,10 @@
-"""The Runner on a GPU: caches and bound memory on the device, every step of one shape one CUDA graph.
+"""The Runner on a GPU: caches and bound memory are on the device, and all steps of one shape share a CUDA graph.
 
-It has not run on a GPU yet; what is not CUDA itself is tested on the CPU (docs/gpu.md).
+It has not run on a GPU; the parts outside CUDA are tested on the CPU (docs/gpu.md).
 
-A CUDA graph records addresses and shapes, so both are fixed: the number of rows is padded up to a bucket, and so is
-the number of candidates. Padding rows are the cache rows after the last one that is asked for, at position 0: they
-hold nothing that is needed (`Runner`), and what comes of them is dropped.
+A CUDA graph records addresses and shapes, so both are fixed: the numbers of rows and of candidates are padded to
+buckets. Padding rows are the cache rows after the step's last one, at position 0. A runner may write to such rows, and
+their results are dropped.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from app.runtime.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
 
-# A run with this number for its graph is neither captured nor replayed.
+# The graph id of a run that is neither captured nor replayed.
 EAGER = -1
-# ONNX Runtime's attention kernels, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. Left out is cuDNN's,
-# its first choice on a Hopper, which is compiled anew for every shape: the encoder's change with every call.
+# Allowed attention kernels of ONNX Runtime, as bits: flash 1, memory-efficient 2, plain 16, decoding 512. Left out is
+# cuDNN's, its first choice on a Hopper: it is compiled for every shape, and the encoder's shape changes every call.
 ATTENTION = 1 + 2 + 16 + 512
 
 
@@ -44,8 +44,8 @@ def load_cuda_runner(
 ) -> CudaRunner:
     """Load one variant on GPU 0.
 
-    has_graphs: whether steps are captured as CUDA graphs. Raises BundleError for graphs that do not load or of which
-    a node would run on the CPU, and where the caches find no room.
+    has_graphs: whether steps are captured as CUDA graphs. Raises BundleError for graphs that do not load or would run a
+    node on the CPU, and if the caches do not fit.
     """
     try:
         cuda = Cuda()
@@ -72,17 +72,17 @@ def load_cuda_runner(
 
 
 def bucket_of(number: int, largest: int) -> int:
-    """The least power of two from `number` up, at most `largest`, which is at least `number`."""
+    """The least power of two that is not below `number`, limited to `largest`; number <= largest."""
     return min(1 << (number - 1).bit_length(), largest)
 
 
 def buckets(largest: int) -> list[int]:
-    """All that `bucket_of` can be."""
+    """All values of `bucket_of`, ascending."""
     return sorted({bucket_of(number, largest) for number in range(1, largest + 1)})
 
 
 class StepShape(NamedTuple):
-    """What steps of one binding have in common. extra: names of the optional outputs that are asked for."""
+    """What all steps of one binding have in common. extra: names of the wanted optional outputs."""
 
     num_rows: int
     num_candidates: int
@@ -91,9 +91,9 @@ class StepShape(NamedTuple):
 
 @dataclass(frozen=True)
 class _Result:
-    """One output of a step: where it stands on the device, and the host memory that it is copied to.
+    """One output of a step: its address on the device, and the host memory that it is copied to.
 
-    values: (num_rows, columns), backed by `memory`.
+    values: a view of `memory`, (num_rows, columns).
     """
 
     address: int
@@ -103,7 +103,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class _Step:
-    """Everything that steps of one shape read and write, bound once and never moved."""
+    """The bound inputs and outputs of steps of one shape, at fixed addresses."""
 
     binding: Any
     run_options: Any
@@ -113,13 +113,13 @@ class _Step:
 class CudaRunner:
     """One model on GPU 0. Called from one thread only: a CUDA graph belongs to the thread that captured it.
 
-    cache_bytes: of both caches.
+    cache_bytes: size of both caches.
     """
 
     def __init__(
         self, encoder: Session, decoder: Session, *, limits: Limits, cuda: Cuda, has_graphs: bool
     ) -> None:
-        """Take two loaded graphs and all memory but that of the results. Raises EngineFailure."""
+        """Allocate all memory of two loaded graphs except that of the results. Raises EngineFailure."""
         self._encoder, self._decoder, self._cuda = encoder, decoder, cuda
         self._limits = limits
         self._has_graphs = has_graphs
@@ -134,7 +134,7 @@ class CudaRunner:
         copier = make_copier(cuda, shapes[0].head_dim * itemsize)
         self._self_pool, self._cross_pool = (CudaPool(shape, cuda, copier) for shape in shapes)
         self._last_source_positions = np.zeros(limits.num_rows, np.int32)
-        # ids, positions, last_source_positions: one block, one copy a step; each begins at an aligned address.
+        # ids, positions, last_source_positions: one allocation, copied once a step; each begins at an aligned address.
         self._input_stride = aligned(4 * limits.num_rows)
         self._input_address = cuda.allocate(3 * self._input_stride)
         self._input_memory = cuda.allocate_host(3 * self._input_stride)
@@ -146,7 +146,7 @@ class CudaRunner:
         cuda.wait()
 
     def _resident(self, values: Int32s) -> int:
-        """The address of a copy of values that stays."""
+        """The device address of a permanent copy of values."""
         memory, address = self._cuda.allocate_host(values.nbytes), self._cuda.allocate(values.nbytes)
         memory[:] = values.view(np.uint8)
         self._cuda.copy_in(address, memory, values.nbytes)
@@ -159,11 +159,11 @@ class CudaRunner:
 
     @property
     def num_bindings(self) -> int:
-        """Step shapes that are bound now. There are no more than buckets of rows times buckets of candidates."""
+        """Bound step shapes. At most the buckets of rows times the buckets of candidates, for each set of outputs."""
         return len(self._steps)
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """As `Runner.encode`. Sentences of the same length run together, others by themselves: no padding."""
+        """As `Runner.encode`. Only sentences of equal length run together, so there is no padding."""
         by_length: defaultdict[int, list[int]] = defaultdict(list)
         for index, source in enumerate(sources):
             by_length[len(source)].append(index)
@@ -180,7 +180,7 @@ class CudaRunner:
             self._last_source_positions[targets] = length - 1
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The arrays are overwritten by the next step of the same bucket."""
+        """As `Runner.decode`. The next step of the same buckets overwrites the arrays."""
         wanted = (("log_probabilities", step.wants_distributions), ("alignment", step.wants_alignment))
         found = self._run(step, *(name for name, is_wanted in wanted if is_wanted))
         return StepOutput(
@@ -196,16 +196,16 @@ class CudaRunner:
         self._last_source_positions[targets] = self._last_source_positions[sources]
 
     def share_cores(self, num_sharing: int) -> None:
-        """As `Runner.share_cores`; the graphs run on the GPU."""
+        """No effect: the graphs run on the GPU."""
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
         """As `Runner.reorder`."""
         self._self_pool.copy(sources, targets, lengths)
 
     def _run(self, step: StepInput, *extra: str) -> dict[str, Any]:
-        """Run a step; its results by name, padding cut off. Raises EngineFailure.
+        """Run a step. Returns its results by name, without padding. Raises EngineFailure.
 
-        A step that is run twice writes the same columns twice: what captures a graph may run it as often as it likes.
+        A step that runs twice writes the same values to the same columns, so capturing a graph may run it repeatedly.
         """
         num_rows, num_candidates = len(step.ids), num_to_rank(step, self._limits)
         shape = StepShape(
@@ -231,7 +231,7 @@ class CudaRunner:
         return found
 
     def _make_step(self, shape: StepShape) -> _Step:
-        """Bind inputs, caches and results of steps of one shape."""
+        """Bind the inputs, caches and results of steps of one shape."""
         num_rows, num_candidates, extra = shape
         binding, device = self._decoder.binding(), self._cuda.device
         for index, name in enumerate(("ids", "positions", "last_source_positions")):
@@ -263,7 +263,7 @@ class CudaRunner:
         return _Result(self._cuda.allocate(num_bytes), memory, values)
 
     def _extra_result(self, name: str, num_rows: int) -> _Result:
-        """Room for an optional output, made for all rows when a step first wants it."""
+        """The memory of an optional output, allocated for all rows when a step first wants it."""
         if name not in self._extra:
             spec = next(spec for spec in self._decoder.spec.outputs if spec.name == name)
             self._extra[name] = self._make_result(self._limits.num_rows, int(spec.axes[1]), np.float32)
@@ -272,7 +272,7 @@ class CudaRunner:
 
 
 def _run_options(graph: int) -> Any:
-    """Options of a run of one CUDA graph, or of none: the runner waits for the stream itself, once a step."""
+    """Options of a run of one CUDA graph, or of none with EAGER. The runner waits for the stream itself."""
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(graph))
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

@@ -1,4 +1,4 @@
-"""Which device and which variant of a bundle, as far as that is known without ONNX Runtime."""
+"""Chooses the device and the bundle's variant, as far as possible without loading ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.errors import BundleError
 from app.graphs import Precision
-from app.runtime.machine import knows_gpus
+from app.runtime.machine import has_cuda_provider
 
 if TYPE_CHECKING:
     from app.bundle import Bundle
@@ -23,20 +23,20 @@ NO_PROVIDER = (
 
 
 def known_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device | None:
-    """The device, where no GPU can be meant; None where `app.runtime.session.choose_device` has to look for one."""
-    if wanted == "cuda" or (wanted == "auto" and knows_gpus()):
+    """The CPU if no GPU is possible; None if `app.runtime.session.choose_device` must look for one."""
+    if wanted == "cuda" or (wanted == "auto" and has_cuda_provider()):
         return None
-    tell_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
+    log_device("cpu", wanted, "" if wanted == "cpu" else NO_PROVIDER)
     return "cpu"
 
 
-def tell_device(device: Device, wanted: str, problem: str) -> None:
-    """Log what runs where. problem: what keeps a GPU from being used; empty where nothing does."""
-    logger.info("running on %s (asked for: %s%s)", device, wanted, f"; {problem}" if problem else "")
+def log_device(device: Device, wanted: str, problem: str) -> None:
+    """Log the chosen device. problem: why no GPU is used; empty for none."""
+    logger.info("running on %s (requested: %s%s)", device, wanted, f"; {problem}" if problem else "")
 
 
 def choose_precision(bundle: Bundle, device: Device, wanted: Precision | Literal["auto"]) -> Precision:
-    """The variant to load. Raises BundleError, naming those there are, where none fits."""
+    """The variant to load. Raises BundleError, naming the variants that exist, if none fits."""
     there_are = bundle.manifest.variants
     candidates = PREFERRED[device] if wanted == "auto" else (wanted,)
     for precision in candidates:

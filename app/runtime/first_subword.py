@@ -1,4 +1,4 @@
-"""A translation has a subword: the end token is no candidate where the start token is a row's last."""
+"""Removes the end token from a row's first step, so that no translation is empty."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from app.runtime.interface import Floats, Int64s, Limits, StepInput
 
 
 def first_steps(step: StepInput, limits: Limits) -> NDArray[np.bool_]:
-    """(num_rows,): whether a row is in its first step."""
+    """Whether each row is in its first step: (num_rows,)."""
     is_first: NDArray[np.bool_] = (step.positions == 0) & (step.ids == limits.bos_id)
     return is_first
 
 
 def num_to_rank(step: StepInput, limits: Limits) -> int:
-    """Candidates to ask a graph for, so that num_candidates are left without the end token."""
+    """How many candidates to request from a graph, so that num_candidates remain without the end token."""
     more = bool(first_steps(step, limits).any())
     return min(step.num_candidates + more, limits.vocab_size)
 
@@ -23,10 +23,10 @@ def num_to_rank(step: StepInput, limits: Limits) -> int:
 def without_first_end(
     log_probabilities: Floats, ids: Int64s, step: StepInput, limits: Limits
 ) -> tuple[Floats, Int64s]:
-    """The candidates of a step, (num_rows, num_candidates) each, without the end token in a first step.
+    """The candidates of a step without the end token in first steps: (num_rows, num_candidates) each.
 
-    log_probabilities, ids: (num_rows, at least num_to_rank) as the graph ranks them. Where the vocabulary has
-    no other subword left, the end token stands last, with negative infinity.
+    log_probabilities, ids: (num_rows, at least num_to_rank) as the graph ranks them. If the vocabulary has too few
+    other subwords, the end token is last, with negative infinity.
     """
     k = step.num_candidates
     is_end = (ids == limits.eos_id) & first_steps(step, limits)[:, None]

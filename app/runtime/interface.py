@@ -1,9 +1,8 @@
-"""The seam between deciding and computing: what the engine asks of a model.
+"""The interface between the engine, which decides, and a runner, which computes.
 
-A runner holds a fixed number of cache rows. Rows 0..n-1 are decoded together in one step; the
-engine keeps them dense, where that is of use, and decides which row belongs to whom. A row's cache holds its
-self-attention keys and values (one column a decoded position) and the cross-attention keys and
-values of its sentence.
+A runner holds a fixed number of cache rows. One step decodes rows 0..n-1 together. The engine decides which row
+belongs to which hypothesis, and keeps rows dense where the runner needs it. A row's cache holds its self-attention
+keys and values, one column a decoded position, and the cross-attention keys and values of its sentence.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.beams import Beam
-from app.runtime.until import WHEN_FULL, Until
+from app.runtime.beams import SharedBeam
+from app.runtime.stop_condition import NO_EARLY_STOP, StopCondition
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# The id of a row that no hypothesis holds, where the runner passes over such rows.
-UNHELD = -1
+# The id of a row without a hypothesis, for runners whose limits say `skips_unused_rows`.
+UNUSED_ROW = -1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a loaded model can hold.
+    """What a loaded model can hold and do.
 
     num_rows: cache rows, so the most hypotheses that run at once.
-    num_kept_rows: of these, those that are kept for callers that come while another holds the rest.
+    num_kept_rows: of these, the rows held back from a caller that uses all others.
     max_source_length: subwords of a source, its end token counted.
     max_target_length: positions of a row's self-attention cache: the start token and the subwords.
-    has_alignment: whether a step can return the attention that its tokens pay to the source.
-    max_steps: decoder steps that one call may take, each row going on with its best candidate or its beam.
-    advances_beams: whether a step may be given beams.
-    skips_unheld: whether rows of a step that no hypothesis holds cost nothing: they need not be dense.
+    has_alignment: whether a step can return the attention from its tokens to the source.
+    max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
+    advances_beams: whether a step accepts beams.
+    skips_unused_rows: whether rows without a hypothesis cost nothing, so that rows need not be dense.
     """
 
     num_rows: int
@@ -49,25 +48,24 @@ class Limits:
     has_alignment: bool = False
     max_steps: int = 1
     advances_beams: bool = False
-    skips_unheld: bool = False
+    skips_unused_rows: bool = False
     num_kept_rows: int = 0
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """One decoder step of rows 0..num_rows-1, or several.
+    """One call of the decoder: one step of rows 0..num_rows-1, or several.
 
     ids: (num_rows,) the last subword of each row; bos_id in a row's first step.
-    positions: (num_rows,) that subword's position, which is how many the row's cache holds before it.
+    positions: (num_rows,) the position of that subword, equal to the columns in the row's cache before the step.
     num_candidates: k of the top-k, the same for all rows.
-    num_steps: steps at most in which each row goes on with its best candidate, at most the runner's max_steps; every
-        row's cache must have room for them. More than one only with one candidate and nothing else wanted. With beams
-        the last one is that in which one is open, or the last is done. More than one only where every row is a beam's.
-    until: what else ends them.
-    beams: those that the runner advances; what ids and positions say of their rows is not read.
-    ids and positions may be views of what changes after the step.
-    wants_distributions, wants_alignment: whether the optional outputs are wanted; a step that asks for none of
-        them pays for none.
+    num_steps: steps at most, 1 to the runner's max_steps. Each row continues with its best candidate, and every row's
+        cache must have room. Above 1: num_candidates is 1 and no optional output is wanted, or every row is a beam's.
+        With beams the call ends with the first step in which a beam is UNDECIDED or all are done.
+    stop: what ends the call before num_steps.
+    beams: beams that the runner advances. Their rows' ids and positions are not read.
+    wants_distributions, wants_alignment: whether to compute the optional outputs; they cost nothing when unset.
+    ids and positions may be views of arrays that change after the call.
     """
 
     ids: Int32s
@@ -76,26 +74,26 @@ class StepInput:
     num_steps: int = 1
     wants_distributions: bool = False
     wants_alignment: bool = False
-    beams: Sequence[Beam] = ()
-    until: Until = WHEN_FULL
+    beams: Sequence[SharedBeam] = ()
+    stop: StopCondition = NO_EARLY_STOP
 
 
 @dataclass(frozen=True)
 class StepOutput:
     """The best candidates for each row's next subword.
 
-    log_probabilities: (num_rows, num_candidates) natural logarithms, each row descending, of equal ones the
-        smaller id first. In a row's first step (position 0, bos_id) the end token is no candidate: a translation has a
-        subword. Where the vocabulary has too few others it stands last, with negative infinity.
-        Where several steps were allowed (num_steps, num_rows), those taken, the best one's; 0
-        behind a row's end token. With beams the last step's candidates.
-    ids: of the same shape, their subwords; the end token behind a row's end token.
-    distributions: (num_rows, vocab_size) log-probabilities of all subwords; None where the step did not want them.
-    alignment: (num_rows, capacity) attention that this position pays to the source, 0 behind the row's source; None
-        where the step did not want it. Only a model whose limits say has_alignment is asked.
-    num_steps: those taken.
-    outcomes: of each beam, what has become of it in the last of its own (`app.runtime.beams.Outcome`).
-    All arrays may be views that the next step overwrites.
+    log_probabilities: (num_rows, num_candidates) natural logarithms, descending; equal ones by ascending id.
+        In a row's first step (position 0, bos_id) the end token is no candidate, so that no translation is empty.
+        If the vocabulary has too few other subwords, the end token is last, with negative infinity.
+        If several steps were allowed: (num_steps, num_rows), the best candidate of each step taken; 0 after a row's
+        end token. With beams: the last step's candidates.
+    ids: the candidates' subwords, of the same shape; the end token after a row's end token.
+    distributions: (num_rows, vocab_size) log-probabilities of all subwords; None unless wanted.
+    alignment: (num_rows, capacity) attention from this position to the source, 0 after the row's source; None unless
+        wanted. Only wanted of a model whose limits say has_alignment.
+    num_steps: steps taken.
+    outcomes: for each beam, the outcome of its last step in the call (`app.runtime.beams.BeamOutcome`).
+    All arrays may be views that the next call overwrites.
     """
 
     log_probabilities: Floats
@@ -111,34 +109,34 @@ class Runner(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What this runner can hold."""
+        """What this runner can hold and do."""
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """Encode sentences and write each one's cross-attention keys and values into its row.
+        """Encode sentences and write each one's cross-attention keys and values to its row.
 
-        sources: ids of each sentence, its end token last, 1..max_source_length long. What a
-        sentence gets does not depend on the others. Raises EngineFailure.
+        sources: ids of each sentence, the end token last, 1..max_source_length of them. The result for a sentence does
+        not depend on the other sentences. Raises EngineFailure.
         """
 
     def decode(self, step: StepInput) -> StepOutput:
-        """Run one step: append a column to each row's cache, return the candidates. Raises EngineFailure.
+        """Run one call: append a column a step to each row's cache and return the candidates. Raises EngineFailure.
 
-        Rows behind those of the step hold nothing that is needed: a runner may write to them. A row of the step that
-        no hypothesis holds is given at position 0, as id 0, or as UNHELD where the limits say `skips_unheld`; it was
-        another's before, and nobody reads what it gives.
+        The runner may write to rows after those of the step. A row without a hypothesis has position 0 and id 0, or
+        id UNUSED_ROW where the limits say `skips_unused_rows`; its results are not read.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """Copy whole rows, cross-attention included, as if all at once: targets may be sources of others.
+        """Copy whole rows, cross-attention included, as if all at once: a target may be another copy's source.
 
-        lengths: (n,) columns of the self-attention cache that each source row holds.
+        lengths: (n,) columns in each source row's self-attention cache.
         """
 
     def reorder(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """As copy_rows within one sentence: the cross-attention cache is the same and is not touched.
+        """Copy self-attention columns between rows of one sentence, as if all at once.
 
-        shared: (n,) columns from the first on that source and target hold alike already, and may be left alone.
+        The cross-attention cache is the same in all of them and is not touched. lengths: as in `copy_rows`.
+        shared: (n,) leading columns that are equal in source and target and need no copy.
         """
 
     def share_cores(self, num_sharing: int) -> None:
-        """So many runners of the machine are at work now, this one among them: take a fair part of the threads."""
+        """Use a 1/num_sharing part of the threads: so many runners of this machine compute now, this one included."""

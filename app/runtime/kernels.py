@@ -1,4 +1,4 @@
-"""Which kernels a CPU's graphs run on: ONNX Runtime's own operators, or the native ones where they can be used."""
+"""Chooses the kernels of a CPU's graphs: ONNX Runtime's operators (standard) or this project's (native)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from app.runtime.native import is_supported, library_path
 logger = logging.getLogger(__name__)
 
 Kernels = Literal["native", "standard"]
-# What a decoder of native kernels has that takes several steps in one call.
+# The input of native decoder graphs that take several steps in one call.
 STEPS_INPUT = "num_steps"
 
 
 def is_native_usable() -> bool:
-    """Whether the native kernels were built and this processor can run them."""
+    """Whether the native kernels are built and this processor can run them."""
     return library_path() is not None and is_supported()
 
 
 def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard"]) -> Kernels:
-    """`auto` is native where nothing stands against it; else it is said why not.
+    """The kernels to use; `auto` means native if possible, and otherwise logs the reason.
 
-    Raises SettingsError where native is asked for in vain.
+    Raises SettingsError if native kernels are required and cannot be used.
     """
     if wanted == "standard":
         return "standard"
@@ -32,26 +32,26 @@ def choose_kernels(variant: Variant, wanted: Literal["auto", "native", "standard
     if problem and wanted == "native":
         raise SettingsError([f"kernels native was asked for, and {problem}"])
     if problem:
-        # Of a processor nobody can be warned.
+        # The user cannot change the processor, so that is no warning.
         level = logging.WARNING if is_supported() else logging.INFO
-        logger.log(level, "the native kernels, which are quicker, are not used: %s", problem)
+        logger.log(level, "the faster native kernels are not used: %s", problem)
         return "standard"
     return "native"
 
 
 def usable_kernels(variant: Variant) -> tuple[Kernels, ...]:
-    """All that a variant's graphs can run on here; `auto` takes the last."""
+    """All kernels that can run a variant on this machine; `auto` is the last one."""
     return ("standard",) if _problem_with_native(variant) else ("standard", "native")
 
 
 def _problem_with_native(variant: Variant) -> str:
-    """Why the native kernels cannot be used here; empty where they can."""
+    """Why the native kernels cannot be used on this machine; empty if they can."""
     if variant.native is None:
-        return "the bundle's variant has no graphs for them"
+        return "the bundle's variant has no native graphs"
     if STEPS_INPUT not in {spec.name for spec in variant.native.decoder.inputs}:
-        return "the bundle's graphs for them are of an older transduce: export it again"
+        return "the bundle's native graphs are from an older transduce: export the bundle again"
     if library_path() is None:
-        return "they were not built: install transduce again where there is a C++ compiler"
+        return "they are not built: install transduce again on a machine with a C++ compiler"
     if not is_supported():
         return "this processor has no AVX-512 VNNI"
     return ""

@@ -1,8 +1,8 @@
-"""The caches' memory: fixed pools of rows, copied by valid prefixes only. No decision is made here.
+"""Memory of the key-value caches: fixed pools of rows. Only the valid columns of a row are copied.
 
-A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity,
-head_dim), where planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one
-contiguous block, which a graph reads and writes where it stands.
+A pool holds one kind of attention (self or cross) for all layers: (planes, rows, num_heads, capacity, head_dim).
+Planes 2i and 2i + 1 are keys and values of layer i. Rows 0..n-1 of a plane are one contiguous block, which a graph
+reads and writes in place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from app.runtime.interface import Int32s
 
 @dataclass(frozen=True)
 class PoolShape:
-    """Sizes of a pool, in the order of its axes, and the type of its numbers (float32 or float16)."""
+    """The sizes of a pool's axes, in their order, and its number type (float32 or float16)."""
 
     num_planes: int
     num_rows: int
@@ -35,13 +35,13 @@ class PoolShape:
 
     @property
     def num_bytes(self) -> int:
-        """Of the whole pool, used or not."""
+        """Size of the whole pool."""
         axes = (self.num_planes, self.num_rows, self.num_heads, self.capacity, self.head_dim)
         return math.prod(axes) * np.dtype(self.dtype).itemsize
 
 
 def pool_shape(spec: TensorSpec, *, num_layers: int, num_rows: int) -> PoolShape:
-    """Of a pool for one kind of attention, in the sizes that the graph says for a layer of it."""
+    """The shape of a pool for one kind of attention. spec: the graph's input for one layer of it."""
     _, num_heads, capacity, head_dim = spec.axes
     return PoolShape(
         num_planes=2 * num_layers,
@@ -54,24 +54,24 @@ def pool_shape(spec: TensorSpec, *, num_layers: int, num_rows: int) -> PoolShape
 
 
 class Pool(Protocol):
-    """What the runner asks of a pool, wherever its memory is."""
+    """A pool on any device."""
 
     def bind(self, binding: Any, name: str, *, plane: int, num_rows: int) -> None:
         """Bind rows 0..num_rows-1 of a plane as the input `name` and the output `present_<name>`."""
 
     def write(self, values: Any, rows: list[int]) -> None:
-        """Write an OrtValue (planes, len(rows), num_heads, length, head_dim) to the first columns of rows."""
+        """Write an OrtValue (planes, len(rows), num_heads, length, head_dim) to the first columns of `rows`."""
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """Copy the first `lengths` columns of rows to rows, as if all at once."""
+        """Copy the first `lengths` columns of source rows to target rows, as if all at once."""
 
 
 def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize) -> NDArray[Any]:
-    """Zeros (planes, rows, ...) of which each page is taken when it is first written.
+    """Zeros (planes, rows, ...) whose pages are allocated when first written.
 
-    numpy asks for pages of 2 MB; short sentences in few rows write a little at the beginning of each row of every
-    plane, which then takes all of the cache. So the first `num_sparse` rows, or all, take the system's smallest
-    pages. Rows behind them are written where many are at work: reading those from pages of 2 MB is quicker.
+    num_sparse: leading rows of each plane in the system's smallest pages; the other rows are in 2 MB pages. Short
+    sentences write only the beginning of each row: 2 MB pages would allocate the whole cache for a few sentences.
+    Rows in 2 MB pages are read faster, which pays when many rows run.
     """
     item = np.dtype(dtype).itemsize
     num_bytes = math.prod(shape) * item
@@ -87,7 +87,7 @@ def paged_zeros(shape: Sequence[int], dtype: str, num_sparse: int = sys.maxsize)
 
 
 class HostPool:
-    """A pool in the machine's own memory. Pages are taken when they are first written."""
+    """A pool in host memory. Pages are allocated when first written."""
 
     def __init__(self, shape: PoolShape) -> None:
         axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
@@ -105,11 +105,11 @@ class HostPool:
         self._values[:, rows, :, : block.shape[3]] = block
 
     def read(self, num_rows: int) -> NDArray[Any]:
-        """Rows 0..num_rows-1 as they stand, without a copy: (planes, num_rows, num_heads, capacity, head_dim)."""
+        """A view of rows 0..num_rows-1: (planes, num_rows, num_heads, capacity, head_dim)."""
         return self._values[:, :num_rows]
 
     def copy(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:
-        """As `Pool.copy`. Where no target is a source, row by row; else all at once, by way of a copy."""
+        """As `Pool.copy`: row by row if no target is a source, else through a temporary copy."""
         values = self._values
         moves = list(zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True))
         if {source for source, _, _ in moves}.isdisjoint(target for _, target, _ in moves):

@@ -1,4 +1,4 @@
-"""What there is to run on, told without loading ONNX Runtime. Imports little: it is asked first of all."""
+"""The cores and GPU support of this machine, found without loading ONNX Runtime. Imported first at start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 
 
 def num_usable_cores() -> int:
-    """Cores that this process may run on, by its affinity and its cgroup's quota; at least 1."""
+    """How many cores this process may use, by its affinity and its cgroup's quota; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 - one line of a pseudo file
@@ -20,8 +20,8 @@ def num_usable_cores() -> int:
     return cores
 
 
-def knows_gpus() -> bool:
-    """Whether onnxruntime came with its CUDA provider. It is not loaded for that: it takes memory and time."""
+def has_cuda_provider() -> bool:
+    """Whether the installed onnxruntime has a CUDA provider. Does not load it, which takes memory and time."""
     found = find_spec("onnxruntime")
     return (
         found is not None

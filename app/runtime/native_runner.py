@@ -1,9 +1,9 @@
 """The Runner over the graphs of the native CPU kernels (docs/native-kernels.md).
 
-A sentence's cross-attention keys and values stand in a slot of the cache. A row names its slot, so that copying a row
-copies the name, and a beam reads its source once. There are as many slots as rows: one that no row names is always
-free for a sentence that comes. The first that is free is taken, and what rows behind those of the last step name is
-free: the slots that were ever written, which is memory taken, are little more than there were sentences at once.
+A slot of the cross-attention cache holds one sentence's keys and values. A row stores the number of its slot, so
+copying a row copies a number, and all rows of a beam read one source. There are as many slots as rows, so a new
+sentence always finds a free one. A slot is free if no row up to the last step's end refers to it. The lowest free slot
+is used first, which keeps the allocated memory near that of the most sentences run at once.
 """
 
 from __future__ import annotations
@@ -19,29 +19,32 @@ from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
-# Rows that a server of few requests uses, whose memory matters more than their speed; and the bytes of a column from
-# which on large pages for the other rows pay: 6 % of the time of the base size, nothing to see of a smaller model.
-NUM_SPARSE_ROWS, LEAST_DENSE_BYTES = 16, 1024
+# Leading rows in small pages: a server of few requests uses only these, and their memory matters more than their speed.
+# More rows: slower with many sentences. Fewer: more memory with few.
+NUM_SPARSE_ROWS = 16
+# Bytes of a cache column from which the other rows get 2 MB pages. They save 6 % of the time at the base size, and
+# nothing measurable for a smaller model.
+LEAST_DENSE_BYTES = 1024
 NO_SLOT = -1
-# The most that a step can be asked for, one less than native/candidates.h ranks: twice the widest beam, and more.
+# Candidates a row that a step can return, one less than native/candidates.h ranks. At least twice the widest beam.
 MAX_CANDIDATES = 63
-# Steps that a call may take where rows follow their best candidate, or beams their best continuations.
+# Decoder steps in one call. Fewer: more calls a sentence. More: larger result arrays.
 MAX_STEPS = 64
 
 
 class _Shape(NamedTuple):
-    """What decides how a step's candidates are laid out; num_steps: for which there is room."""
+    """The shape of a call's candidates. num_steps: steps for which the arrays have room."""
 
     num_candidates: int
     num_steps: int
 
 
 class _Candidates(NamedTuple):
-    """Where steps of one shape leave their candidates: for the runtime, and as `StepOutput` has them, of all rows."""
+    """Result arrays for calls of one shape: OrtValues by output name, and views of all rows as in `StepOutput`."""
 
     values: dict[str, Any]
     log_probabilities: Floats
@@ -51,15 +54,17 @@ class _Candidates(NamedTuple):
 class NativeRunner:
     """One model on the CPU. Called from one thread only.
 
-    cache_bytes: of both caches, taken page by page as rows are first used.
+    cache_bytes: size of both caches, allocated page by page as rows are first used.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
-        """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
+        """Make the caches of two loaded graphs, with `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
         max_steps = min(MAX_STEPS, limits.max_target_length)
-        self._limits = limits = replace(limits, max_steps=max_steps, advances_beams=True, skips_unheld=True)
+        self._limits = limits = replace(
+            limits, max_steps=max_steps, advances_beams=True, skips_unused_rows=True
+        )
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
         # A column holds all heads side by side, so that a row's columns are one block.
@@ -72,12 +77,15 @@ class NativeRunner:
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
-        self._ids, self._positions = np.full(num_rows, UNHELD, np.int32), np.zeros(num_rows, np.int32)
+        self._ids, self._positions = np.full(num_rows, UNUSED_ROW, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
-        self._end = 0  # rows behind it hold nothing that is needed
-        self._num_given = 0  # rows of the last step: those behind it are bound as held by nobody
+        self._end = 0  # rows from here on are not in use
+        self._num_bound_rows = 0  # rows of the last step; the ids of later rows are UNUSED_ROW
         self._source_lengths = np.ones(num_rows, np.int32)
-        self._given_lengths, self._given_slots = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        self._sentence_lengths, self._sentence_slots = (
+            np.zeros(num_rows, np.int32),
+            np.zeros(num_rows, np.int32),
+        )
         self._written = np.zeros(num_rows, np.int32)
         self._num_bound_sentences = 0
         self._sentence_values: dict[int, list[Any]] = {}  # lengths, slots and written, by how many sentences
@@ -90,7 +98,7 @@ class NativeRunner:
         self._top_log_probabilities = np.zeros(num_candidates, np.float32)
         self._top_ids = np.zeros(num_candidates, np.int64)
         self._candidates: dict[_Shape, _Candidates] = {}
-        self._given = native.Given(num_rows)
+        self._decode_args = native.DecodeArgs(num_rows)
         self._binding = decoder.binding()
         self._bind_all_rows()
         self._bound_shape, self._bound = self._bind_candidates(_Shape(1, 1))
@@ -101,10 +109,10 @@ class NativeRunner:
         return self._limits
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """As `Runner.encode`: sentences one after another, each attending to itself."""
+        """As `Runner.encode`: all sentences in one call, concatenated without padding."""
         count, lengths = len(sources), [len(source) for source in sources]
         slots = self._free_slots(rows)
-        self._given_lengths[:count], self._given_slots[:count] = lengths, slots
+        self._sentence_lengths[:count], self._sentence_slots[:count] = lengths, slots
         tokens = {  # kept until the run is over
             "ids": np.concatenate(sources, dtype=np.int32),
             "positions": np.concatenate([self._source_positions[:length] for length in lengths]),
@@ -118,24 +126,24 @@ class NativeRunner:
         self._source_lengths[rows] = lengths
 
     def _free_slots(self, rows: Sequence[int]) -> Int64s:
-        """One for each of the rows, which name none then. There are as many as rows, so there is one for each."""
+        """A free slot for each of `rows`, whose own slots are freed first. There are enough: as many as rows."""
         self._slots[rows] = NO_SLOT
         is_free = np.ones(len(self._slots) + 1, bool)
         is_free[self._slots[: self._end]] = is_free[NO_SLOT] = False
         return is_free.nonzero()[0][: len(rows)]
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The arrays are overwritten by the next step.
+        """As `Runner.decode`. The next call overwrites the arrays.
 
-        Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
+        Scores that are not numbers are returned as they are; the engine fails the sentences of such rows.
         """
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
-        if num_rows < self._num_given:
-            self._ids[num_rows : self._num_given] = UNHELD
-        self._end = self._num_given = num_rows
+        if num_rows < self._num_bound_rows:
+            self._ids[num_rows : self._num_bound_rows] = UNUSED_ROW
+        self._end = self._num_bound_rows = num_rows
         self._positions[:num_rows] = step.positions
-        # Of which the results are kept apart: two shapes, since another one takes time.
+        # One of two shapes, 1 or max_steps: binding a new shape takes time.
         is_single = step.num_steps == 1 or bool(step.beams)
         self._num_steps[0] = num_steps = 1 if is_single else self._limits.max_steps
         self._num_candidates[0] = step.num_candidates
@@ -155,17 +163,17 @@ class NativeRunner:
         )
 
     def _run(self, step: StepInput) -> tuple[int, list[int]]:
-        """What is bound. Returns the steps taken, and what has become of the beams, as `StepOutput`."""
+        """Run the bound decoder. Returns `num_steps` and `outcomes` of `StepOutput`."""
         if step.num_steps == 1 and not step.beams:
             self._decoder.run(self._binding)
             return 1, []
-        self._given.give([beam.address for beam in step.beams], step.num_steps, step.until)
+        self._decode_args.set_args([beam.address for beam in step.beams], step.num_steps, step.stop)
         try:
             self._decoder.run(self._binding)
         except EngineFailure:
-            self._given.forget()
+            self._decode_args.clear_args()
             raise
-        return self._given.taken(len(step.beams))
+        return self._decode_args.read_outcome(len(step.beams))
 
     def share_cores(self, num_sharing: int) -> None:
         """As `Runner.share_cores`."""
@@ -186,12 +194,12 @@ class NativeRunner:
         native.copy_rows(self._self_cache, moves)
 
     def _bind_sentences(self, count: int) -> None:
-        """What an encoding of so many sentences reads and writes beside their subwords."""
+        """Bind the encoder's lengths, slots and `written`, each (count,), for an encoding of `count` sentences."""
         if count == self._num_bound_sentences:
             return
         found = self._sentence_values.get(count)
         if found is None:
-            own = self._given_lengths[:count], self._given_slots[:count], self._written[:count]
+            own = self._sentence_lengths[:count], self._sentence_slots[:count], self._written[:count]
             found = self._sentence_values[count] = [_value(values) for values in own]
         lengths, slots, written = found
         self._encoder_binding.bind_ortvalue_input("lengths", lengths)
@@ -200,7 +208,7 @@ class NativeRunner:
         self._num_bound_sentences = count
 
     def _bind_all_rows(self) -> None:
-        """What every step reads and writes, in memory that stays: all rows, those passed over that nobody holds."""
+        """Bind the decoder's fixed inputs and outputs, for all rows; the operator skips rows with id UNUSED_ROW."""
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids,
             "positions": self._positions,
@@ -218,7 +226,7 @@ class NativeRunner:
         self._binding.bind_ortvalue_output("alignment", _value(self._alignment))
 
     def _bind_candidates(self, shape: _Shape) -> tuple[_Shape, _Candidates]:
-        """Have the next steps leave their candidates in this shape."""
+        """Bind result arrays of this shape to the decoder."""
         found = self._candidates.get(shape)
         if found is None:
             found = self._candidates[shape] = self._make_candidates(shape)
@@ -236,10 +244,10 @@ class NativeRunner:
 
 
 def _first(values: NDArray[Any], *shape: int) -> NDArray[Any]:
-    """The first of `values` (n,) in this shape."""
+    """The first elements of `values` (n,) as an array of this shape, without a copy."""
     return values[: math.prod(shape)].reshape(shape)
 
 
 def _value(array: NDArray[Any]) -> Any:
-    """An OrtValue over the array's own memory, which it keeps."""
+    """An OrtValue that shares the array's memory."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)

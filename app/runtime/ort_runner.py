@@ -1,4 +1,7 @@
-"""The Runner over ONNX Runtime: fixed pools, fixed input and output memory, nothing allocated on the usual step."""
+"""Loads runners, and holds the Runner over ONNX Runtime's own CPU operators.
+
+Cache pools, inputs and outputs stay in fixed memory: a step of a known shape allocates nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Bindings kept, by number of rows, of candidates, and the extra outputs asked for. Making one anew costs a
-# fraction of a millisecond.
+# Step shapes whose bindings are kept. Fewer: bindings are made again, a fraction of a millisecond each. More: memory
+# for the results of each.
 MAX_BINDINGS = 256
 
 
@@ -46,24 +49,24 @@ def load_runner(
 ) -> LoadedRunner:
     """Load one variant of a bundle with a cache of `num_rows` rows.
 
-    num_threads: threads of one operator, on the CPU. kernels: for a CPU, `auto` is native where nothing stands
-    against it. Raises BundleError for a variant that is not there and for graphs that do not load or differ from
-    the manifest, SettingsError for a device or kernels that are not there.
+    num_threads: threads of one operator on the CPU. kernels: of the CPU; `auto` is native if possible. Raises
+    BundleError for a missing variant and for graphs that do not load or differ from the manifest, SettingsError for an
+    unavailable device or kernels.
     """
     chosen = choose_device(device)
     name = choose_precision(bundle, chosen, precision)
-    # It reads manifests, as nobody needs to who calls `load_variant`.
+    # Imported here, because it imports the manifest's reader, which callers of `load_variant` do without.
     from app.runtime.bundle_limits import limits_of
 
-    given = Loading(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
-    return load_variant(bundle.path, given, device=chosen, kernels=kernels, num_threads=num_threads)
+    config = RunnerConfig(name, bundle.manifest.variants[name], limits_of(bundle.manifest, num_rows))
+    return load_variant(bundle.path, config, device=chosen, kernels=kernels, num_threads=num_threads)
 
 
 @dataclass(frozen=True)
-class Loading:
-    """Which variant of a bundle is loaded, and what it is to hold.
+class RunnerConfig:
+    """The variant of a bundle to load, and the runner's limits.
 
-    starts_threads: False where this process is to be copied: the native kernels' threads are yet to be started then.
+    starts_threads: False in a process that will fork, where the native kernels' threads are started after the fork.
     """
 
     precision: Precision
@@ -74,14 +77,14 @@ class Loading:
 
 def load_variant(
     folder: Path,
-    given: Loading,
+    config: RunnerConfig,
     *,
     device: Device,
     kernels: Literal["auto", "native", "standard"],
     num_threads: int,
 ) -> LoadedRunner:
-    """As `load_runner`, of a bundle's folder that was checked, on a device that was chosen."""
-    variant, limits = given.variant, given.limits
+    """As `load_runner`, from the folder of a checked bundle on a chosen device."""
+    variant, limits = config.variant, config.limits
     if device == "cuda":
         from app.runtime.cuda_runner import load_cuda_runner
 
@@ -90,30 +93,30 @@ def load_variant(
     options = SessionOptions(device=device, num_threads=num_threads)
     graphs: GraphPair = variant
     if found == "native" and variant.native is not None:
-        if given.starts_threads:
+        if config.starts_threads:
             native.set_num_threads(num_threads)
-        # The kernels have threads of their own.
+        # The kernels use their own threads, not ONNX Runtime's.
         options, graphs = (
             SessionOptions(device, num_threads=1, operators=native.library_path()),
             variant.native,
         )
     sessions = Session(folder, graphs.encoder, options), Session(folder, graphs.decoder, options)
     if found == "native":
-        release_pages(folder)  # the kernels have copies of their own
+        release_pages(folder)  # the kernels have copied the weights
     try:
         runner = (NativeRunner if found == "native" else OrtRunner)(*sessions, limits=limits)
     except (MemoryError, OverflowError, OSError) as error:
-        told = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
-        raise SettingsError([told]) from error
+        problem = f"there is no memory for the caches of {limits.num_rows} rows: lower TRANSDUCE_NUM_ROWS"
+        raise SettingsError([problem]) from error
     logger.info(
         "%s on %s with %s kernels, %d threads; caches of %d rows, up to %.0f MB",
-        *(given.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
+        *(config.precision, device, found, num_threads, limits.num_rows, runner.cache_bytes / 1e6),
     )
     return runner
 
 
 class StepShape(NamedTuple):
-    """What steps of one binding have in common. extra: names of the optional outputs that are asked for."""
+    """What all steps of one binding have in common. extra: names of the wanted optional outputs."""
 
     num_rows: int
     num_candidates: int
@@ -122,10 +125,10 @@ class StepShape(NamedTuple):
 
 @dataclass(frozen=True)
 class StepBinding:
-    """Everything that a step of one shape reads and writes, bound once.
+    """The bound inputs and outputs of steps of one shape.
 
-    ids, positions, last_source_positions: OrtValues (rows,) on the decoder's device, filled anew for every step.
-    output: views of where the results stand after it.
+    ids, positions, last_source_positions: OrtValues (rows,) on the decoder's device, updated for every step.
+    output: views of the result arrays.
     """
 
     native: Any
@@ -136,13 +139,13 @@ class StepBinding:
 
 
 class OrtRunner:
-    """One model on the CPU, in ONNX Runtime's own operators. Called from one thread only.
+    """One model on the CPU, with ONNX Runtime's own operators. Called from one thread only.
 
-    cache_bytes: of both caches, taken page by page as rows are first used.
+    cache_bytes: size of both caches, allocated page by page as rows are first used.
     """
 
     def __init__(self, encoder: Session, decoder: Session, *, limits: Limits) -> None:
-        """Take two loaded graphs and make their caches of `limits.num_rows` rows."""
+        """Make the caches of two loaded graphs, with `limits.num_rows` rows."""
         self._encoder = encoder
         self._decoder = decoder
         self._limits = limits
@@ -166,11 +169,11 @@ class OrtRunner:
 
     @property
     def num_bindings(self) -> int:
-        """Step shapes that are bound now, at most MAX_BINDINGS."""
+        """Bound step shapes, at most MAX_BINDINGS."""
         return len(self._bindings)
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
-        """As `Runner.encode`. Sentences of the same length run together, others by themselves: no padding."""
+        """As `Runner.encode`. Only sentences of equal length run together, so there is no padding."""
         by_length: defaultdict[int, list[int]] = defaultdict(list)
         for index, source in enumerate(sources):
             by_length[len(source)].append(index)
@@ -185,9 +188,9 @@ class OrtRunner:
             self._last_source_positions[targets] = length - 1
 
     def decode(self, step: StepInput) -> StepOutput:
-        """As `Runner.decode`. The arrays are overwritten by the next step of the same shape.
+        """As `Runner.decode`. The next step of the same shape overwrites the arrays.
 
-        Scores that are not numbers are returned as they are: whoever knows which row is whose fails that one.
+        Scores that are not numbers are returned as they are; the engine fails the sentences of such rows.
         """
         wanted: tuple[str, ...] = ("log_probabilities",) if step.wants_distributions else ()
         if step.wants_alignment:
@@ -207,7 +210,7 @@ class OrtRunner:
         self._self_pool.copy(sources, targets, lengths)
 
     def share_cores(self, num_sharing: int) -> None:
-        """As `Runner.share_cores`; ONNX Runtime's threads are as many as it was loaded with."""
+        """No effect: the number of ONNX Runtime's threads is fixed when it loads."""
 
     def _run(self, step: StepInput, *extra: str) -> StepBinding:
         """Run a step and return the binding that holds its results. Raises EngineFailure."""
@@ -220,7 +223,7 @@ class OrtRunner:
         return binding
 
     def _binding(self, shape: StepShape) -> StepBinding:
-        """The binding of a step's shape: a kept one, or a new one in place of the one longest unused."""
+        """The binding of a step shape, made if absent; the least recently used one is dropped at MAX_BINDINGS."""
         found = self._bindings.pop(shape, None)
         if found is None:
             if len(self._bindings) == MAX_BINDINGS:
@@ -230,7 +233,7 @@ class OrtRunner:
         return found
 
     def _make_binding(self, shape: StepShape) -> StepBinding:
-        """Bind inputs, caches and results of steps of one shape."""
+        """Bind the inputs, caches and results of steps of one shape."""
         num_rows, num_candidates, extra = shape
         native, device = self._decoder.binding(), self._decoder.device
         inputs = {
@@ -258,7 +261,7 @@ class OrtRunner:
         return StepBinding(native, output, **inputs)
 
     def _extra_output(self, name: str) -> Floats:
-        """Room for an optional output of all rows, (num_rows, its columns), made for the first step that wants it."""
+        """The array of an optional output, (num_rows, columns), allocated for the first step that wants it."""
         if name not in self._extra:
             spec = next(spec for spec in self._decoder.spec.outputs if spec.name == name)
             self._extra[name] = np.zeros((self._limits.num_rows, int(spec.axes[1])), np.float32)

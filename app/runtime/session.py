@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: provider, threads and memory are chosen here, and its exceptions end here."""
+"""ONNX Runtime sessions: chooses provider, threads and memory, and turns its exceptions into this project's."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from app.errors import BundleError, EngineFailure, SettingsError
 from app.graphs import GraphSpec, TensorSpec
-from app.runtime.device import NO_PROVIDER, Device, tell_device
+from app.runtime.device import NO_PROVIDER, Device, log_device
 
 PROVIDERS: dict[Device, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-# Read when a session is made. One matrix product a row and head was level with the fused kernel for the small
-# model and took 7 % less of a step for the base size at 32 and 64 rows (benchmarks/results/step.json, step_base.json).
+# An environment variable that ONNX Runtime reads when a session is made. Unfused attention is as fast as the fused
+# kernel for the small model, and a step takes 7 % less time for the base size at 32 and 64 rows
+# (benchmarks/results/step.json, step_base.json).
 UNFUSED_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
-# Puts sums and norms into one operator, which on a CPU takes five times as long as they do. Graphs for a GPU,
-# where it does not, are exported with that operator.
+# Fuses sum and norm to one operator, which on a CPU takes five times as long as the two. Graphs for a GPU, where the
+# fused one is faster, are exported with it.
 SLOW_FUSION = "SkipLayerNormFusion"
-# The part of CUDA that comes with the driver and not with the wheels.
+# CUDA's driver library, which is installed with the driver and not in the wheels.
 DRIVER = "libcuda.so.1"
-# The encoder's attention needs it; onnxruntime itself says nothing where it is missing.
+# The encoder's attention needs it. onnxruntime does not report that it is missing.
 CUDNN = "libcudnn.so.9"
 
-# Each of ONNX Runtime's own errors derives from Exception directly; its binding raises the other two as well.
+# ONNX Runtime's errors derive from Exception directly; its binding also raises RuntimeError and ValueError.
 NATIVE_ERRORS: tuple[type[Exception], ...] = (
     *(found for found in vars(native).values() if isinstance(found, type) and issubclass(found, Exception)),
     RuntimeError,
@@ -41,11 +42,11 @@ NATIVE_ERRORS: tuple[type[Exception], ...] = (
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How sessions run.
+    """How a session runs its graph.
 
-    device: where the graphs run.
-    num_threads: threads that share the work of one of ONNX Runtime's operators; 1 is the calling thread alone.
-    operators: a library of further operators that the graphs are made of.
+    device: where the graph runs.
+    num_threads: threads that share one of ONNX Runtime's operators; 1 is the calling thread alone.
+    operators: path of a library with custom operators that the graph uses.
     provider: options of ONNX Runtime's provider for the device, by its names.
     """
 
@@ -56,41 +57,41 @@ class SessionOptions:
 
 
 def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
-    """The device to run on: `auto` is the GPU where ONNX Runtime can use one.
+    """The device to run on; `auto` is the GPU if ONNX Runtime can use one.
 
-    Raises SettingsError where a GPU is asked for and there is none.
+    Raises SettingsError if a GPU is required and cannot be used.
     """
     problem = "" if wanted == "cpu" else _problem_with_gpu()
     if wanted == "cuda" and problem:
         raise SettingsError([f"device cuda was asked for, and {problem}"])
     device: Device = "cpu" if wanted == "cpu" or problem else "cuda"
-    tell_device(device, wanted, problem)
+    log_device(device, wanted, problem)
     return device
 
 
 def _problem_with_gpu() -> str:
-    """Why ONNX Runtime cannot use a GPU here, and what to install; empty where it can."""
+    """Why ONNX Runtime cannot use a GPU on this machine, and what to install; empty if it can."""
     if PROVIDERS["cuda"] not in onnxruntime.get_available_providers():
         return NO_PROVIDER
     missing = _missing_libraries()
     if missing:
-        told = ", ".join(missing)
-        return f"CUDA's libraries are missing ({told}): pip install -e '.[gpu]' in the checkout brings them"
+        names = ", ".join(missing)
+        return f"CUDA's libraries are missing ({names}): pip install -e '.[gpu]' in the checkout brings them"
     if not _can_load(DRIVER):
         return f"there is no NVIDIA driver ({DRIVER}): install one for CUDA 13, 580 or newer"
     try:
         onnxruntime.OrtValue.ortvalue_from_shape_and_type([1], np.float32, "cuda", 0)
     except NATIVE_ERRORS as error:
-        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_told_by_cuda(error)})"
+        return f"no GPU can be used, which takes an NVIDIA driver for CUDA 13, 580 or newer ({_cuda_message(error)})"
     return ""
 
 
 def _missing_libraries() -> list[str]:
-    """CUDA's libraries that cannot be loaded. The others are, where they came as wheels beside onnxruntime."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):  # it prints what it does not find
+    """Names of CUDA's libraries that cannot be loaded. Loads the others, if installed as wheels."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):  # preload_dlls prints the libraries that it does not find
         onnxruntime.preload_dlls()
-    missing = {Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", told.getvalue())}
+    missing = {Path(path).name for path in re.findall(r"Failed to load ([^\s:]+)", printed.getvalue())}
     if not missing and not _can_load(CUDNN):
         missing = {CUDNN}
     return sorted(missing)
@@ -104,24 +105,24 @@ def _can_load(library: str) -> bool:
     return True
 
 
-def _told_by_cuda(error: Exception) -> str:
-    """CUDA's own words, where onnxruntime wraps them in its own."""
+def _cuda_message(error: Exception) -> str:
+    """CUDA's message within onnxruntime's; the first line if there is none."""
     found = re.search(r"CUDA failure \d+: [^;]+", str(error))
     return found.group().strip() if found else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of an error's message; its type's name where it has none."""
+    """The first line of an error's message; the error's type if the message is empty."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 class Session:
-    """One graph, loaded and checked against the manifest."""
+    """One loaded graph, checked against the manifest."""
 
     def __init__(self, folder: Path, spec: GraphSpec, options: SessionOptions) -> None:
-        """Load a graph of a bundle's folder.
+        """Load a graph from a bundle's folder.
 
-        Raises BundleError for one that does not load or is not what the manifest says.
+        Raises BundleError if it does not load or its inputs and outputs differ from the manifest's.
         """
         os.environ.setdefault(UNFUSED_ATTENTION, "1")
         self.device: Device = options.device
@@ -145,11 +146,11 @@ class Session:
             raise BundleError(folder.name, problems)
 
     def binding(self) -> Any:
-        """A new set of bound inputs and outputs."""
+        """A new, empty binding of inputs and outputs."""
         return self._session.io_binding()
 
     def run(self, binding: Any, run_options: Any = None) -> None:
-        """Run the graph on what is bound. Raises EngineFailure."""
+        """Run the graph on bound inputs and outputs. Raises EngineFailure."""
         try:
             self._session.run_with_iobinding(binding, run_options)
         except NATIVE_ERRORS as error:
@@ -157,10 +158,10 @@ class Session:
 
 
 def _session_options(options: SessionOptions) -> Any:
-    """Threads do not spin: whoever answers HTTP needs the cores between two steps.
+    """ONNX Runtime's options of a session.
 
-    The arena keeps the largest step's memory for good. What a step can be is bounded by the number of rows and
-    the engine's limits, and without it the fragments of many shapes take more.
+    Threads do not spin, because HTTP needs the cores between two steps. The arena keeps the memory of the largest step,
+    which is bounded by the number of rows and the engine's limits; without it, fragments of many shapes take more.
     """
     found = onnxruntime.SessionOptions()
     found.intra_op_num_threads = options.num_threads
@@ -169,7 +170,7 @@ def _session_options(options: SessionOptions) -> Any:
     found.log_severity_level = 3
     found.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if options.device == "cuda":
-        # A node that the GPU cannot take would copy its inputs back and forth at every step.
+        # A node that falls back to the CPU would copy its inputs and outputs in every step.
         found.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if options.operators is not None:
         found.register_custom_ops_library(str(options.operators))
@@ -179,7 +180,7 @@ def _session_options(options: SessionOptions) -> Any:
 def _signature_problems(
     file: str, kind: str, expected: tuple[TensorSpec, ...], found: list[Any]
 ) -> list[str]:
-    """How a graph's inputs or outputs differ from the manifest's."""
+    """The differences between a graph's inputs or outputs and the manifest's."""
     types = {
         "float32": "tensor(float)",
         "float16": "tensor(float16)",

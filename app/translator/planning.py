@@ -1,6 +1,6 @@
-"""From a request to what the engine is asked: languages settled, texts read and cut, options for every part.
+"""Turns a request into sentences for the engine: languages, parsed texts, segments, subwords and options.
 
-Everything here takes time in proportion to the texts: it is called off the event loop.
+The time of every function here grows with the texts, so all are called off the event loop.
 """
 
 from __future__ import annotations
@@ -18,108 +18,117 @@ from app.errors import InvalidRequest, NotReady, PayloadTooLarge, SourceTooLong
 from app.stores.glossaries import GlossaryNotFound, GlossaryStore, GlossaryStoreError
 from app.text.blocks import MarkupError
 from app.text.glossary import Glossary
-from app.text.passage import Passage, PassageOptions, read_passage
+from app.text.parsed_text import ParsedText, ParseOptions, parse_text
 from app.text.segmentation import Span
 from app.text.tokenizer import Encoded
-from app.translator.jobs import Job, Part, TextPlan
-from app.translator.languages import Languages, Settled
-from app.translator.pieces import Cutter
+from app.translator.jobs import Part, SegmentJob, TextPlan
+from app.translator.languages import Languages, ResolvedLanguage
 from app.translator.request import AnswerLimits, ScoreRequest, TranslationRequest
 from app.translator.samples import num_samples
+from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 
-# A token's weights for so many source subwords are about as long an answer as the token itself.
+# Source subwords whose attention weights take as many bytes of a response as one token. Larger: a request with
+# `attention` may get a response larger than `max_token_lists` is meant to allow. Smaller: it is refused needlessly.
 WEIGHTS_A_LIST = 32
-# A translation hardly ever has more subwords than so many times those of its source, that of a clause included.
+# Longest translation of a part of a halved segment, in multiples of its source's subwords. Larger: an endless output is
+# decoded for longer. Smaller: translations of parts are cut off.
 LIKELY_RATIO = 2
 
 
-class Asked(NamedTuple):
-    """A request. suppressed: its `suppress` as subwords."""
+class PreparedRequest(NamedTuple):
+    """A request with its `suppress` phrases as runs of subwords."""
 
     request: TranslationRequest
     suppressed: tuple[tuple[int, ...], ...]
 
 
-class Plan(NamedTuple):
-    """What is to be decoded for a request. jobs: of all texts, in order."""
+class RequestPlan(NamedTuple):
+    """The segments to decode for a request. jobs: those of all texts, in order."""
 
-    asked: Asked
+    prepared: PreparedRequest
     texts: tuple[TextPlan, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[SegmentJob, ...]
 
 
 class Planner:
-    """Of one model. Immutable, so any thread may use it."""
+    """Plans requests for one model. Immutable, so any thread may use it."""
 
     def __init__(
         self,
         languages: Languages,
-        cutter: Cutter,
+        encoder: SubwordEncoder,
         *,
         default_options: DecodingOptions,
         has_alignment: bool,
         limits: AnswerLimits,
         glossaries: GlossaryStore | None,
     ) -> None:
-        """has_alignment: whether the model gives it. glossaries: None where none are stored."""
+        """has_alignment: whether the model returns attention. glossaries: None: none are stored."""
         self._languages = languages
-        self._cutter = cutter
+        self._encoder = encoder
         self._default_options = default_options
         self.has_alignment = has_alignment
         self._limits = limits
         self._glossaries = glossaries
 
-    def plan(self, request: TranslationRequest) -> Plan:
-        """Read, split and tokenise.
+    def plan(self, request: TranslationRequest) -> RequestPlan:
+        """Parse, split and tokenise the texts of a request.
 
-        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest for malformed XML, a
-        glossary that there is not, and forced text that no translation can hold.
+        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
+        unknown glossary, forced text outside the vocabulary).
         """
-        asked = Asked(request, self._suppressed(request.suppress) if request.suppress else ())
+        prepared = PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
         glossary = self._glossary(request)
         texts: list[TextPlan] = []
-        num_sentences, num_drawn = 0, num_samples(request.options)
+        num_sentences, num_drawn_samples = 0, num_samples(request.options)
         for index in range(len(request.texts)):
-            passage, settled = self._read(request, index, glossary)
-            jobs = self._jobs(asked, index, passage, settled)
-            num_sentences += len(jobs) * num_drawn
+            parsed_text, language = self._read(request, index, glossary)
+            jobs = self._jobs(prepared, index, parsed_text, language)
+            num_sentences += len(jobs) * num_drawn_samples
             if num_sentences > self._limits.max_sentences:
-                counted = ", each counted once a sample" if num_drawn > 1 else ""
+                counted = ", each counted once a sample" if num_drawn_samples > 1 else ""
                 raise PayloadTooLarge(
                     f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
                     field="text",
                 )
-            texts.append(TextPlan(request.texts[index], settled, passage, jobs))
-        plan = Plan(asked, tuple(texts), tuple(job for text in texts for job in text.jobs))
-        self.check_told(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
+            texts.append(TextPlan(request.texts[index], language, parsed_text, jobs))
+        plan = RequestPlan(prepared, tuple(texts), tuple(job for text in texts for job in text.jobs))
+        self.check_token_lists(request, [len(job.parts[0].encoded.ids) for job in plan.jobs])
         return plan
 
     def part(
-        self, asked: Asked, job: Job, span: Span, encoded: Encoded, *, prefix: str = "", num_splits: int = 0
+        self,
+        prepared: PreparedRequest,
+        job: SegmentJob,
+        span: Span,
+        encoded: Encoded,
+        *,
+        prefix: str = "",
+        num_splits: int = 0,
     ) -> Part:
-        """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can.
+        """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
-        num_splits: how often the segment was halved for it, as for `options`.
-
-        With tags, whose places only the attention tells, that is asked for; with stand-ins not before one is lost.
+        num_splits: how often the segment was halved to get the part. Attention is requested at once only if the
+        segment has tags, which are placed by it; for placeholders only after one is lost. Raises InvalidRequest if the
+        prefix is outside the vocabulary.
         """
-        ids = self._cutter.forced(prefix, encoded.carried, "target_prefix") if prefix else ()
+        ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         options = self.options(
-            asked.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
+            prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
-        aligns = self.has_alignment and bool(job.segment.tags)
-        if asked.suppressed or ids or aligns:
+        needs_alignment = self.has_alignment and bool(job.segment.tags)
+        if prepared.suppressed or ids or needs_alignment:
             options = replace(
                 options,
-                suppress_sequences=asked.suppressed,
+                suppress_sequences=prepared.suppressed,
                 target_prefix=ids,
-                alignment=options.alignment or aligns,
+                alignment=options.alignment or needs_alignment,
             )
         return Part(span, encoded, options)
 
-    def encode(self, source: str, settled: Settled) -> Encoded | None:
-        """The subwords of a part, or None where the model does not take it at once."""
-        return None if settled.pair is None else self._cutter.encode(source, settled.pair)
+    def encode(self, source: str, language: ResolvedLanguage) -> Encoded | None:
+        """Return the subwords of a part, or None if the model cannot take it at once."""
+        return None if language.pair is None else self._encoder.encode(source, language.pair)
 
     def options(
         self,
@@ -129,12 +138,11 @@ class Planner:
         num_forced: int = 0,
         num_splits: int = 0,
     ) -> DecodingOptions:
-        """The search's options for one sentence: the request's, else the model's defaults.
+        """Return the decoding options of one sentence: the request's, or the model's defaults.
 
-        num_source_tokens: its subwords, the end token counted. num_forced: of its target prefix. Neither a prefix nor
-        a shortest length that was asked for is cut by the length that nobody asked for. num_splits: halvings of its
-        segment, whose parts share the segment's extra length: together they say at most that, or
-        LIKELY_RATIO times the source, whichever is more.
+        num_source_tokens: its subwords, end token included. num_forced: subwords of its target prefix. num_splits: how
+        often its segment was halved. The default length limit is raised to a forced prefix and to a minimum length of
+        the request. The parts of a segment share its extra length; each may still have LIKELY_RATIO times its source.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:
@@ -144,14 +152,42 @@ class Planner:
         longest = max(needed, num_source_tokens + (request.extra_target_length >> num_splits))
         if num_splits:
             longest = max(longest, LIKELY_RATIO * num_source_tokens)
-        return _no_longer(options, min(options.max_target_length, longest))
+        return _with_limit(options, min(options.max_target_length, longest))
 
-    def check_told(self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]) -> None:
-        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer.
+    def scored_pairs(
+        self, request: ScoreRequest, pair: LanguagePair
+    ) -> tuple[list[ScoredSource], list[tuple[int, ...]]]:
+        """Tokenise the pairs to score: the sources, and the subwords of their translations.
 
-        source_lengths: subwords of each sentence, its end token counted.
+        Raises InvalidRequest, SourceTooLong, PayloadTooLarge.
         """
-        if not request.tells_tokens:
+        sources, targets = [], []
+        for index, (text, translation) in enumerate(zip(request.texts, request.translations, strict=True)):
+            span = stripped_span("text", index, text)
+            target = stripped_span("translation", index, translation)
+            encoded = self._encoder.encode(span.of(text), pair)
+            if encoded is None:
+                raise SourceTooLong(
+                    f"text[{index}] is more than one piece for the model, of at most "
+                    f"{self._encoder.max_source_length} subwords",
+                    field=f"text[{index}]",
+                )
+            field = f"translation[{index}]"
+            ids = self._encoder.encode_forced(target.of(translation), encoded.verbatim_spans, field)
+            check_range(field, len(ids), (1, self._default_options.max_target_length), unit=" subwords")
+            sources.append(ScoredSource(span, span.of(text), encoded))
+            targets.append(ids)
+        self.check_token_lists(request, [len(source.encoded.ids) for source in sources])
+        return sources, targets
+
+    def check_token_lists(
+        self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]
+    ) -> None:
+        """Raises PayloadTooLarge if the tokens of so many sentences would make too large a response.
+
+        source_lengths: subwords of each sentence, end token included.
+        """
+        if not request.returns_tokens:
             return
         options = request.options or self._default_options
         num_lists = len(source_lengths) * (1 + options.num_alternatives)
@@ -162,15 +198,15 @@ class Planner:
             also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
             field = "num_alternatives" if options.num_alternatives else "text"
             raise PayloadTooLarge(
-                f"telling tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, with "
-                f"{options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
+                f"returning the tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, "
+                f"with {options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
                 f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or "
                 f"num_alternatives{lower}",
                 field="attention" if request.attention else field,
             )
 
     def _glossary(self, request: TranslationRequest) -> Glossary | None:
-        """The request's own, or the stored one. Raises InvalidRequest, NotReady."""
+        """Return the request's own glossary, or the stored one that it names. Raises InvalidRequest, NotReady."""
         if request.terms:
             return Glossary(request.terms, request.source or "")
         if request.glossary_id is None:
@@ -178,7 +214,7 @@ class Planner:
         try:
             if self._glossaries is None:
                 raise GlossaryNotFound
-            stored, glossary = self._glossaries.ready(request.caller, request.glossary_id)
+            stored, glossary = self._glossaries.load(request.caller, request.glossary_id)
         except GlossaryNotFound as error:
             raise InvalidRequest("glossary.id: there is no such glossary", field="glossary.id") from error
         except GlossaryStoreError as error:
@@ -193,9 +229,9 @@ class Planner:
 
     def _read(
         self, request: TranslationRequest, index: int, glossary: Glossary | None
-    ) -> tuple[Passage, Settled]:
-        """Raises InvalidRequest, UnsupportedLanguages."""
-        options = PassageOptions(
+    ) -> tuple[ParsedText, ResolvedLanguage]:
+        """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages."""
+        options = ParseOptions(
             source_language=request.source or "",
             target_language=request.target,
             text_format=request.text_format,
@@ -204,49 +240,51 @@ class Planner:
             glossary=None if request.source is None else glossary,
         )
         try:
-            passage = read_passage(request.texts[index], options)
+            parsed_text = parse_text(request.texts[index], options)
         except MarkupError as error:
             raise InvalidRequest(f"text[{index}]: {error}", field=f"text[{index}]") from error
         if request.source is not None:
             pair = self._languages.pair(request.source, request.target)
-            return passage, Settled(pair, request.source, 1.0)
-        settled = self._languages.settled(passage.prose, request.target, field=f"text[{index}]")
+            return parsed_text, ResolvedLanguage(pair, request.source, 1.0)
+        language = self._languages.resolve(parsed_text.prose, request.target, field=f"text[{index}]")
         options = options._replace(
-            source_language=settled.source,
-            glossary=None if glossary is None else glossary.of_language(settled.source),
+            source_language=language.source,
+            glossary=None if glossary is None else glossary.of_language(language.source),
         )
-        if options.glossary is not None and settled.pair is not None:
-            return read_passage(request.texts[index], options), settled
-        return replace(passage, options=options), settled
+        if options.glossary is not None and language.pair is not None:
+            return parse_text(request.texts[index], options), language
+        return replace(parsed_text, options=options), language
 
-    def _jobs(self, asked: Asked, index: int, passage: Passage, settled: Settled) -> tuple[Job, ...]:
-        """The segments of a text. Raises SourceTooLong, InvalidRequest."""
-        prefixes = asked.request.target_prefixes
-        if settled.pair is None:
+    def _jobs(
+        self, prepared: PreparedRequest, index: int, parsed_text: ParsedText, language: ResolvedLanguage
+    ) -> tuple[SegmentJob, ...]:
+        """Return one job a segment of a text. Raises SourceTooLong, InvalidRequest."""
+        prefixes = prepared.request.target_prefixes
+        if language.pair is None:
             return ()
         encoded: dict[str, Encoded] = {}
-        jobs: list[Job] = []
-        for segment in passage.segments(self.fits(settled.pair, encoded)):
-            tokens = encoded.get(segment.source) or self.encode(segment.source, settled)
+        jobs: list[SegmentJob] = []
+        for segment in parsed_text.segments(self.fits(language.pair, encoded)):
+            tokens = encoded.get(segment.source) or self.encode(segment.source, language)
             if tokens is None:
                 raise SourceTooLong("a single character is longer than the model takes", field="text")
             prefix = prefixes[index].strip() if prefixes and not jobs else ""
-            job = Job(passage, settled, segment, prefix)
-            self.begin(asked, job, tokens)
+            job = SegmentJob(parsed_text, language, segment, prefix)
+            self.begin(prepared, job, tokens)
             jobs.append(job)
         return tuple(jobs)
 
-    def begin(self, asked: Asked, job: Job, encoded: Encoded) -> None:
-        """Give a job its whole segment as its only part. Raises InvalidRequest."""
+    def begin(self, prepared: PreparedRequest, job: SegmentJob, encoded: Encoded) -> None:
+        """Reset a job to its whole segment as its only part. Raises InvalidRequest."""
         whole = Span(0, len(job.segment.source))
-        job.parts = [self.part(asked, job, whole, encoded, prefix=job.prefix)]
+        job.parts = [self.part(prepared, job, whole, encoded, prefix=job.prefix)]
         job.reasons, job.num_splits = (), 0
 
     def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
-        """Whether the model takes a source at once; the subwords of those that it does are kept in `encoded`."""
+        """Return a predicate whether the model takes a source, which stores those sources' subwords in `encoded`."""
 
         def fits(source: str) -> bool:
-            tokens = self._cutter.encode(source, pair)
+            tokens = self._encoder.encode(source, pair)
             if tokens is not None:
                 encoded[source] = tokens
             return tokens is not None
@@ -254,15 +292,16 @@ class Planner:
         return fits
 
     def _suppressed(self, phrases: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The phrases as runs of subwords. Raises InvalidRequest."""
+        """Return the phrases as runs of subwords. Raises InvalidRequest."""
         runs = tuple(
-            self._cutter.forced(phrase, (), f"suppress[{index}]") for index, phrase in enumerate(phrases)
+            self._encoder.encode_forced(phrase, (), f"suppress[{index}]")
+            for index, phrase in enumerate(phrases)
         )
         check_range("suppress", sum(map(len, runs)), (0, MAX_SUPPRESSED_TOKENS), unit=" subwords in all")
         return runs
 
 
 @functools.lru_cache(maxsize=512)
-def _no_longer(options: DecodingOptions, longest: int) -> DecodingOptions:
-    """The same for a shorter translation; few options differ, and lengths."""
+def _with_limit(options: DecodingOptions, longest: int) -> DecodingOptions:
+    """Return the options with a shorter limit; cached, because options and lengths recur."""
     return replace(options, max_target_length=longest)

@@ -1,4 +1,4 @@
-// Other words in a word's place: what the model held probable there, each with the sentence that it leads to.
+// Alternatives to a word: the model's probable subwords at its position, each with the resulting sentence.
 
 import { post } from "./client.js";
 import { answerOf, unitsOf, wordsOf } from "./spans.js";
@@ -6,14 +6,14 @@ import { answerOf, unitsOf, wordsOf } from "./spans.js";
 const NUM_ALTERNATIVES = 9;
 
 /**
- * Alternatives to the word that begins at `start` of a segment's own translation:
- * {part, start, end, probability}: the segment's answer with the other word, where that stands, 0 to 1.
+ * The alternatives to the word at `start` of a segment's own translation, as {part, start, end, probability}:
+ * the segment's translation with the alternative, the span of the changed word, and its probability, 0 to 1.
  *
- * asked: {source, target, tells}: languages and the options of the translation itself. Throws as `post`.
+ * params: {source, target, options}: the languages and options of the translation. Throws as `post` does.
  */
-export async function alternativesTo(segment, start, asked, signal) {
+export async function alternativesTo(segment, start, params, signal) {
   const { sourceText, text } = segment;
-  const pair = { source: asked.source, target: asked.target };
+  const pair = { source: params.source, target: params.target };
   const scored = { text: sourceText, translation: text, ...pair, num_alternatives: NUM_ALTERNATIVES };
   const [{ tokens }] = (await post("v1/score", scored, signal)).scores;
   const units = unitsOf(text);
@@ -26,7 +26,7 @@ export async function alternativesTo(segment, start, asked, signal) {
     text: others.map(() => sourceText),
     target_prefix: others.map((each) => (before + each.text).trimStart()),
     ...pair,
-    ...asked.options,
+    ...params.options,
   };
   const found = (await post("v1/translate", body, signal)).translations;
   return distinct(
@@ -37,13 +37,13 @@ export async function alternativesTo(segment, start, asked, signal) {
       score: translation.segments.reduce((sum, each) => sum + each.score, 0),
     })),
     text,
-    asked.target,
+    params.target,
   );
 }
 
 /**
- * Those that say something else than `text` and than one another, with the span of the first word that does; the most
- * probable sentence first.
+ * The results that differ from `text` and from each other, with the span of the first changed word; the most probable
+ * sentence first.
  */
 function distinct(found, text, language) {
   const seen = new Set([text]);
@@ -59,9 +59,9 @@ function distinct(found, text, language) {
   return kept;
 }
 
-/** The list of alternatives beneath a word. */
+/** The pop-up list of alternatives below a word. */
 export class Choices {
-  /** onTake(choice): one was taken. */
+  /** onTake(choice): called when an alternative is selected. */
   constructor(box, onTake) {
     this.box = box;
     this.anchor = null;
@@ -76,8 +76,8 @@ export class Choices {
   }
 
   /**
-   * Open beneath a word, with words for the time until there is something to choose from.
-   * Returns a signal that is aborted when it closes.
+   * Open below a word with a message until there are alternatives.
+   * Returns a signal that is aborted when the list closes.
    */
   open(anchor, words) {
     this.close();
@@ -89,7 +89,7 @@ export class Choices {
     return this.controller.signal;
   }
 
-  /** Instead of choices. */
+  /** Show a message instead of alternatives. */
   say(words) {
     this.choices = [];
     const line = document.createElement("p");
@@ -104,7 +104,7 @@ export class Choices {
     this.choices = choices;
     const list = document.createElement("div");
     list.setAttribute("role", "listbox");
-    list.setAttribute("aria-label", "Other words");
+    list.setAttribute("aria-label", "Alternatives");
     list.append(...choices.map((choice, index) => optionOf(choice, index, language)));
     this.box.replaceChildren(list);
     this.#place();
@@ -115,7 +115,7 @@ export class Choices {
     if (this.box.matches(":popover-open")) this.box.hidePopover();
   }
 
-  /** Runs before the list is gone, so that the focus can still be handed back. */
+  /** Runs before the list is hidden, so that the focus can return to the word. */
   #closing() {
     const hadFocus = this.box.contains(document.activeElement);
     this.controller.abort();
@@ -142,7 +142,7 @@ export class Choices {
     this.onTake(choice);
   }
 
-  /** Below the word, or above it where there is no room; within the window. */
+  /** Place the list below the word, or above it without room below; within the window. */
   #place() {
     const word = this.anchor.getBoundingClientRect();
     const { offsetWidth: width, offsetHeight: height } = this.box;
@@ -170,9 +170,9 @@ function optionOf({ part, start, end, probability }, index, language) {
   const sentence = document.createElement("span");
   sentence.className = "sentence";
   sentence.textContent = part.text;
-  for (const said of [word, sentence]) {
-    said.lang = language;
-    said.dir = "auto";
+  for (const element of [word, sentence]) {
+    element.lang = language;
+    element.dir = "auto";
   }
   option.append(word, share, sentence);
   return option;

@@ -1,16 +1,16 @@
-// A file that the server translates whole, in the translation's place: what happens to it, and the way to it.
+// The status and the download link of a file that the server translates, shown in place of a translation.
 
 import { sizeOf, translatedName } from "./files.js";
 import { languageName } from "./languages.js";
 
 export class DocumentCard {
-  /** parts: {box, state, hint, link, close}, elements. onClose(): it was given up or put away. */
+  /** parts: {box, state, hint, link, close}, elements. onClose(): called when the user cancels or closes it. */
   constructor(parts, onClose) {
     this.parts = parts;
     parts.close.addEventListener("click", onClose);
   }
 
-  /** A file is at the server. language: the target's. */
+  /** Show that the server is translating a file. language: the target language. */
   showWork(file, language) {
     this.hide();
     const { box, state, hint, close } = this.parts;
@@ -20,13 +20,13 @@ export class DocumentCard {
     box.hidden = false;
   }
 
-  /** The translated file is here. blob: its content. Returns what there is to say of it. */
+  /** Offer the translated file for download. blob: its content. Returns the status for screen readers. */
   showDone(file, language, { blob, hasTerms }) {
     const { state, hint, link, close } = this.parts;
     const name = translatedName(file.name, language);
     state.textContent = `${file.name} is translated into ${languageName(language)}.`;
     hint.textContent =
-      `${sizeOf(blob.size)}, in the format of the original.` + (hasTerms ? " The glossary was not used." : "");
+      `${sizeOf(blob.size)}, in the format of the original.` + (hasTerms ? " The glossary was not applied." : "");
     link.href = URL.createObjectURL(blob);
     link.download = name;
     link.textContent = `Download ${name}`;
@@ -35,7 +35,7 @@ export class DocumentCard {
     return state.textContent;
   }
 
-  /** Nothing of it is left. */
+  /** Hide the card and release the file. */
   hide() {
     const { box, link } = this.parts;
     box.hidden = true;

@@ -1,7 +1,7 @@
-// The server as the page asks it: JSON, one stream of events, and errors with words for people.
+// The HTTP client of the page: JSON requests, event streams, and errors with messages for the user.
 
 export class ServerError extends Error {
-  /** retryAfterS: seconds, null where trying again is of no use. code: of the server, or "network". */
+  /** retryAfterS: seconds until a retry; null if a retry does not help. code: the server's, or "network". */
   constructor(message, { status = 0, code = "network", retryAfterS = null } = {}) {
     super(message);
     this.status = status;
@@ -10,6 +10,7 @@ export class ServerError extends Error {
   }
 }
 
+// Seconds until a retry after a failed connection.
 const NETWORK_RETRY_S = 5;
 
 function headers() {
@@ -21,7 +22,7 @@ function authorization() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
-/** The key of this tab, "" where there is none. */
+/** The API key of this tab; "" without one. */
 export function storedKey() {
   try {
     return sessionStorage.getItem("key") ?? "";
@@ -30,49 +31,49 @@ export function storedKey() {
   }
 }
 
-/** Keep a key until the tab is closed; "" forgets it. */
+/** Store an API key until the tab is closed; "" removes it. */
 export function keepKey(key) {
   if (key) sessionStorage.setItem("key", key);
   else sessionStorage.removeItem("key");
 }
 
-/** The body of a GET. Throws ServerError. */
+/** Send a GET and return the parsed body. Throws ServerError. */
 export async function get(path) {
   return read(await ask(path, { headers: headers() }));
 }
 
-/** The body of a POST. Throws ServerError, and AbortError once `signal` is. */
+/** Send a POST and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */
 export async function post(path, body, signal) {
   const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
   return read(answer);
 }
 
-/** A file translated in its own format, as a Blob. Throws as `post`. */
+/** Translate a file in its own format; returns a Blob. Throws as `post` does. */
 export async function translateFile(file, { source, target }, signal) {
   const form = new FormData();
   form.append("source", source);
   form.append("target", target);
   form.append("file", file);
-  const asked = { headers: authorization(), signal };
-  const { translatedFileUrl } = await read(await ask("translate_file", { ...asked, method: "POST", body: form }));
-  // Only its name counts: behind a proxy the server may know itself by another address.
+  const options = { headers: authorization(), signal };
+  const { translatedFileUrl } = await read(await ask("translate_file", { ...options, method: "POST", body: form }));
+  // Use only the file's name: behind a proxy the server may have another address.
   const name = translatedFileUrl.split("/").pop();
-  return (await ask(`download_file/${encodeURIComponent(name)}`, asked)).blob();
+  return (await ask(`download_file/${encodeURIComponent(name)}`, options)).blob();
 }
 
-/** The JSON of an answer; something on the way may have sent another page in its place. */
+/** Parse the JSON of a response; a proxy may have sent another page instead. */
 async function read(answer) {
   try {
     return await answer.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError("What came back is no answer of this server.");
+    throw new ServerError("The response is not from a Transduce server.");
   }
 }
 
 /**
- * The events of a streamed translation as {event, data, phases}; the last is `done`, and has phases.
- * Throws ServerError, also for an `error` among the events, and AbortError.
+ * Yield the events of a streamed translation as {event, data, phases}; only the last one, `done`, has phases.
+ * Throws ServerError, also for an `error` event, and AbortError.
  */
 export async function* stream(path, body, signal) {
   const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
@@ -92,30 +93,30 @@ async function ask(path, options) {
     throw new ServerError("The server cannot be reached.", { retryAfterS: NETWORK_RETRY_S });
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => ({}));
-  throw errorOf(answer.status, told, answer.headers.get("Retry-After"));
+  const body = await answer.json().catch(() => ({}));
+  throw errorOf(answer.status, body, answer.headers.get("Retry-After"));
 }
 
 const WORDS = {
-  unauthorized: "This server wants an API key.",
-  forbidden: "This API key is not known here.",
-  payload_too_large: "That is too much at once.",
+  unauthorized: "This server requires an API key.",
+  forbidden: "The API key is wrong.",
+  payload_too_large: "The request is too large.",
   overloaded: "The server is busy.",
   not_ready: "The server is not ready.",
-  deadline_exceeded: "The translation took too long and was given up.",
-  engine_failure: "The server failed at this text.",
-  internal_error: "The server failed at this text.",
+  deadline_exceeded: "The translation took too long and was cancelled.",
+  engine_failure: "The server failed to translate this text.",
+  internal_error: "The server failed to translate this text.",
 };
-// What is said by the server itself adds something to these.
+// Errors whose message from the server is shown too.
 const IS_DETAILED = new Set(["payload_too_large", "invalid_request", "unsupported_languages", "source_too_long"]);
 
-function errorOf(status, told, retryAfter) {
-  // The file routes tell an error as a sentence.
-  if (typeof told?.error === "string") {
-    const message = told.error.replace(/^Invalid request: (file: )?/, "");
+function errorOf(status, body, retryAfter) {
+  // On the file routes an error is a string.
+  if (typeof body?.error === "string") {
+    const message = body.error.replace(/^Invalid request: (file: )?/, "");
     return new ServerError(message, { status, retryAfterS: secondsOf(retryAfter) });
   }
-  const { code = "unknown", message = "" } = told?.error ?? {};
+  const { code = "unknown", message = "" } = body?.error ?? {};
   const detail = message && message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
   const words = WORDS[code] ?? (IS_DETAILED.has(code) ? "" : `The server answered with an error (${status || code}).`);
   return new ServerError([words, IS_DETAILED.has(code) ? detail : ""].filter(Boolean).join(" "), {
@@ -130,7 +131,7 @@ function secondsOf(retryAfter) {
   return Number.isFinite(seconds) ? seconds : null;
 }
 
-/** What Server-Timing says as [name, milliseconds], in the order of the work. */
+/** The phases of a Server-Timing value as [name, milliseconds], in its order. */
 function phasesOf(timing) {
   return timing.split(",").flatMap((entry) => {
     const found = /^\s*([\w-]+)\s*;\s*dur=([\d.]+)/.exec(entry);
@@ -138,7 +139,7 @@ function phasesOf(timing) {
   });
 }
 
-/** Events of a body in the format of text/event-stream, which may be cut anywhere, also within a character. */
+/** Yield the events of a text/event-stream body, whose chunks may end anywhere, even within a character. */
 export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -148,7 +149,7 @@ export async function* eventsOf(body) {
       const { value, done } = await reader.read();
       if (done) return;
       rest += value;
-      // A carriage return at the end may be the first half of a line's end.
+      // A carriage return at the end may be the first half of a line ending.
       const held = rest.endsWith("\r") ? 1 : 0;
       const lines = rest.slice(0, rest.length - held).split(/\r\n|\n|\r/);
       rest = lines.pop() + rest.slice(rest.length - held);
@@ -162,7 +163,7 @@ export async function* eventsOf(body) {
     }
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ServerError("The connection to the server broke off.", { retryAfterS: NETWORK_RETRY_S });
+    throw new ServerError("The connection to the server was lost.", { retryAfterS: NETWORK_RETRY_S });
   } finally {
     reader.cancel().catch(() => {});
   }

@@ -1,12 +1,13 @@
-// A translation to the clipboard.
+// Copies a translation to the clipboard.
 
+// Time that the button shows "Copied".
 const SHOWN_MS = 1500;
 
-/** Copy what stands in a box, which is `text`; the button says so. */
+/** Copy the content of a box, which is `text`, and confirm it on the button. */
 export async function copyText(text, { box, button }) {
   if (navigator.clipboard) await navigator.clipboard.writeText(text);
   else {
-    // Outside of HTTPS and this machine there is only the old way.
+    // navigator.clipboard exists only with HTTPS or on localhost.
     document.getSelection().selectAllChildren(box);
     document.execCommand("copy");
     document.getSelection().removeAllRanges();

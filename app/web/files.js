@@ -1,17 +1,17 @@
-// Files, dropped or opened. A short text is read in the browser; the server translates the formats that it says it takes.
+// Dropped and opened files. A short text is read in the browser; other files are translated by the server.
 
 import { languageName } from "./languages.js";
 
 const MAX_BYTES_PER_CHARACTER = 4;
-// What POST /v1/translate takes as it is. Any other format would be torn, were it sent as plain text.
+// Formats that POST /v1/translate accepts. Sent as plain text, other formats would lose their structure.
 const TEXT_SUFFIXES = [".txt", ".html", ".htm"];
 const number = new Intl.NumberFormat("en");
 const listed = new Intl.ListFormat("en", { type: "disjunction" });
 
-/** A file that is not taken, with words for people: what is wrong, and what can be done. */
+/** A file is not accepted. The message tells the user why, and what to do. */
 export class FileRefused extends Error {}
 
-/** What the file dialogue offers. facts: of the server. */
+/** Set the formats that the file dialogue offers. facts: the server's. */
 export function offerFormats(input, facts) {
   input.accept = suffixesOf(facts).join(",");
 }
@@ -21,7 +21,7 @@ export function translatedName(name, language) {
   return name.replace(/(\.[^.]+)?$/, (suffix) => `.${language}${suffix}`);
 }
 
-/** A file's size for people. */
+/** Format a file size. */
 export function sizeOf(numBytes) {
   if (numBytes < 1000) return `${numBytes} bytes`;
   const [unit, name] = numBytes < 1e6 ? [1e3, "kB"] : [1e6, "MB"];
@@ -29,15 +29,15 @@ export function sizeOf(numBytes) {
 }
 
 /**
- * What is to be done with a file: {text, isMarkup} where it is a text to show and translate, null where the server
- * translates it whole. facts: of the server. Throws FileRefused.
+ * Read a file. Returns {text, isMarkup} for a text to show and translate, null for a file that the server translates.
+ * facts: the server's. Throws FileRefused.
  */
 export async function readFile(file, facts) {
   const suffix = suffixOf(file.name);
   if (facts.file_suffixes.includes(suffix) && suffix !== ".txt") return documentOf(file, facts);
   if (suffix !== "" && !suffixesOf(facts).includes(suffix)) {
     throw new FileRefused(
-      `${file.name} is not taken: this server translates ${listed.format(suffixesOf(facts))} files. ` +
+      `${file.name} is not supported: this server translates ${listed.format(suffixesOf(facts))} files. ` +
         "Save it in one of these formats, or paste its text.",
     );
   }
@@ -46,25 +46,25 @@ export async function readFile(file, facts) {
   if (text !== null && [...text].length <= facts.max_characters) return { text, isMarkup: suffix.startsWith(".htm") };
   if (isDocument) return documentOf(file, facts);
   if (text === null && file.size <= facts.max_characters * MAX_BYTES_PER_CHARACTER) {
-    throw new FileRefused(`${file.name} is not text in UTF-8. Save it as text in UTF-8, and open it again.`);
+    throw new FileRefused(`${file.name} is not text in UTF-8. Save it as text in UTF-8 and open it again.`);
   }
   throw new FileRefused(
-    `${file.name} is longer than the ${number.format(facts.max_characters)} characters that this server takes at once. ` +
-      "Split it, and open its parts one after another.",
+    `${file.name} is longer than the ${number.format(facts.max_characters)} characters that this server accepts at once. ` +
+      "Split it and open the parts one after another.",
   );
 }
 
-/** Why the server did not translate a file, and what can be done. error: a ServerError. */
+/** The message for a file that the server did not translate, with advice. error: a ServerError. */
 export function refusalOf(file, error, languages) {
   const why = `${file.name} was not translated: ${error.message.replace(/[.!?]?$/, ".")}`;
   if (/not (available as a target|supported$)/.test(error.message)) {
-    return `${why} Choose other languages than ${nameOf(languages.source)} and ${languageName(languages.target)}, and open it again.`;
+    return `${why} Choose languages other than ${nameOf(languages.source)} and ${languageName(languages.target)}, and open it again.`;
   }
   if (error.status === 413 || error.status === 504) return `${why} Split it into smaller files.`;
   if (error.status === 400 || error.status === 422) {
-    return `${why} Mend it in the program that made it, and open it again.`;
+    return `${why} Fix it in the program that created it, and open it again.`;
   }
-  return `${why} Open it again; if that does not help, ask who runs this server.`;
+  return `${why} Open it again. If that does not help, contact the operator of this server.`;
 }
 
 function nameOf(source) {
@@ -82,14 +82,14 @@ function suffixOf(name) {
 function documentOf(file, facts) {
   if (file.size > facts.max_file_bytes) {
     throw new FileRefused(
-      `${file.name} has ${sizeOf(file.size)}, and this server takes files of up to ${sizeOf(facts.max_file_bytes)}. ` +
+      `${file.name} has ${sizeOf(file.size)}; this server accepts files of up to ${sizeOf(facts.max_file_bytes)}. ` +
         "Split it into smaller files.",
     );
   }
   return null;
 }
 
-/** The text of a file; null where it is not text in UTF-8. */
+/** The text of a file; null if it is not text in UTF-8. */
 async function utf8(file) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -99,7 +99,7 @@ async function utf8(file) {
   }
 }
 
-/** parts: {veil, input, button}. onFile(file): the first of what was dropped or opened. */
+/** Accept dropped and opened files. parts: {veil, input, button}. onFile(file): called with the first file. */
 export function takeFiles({ veil, input, button }, onFile) {
   const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
   const cover = (isCovered) => veil.classList.toggle("shown", isCovered);
@@ -122,6 +122,6 @@ export function takeFiles({ veil, input, button }, onFile) {
   input.addEventListener("change", () => {
     const [file] = input.files;
     if (file) onFile(file);
-    input.value = ""; // the same file may be opened again
+    input.value = ""; // so that the same file can be opened again
   });
 }

@@ -1,7 +1,7 @@
-// The attention of one sentence as a table: its words down the side, the text's words along the top, and last what goes
-// to none of them.
+// The attention of one sentence as a table: a row per translated word, a column per word of the text, and a last column
+// for the attention on neither.
 
-/** Draw into `box`. onPoint(row | null): the row that is pointed at. */
+/** Draw the table into `box`. onPoint(row | null): called with the row under the pointer. */
 export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
   const table = element("table", "map");
   table.append(headOf(answer, alignment, languages.source));
@@ -13,7 +13,7 @@ export function drawHeatmap(box, { answer, alignment, languages, onPoint }) {
   box.replaceChildren(table);
 }
 
-/** Set off one row, and no other; null: none. */
+/** Highlight one row only; null for none. */
 export function setOffRow(box, row) {
   for (const line of box.querySelectorAll("tbody tr")) {
     line.classList.toggle("marked", Number(line.dataset.row) === row);
@@ -41,10 +41,10 @@ function headOf(answer, { columns }, language) {
 function columnHead(text) {
   const cell = element("th", "column");
   cell.scope = "col";
-  const said = element("span");
-  said.textContent = text;
-  said.dir = "auto";
-  cell.append(said);
+  const label = element("span");
+  label.textContent = text;
+  label.dir = "auto";
+  cell.append(label);
   return cell;
 }
 
@@ -59,7 +59,7 @@ function rowOf(answer, { weights }, { word, row, language }) {
   line.append(name);
   for (const weight of weights[row]) {
     const cell = percentOf(weight);
-    // A class of ten: the text's colour changes with the ground's, so that it can be read on all of them.
+    // Ten classes: the text colour changes with the background, so that it is readable on each.
     if (cell.textContent) cell.classList.add("paid", `heat-${Math.min(9, Math.floor(weight * 10))}`);
     line.append(cell);
   }
@@ -69,7 +69,7 @@ function rowOf(answer, { weights }, { word, row, language }) {
   return line;
 }
 
-/** A cell that says so many percent; nothing for less than half of one. */
+/** A cell with a percentage; empty below half a percent. */
 function percentOf(weight) {
   const cell = element("td");
   const percent = Math.round(weight * 100);

@@ -1,19 +1,19 @@
-// The two language pickers: what is served, what is detected, and their swap.
+// The two language selectors: the served pairs, the detected language, and the swap button.
 
 const AUTO = "auto";
 const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
 
-/** In English; the code where there is no name. */
+/** The English name of a language; its code if there is no name. */
 export function languageName(code) {
   try {
     return names.of(code);
   } catch {
-    return code; // no BCP 47 tag
+    return code; // not a BCP 47 tag
   }
 }
 
 export class Languages {
-  /** from, to: selects. swap: button; reason: says what it does, or why it is off. onChange(): another pair is chosen. */
+  /** from, to: selects. swap: the button. reason: its description. onChange(): called when the pair changes. */
   constructor({ from, to, swap, reason }, onChange) {
     this.from = from;
     this.to = to;
@@ -32,7 +32,7 @@ export class Languages {
     });
   }
 
-  /** pairs: [{source, target}] that are served. */
+  /** Offer the served pairs. pairs: [{source, target}]. */
   serve(pairs) {
     this.pairs = pairs;
     const sources = inOrder(pairs.map((pair) => pair.source));
@@ -52,7 +52,7 @@ export class Languages {
     return this.source === AUTO;
   }
 
-  /** The language that was found in the text, null for none. */
+  /** Show the detected language; null for none. */
   showDetected(code) {
     this.detected = code;
     const auto = this.from.options[0];
@@ -60,7 +60,7 @@ export class Languages {
     this.#offerSwap();
   }
 
-  /** Exchange the two. Returns whether that pair is served. */
+  /** Exchange the languages. Returns false if that pair is not served. */
   swap() {
     const [source, target] = [this.to.value, this.#knownSource()];
     if (!this.#has(source, target)) return false;
@@ -98,7 +98,7 @@ export class Languages {
 
   #swapReason(source, can) {
     if (can) return "Swap languages, and translate the translation back";
-    if (source === null) return "Languages can be swapped once the language of the text is known.";
+    if (source === null) return "Languages can be swapped when the language of the text is known.";
     return `This server does not translate from ${languageName(this.to.value)} to ${languageName(source)}.`;
   }
 }

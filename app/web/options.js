@@ -1,11 +1,11 @@
-// How a text is translated: beam width, format, and the glossary's terms.
+// The options of a translation: beam width, format, and the glossary's terms.
 
 import { parseTerms, swappedTerms } from "./terms.js";
 
 const WIDTHS = [1, 2, 4, 8, 16];
 
 export class Options {
-  /** parts: {beam, format, hint, terms, termsCount, termsHint}, elements. onChange({atOnce}): another choice. */
+  /** parts: {beam, format, hint, terms, termsCount, termsHint}, elements. onChange({atOnce}): an option changed. */
   constructor(parts, onChange) {
     this.parts = parts;
     parts.beam.addEventListener("change", () => {
@@ -19,7 +19,7 @@ export class Options {
     });
   }
 
-  /** Offer what a model can do. maxBeamSize: the server's limit. */
+  /** Offer the options of a model. maxBeamSize: the server's limit. */
   serve(model, maxBeamSize) {
     const { beam } = this.parts;
     const widths = [...new Set([...WIDTHS, model.defaults.beam_size])].filter((width) => width <= maxBeamSize);
@@ -38,12 +38,12 @@ export class Options {
     this.parts.format.value = isHtml ? "html" : "text";
   }
 
-  /** Whether there are terms. */
+  /** Whether the glossary has terms. */
   get hasTerms() {
     return Object.keys(parseTerms(this.parts.terms.value).terms).length > 0;
   }
 
-  /** The fields of POST /v1/translate that are chosen here. */
+  /** The selected options as fields of POST /v1/translate. */
   get fields() {
     const { terms } = parseTerms(this.parts.terms.value);
     return {
@@ -53,7 +53,7 @@ export class Options {
     };
   }
 
-  /** The terms for the other direction. */
+  /** Exchange terms and translations, for the other direction. */
   swapTerms() {
     this.parts.terms.value = swappedTerms(this.parts.terms.value);
     this.#explainTerms();
@@ -62,7 +62,7 @@ export class Options {
   #explainBeam() {
     const isGreedy = this.parts.beam.value === "1";
     this.parts.hint.textContent = isGreedy
-      ? "The quickest: words appear as they are found."
+      ? "Fastest: words appear as they are decoded."
       : "Sentences appear as they are finished.";
   }
 
@@ -71,7 +71,7 @@ export class Options {
     const num = Object.keys(terms).length;
     this.parts.termsCount.textContent = num ? `(${num})` : "";
     this.parts.termsHint.textContent = wrongLines.length
-      ? `Not used, because it is not “term = translation”: line ${wrongLines.join(", ")}.`
-      : "Kept in this page until it is closed. Files are translated without it.";
+      ? `Ignored, because it is not “term = translation”: line ${wrongLines.join(", ")}.`
+      : "Kept until this page is closed. Files are translated without the glossary.";
   }
 }

@@ -1,20 +1,21 @@
-// The page: what is typed, asked, shown and pointed at. Every text enters the document as text, never as markup.
+// The page: input, requests, results and alignment. Every text enters the document as text, never as markup.
 
 import { Choices, alternativesTo } from "./alternatives.js";
 import { DocumentCard } from "./card.js";
 import { ServerError, get, keepKey, storedKey, translateFile } from "./client.js";
 import { copyText } from "./clipboard.js";
 import { FileRefused, offerFormats, readFile, refusalOf, takeFiles } from "./files.js";
-import { Flow } from "./flow.js";
+import { LatestRequest } from "./latest.js";
 import { drawHeatmap, setOffRow } from "./heatmap.js";
 import { Languages } from "./languages.js";
 import { Options } from "./options.js";
 import { Problem } from "./problem.js";
-import { alignmentOf, answerOf, spliced } from "./spans.js";
+import { alignmentOf, answerOf, replaceSegment } from "./spans.js";
 import { Target, rowAt } from "./target.js";
 import { chooseTheme } from "./theme-choice.js";
 import { drawTiming } from "./timing.js";
 
+// Delay until a screen reader announces a translation, so that it does not announce each change while typing.
 const SPEAK_AFTER_MS = 700;
 const EXAMPLE = "Where is the station? It is late, and I would like to go home.";
 const the = (id) => document.getElementById(id);
@@ -57,9 +58,9 @@ const card = new DocumentCard(
 );
 const target = new Target(the("target"), { onPoint: point, onChoose: offerOthers });
 const choices = new Choices(the("choices"), takeOther);
-const flow = new Flow({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
+const latest = new LatestRequest({ draft: showDraft, progress: showProgress, done: showDone, problem: (error) => showProblem(error) });
 
-// ---- asking
+// ---- requests
 
 function translate({ atOnce = false } = {}) {
   const text = source.value.toWellFormed();
@@ -69,10 +70,10 @@ function translate({ atOnce = false } = {}) {
   if (!model) return;
   const length = [...text].length;
   if (text.trim() === "" || length > facts.max_characters) {
-    flow.supersede();
+    latest.supersede();
     clearTarget();
     if (length > facts.max_characters) {
-      problem.show(`The text has ${count.format(length)} characters, and this server takes ${count.format(facts.max_characters)} at once.`);
+      problem.show(`The text has ${count.format(length)} characters; this server accepts at most ${count.format(facts.max_characters)}.`);
     }
     return;
   }
@@ -91,11 +92,11 @@ function translate({ atOnce = false } = {}) {
   the("target").classList.add("stale");
   the("target").setAttribute("aria-busy", "true");
   clearTimeout(speaking);
-  if (atOnce) flow.now(request);
-  else flow.soon(request);
+  if (atOnce) latest.now(request);
+  else latest.soon(request);
 }
 
-// ---- showing
+// ---- results
 
 function reflectSource(text) {
   markSource([]);
@@ -185,7 +186,7 @@ function showProblem(error, again = () => (model ? translate({ atOnce: true }) :
   problem.show(error.message, error.retryAfterS, again);
 }
 
-// ---- words, where they come from, and others in their place
+// ---- alignment and alternatives
 
 function showSentence(index) {
   if (!shown?.alignments[index] || shown.sentence === index) return;
@@ -209,7 +210,7 @@ function point(start) {
   pointAtRow(place);
 }
 
-/** place: {segment, row}, null for none. */
+/** Highlight a row of the attention map and its words. place: {segment, row}; null for none. */
 function pointAtRow(place) {
   setOffRow(the("map"), place?.row ?? null);
   if (!place) {
@@ -222,7 +223,7 @@ function pointAtRow(place) {
   target.mark([rows[place.row].start]);
 }
 
-/** Mark these words of the text, where it is still the one that was translated. */
+/** Mark these words of the source text if it is still the translated one. */
 function markSource(words) {
   const text = source.value;
   const pieces = document.createDocumentFragment();
@@ -233,7 +234,7 @@ function markSource(words) {
     pieces.append(text.slice(at, start), mark);
     at = end;
   }
-  // A line break at the end takes up a line only where something follows it.
+  // A final line break takes up a line only if something follows it.
   pieces.append(`${text.slice(at)}\n`);
   the("mirror").replaceChildren(pieces);
 }
@@ -260,14 +261,14 @@ async function offerOthers(start, element) {
     text: answer.text.slice(segment.target.start, segment.target.end),
   };
   const { beam_size, glossary, alignment, attention } = request.body;
-  const told = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
-  const asked = { source: answer.source, target: language, options: { beam_size, ...told } };
-  const signal = choices.open(element, "Looking for other words…");
+  const details = { ...(glossary ? { glossary } : {}), ...(alignment ? { alignment, attention } : {}) };
+  const params = { source: answer.source, target: language, options: { beam_size, ...details } };
+  const signal = choices.open(element, "Looking for alternatives…");
   try {
-    const found = await alternativesTo(part, start - segment.target.start, asked, signal);
+    const found = await alternativesTo(part, start - segment.target.start, params, signal);
     if (signal.aborted) return;
     if (found.length) choices.offer(found.map((choice) => ({ ...choice, index })), language);
-    else choices.say("No other word is near here.");
+    else choices.say("There are no alternatives here.");
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ServerError)) throw error;
@@ -278,12 +279,12 @@ async function offerOthers(start, element) {
 function takeOther({ index, part, start }) {
   const { answer, request } = shown;
   const at = answer.segments[index].target.start + start;
-  showAnswer(spliced(answer, index, part), request);
+  showAnswer(replaceSegment(answer, index, part), request);
   showSentence(index);
   target.focus(at);
 }
 
-// ---- beginning
+// ---- start
 
 async function begin() {
   try {
@@ -329,17 +330,17 @@ async function takeFile(file) {
   }
 }
 
-/** Of what was there before nothing is left: it would look like the file's. */
+/** Show why a file is not translated. The text is cleared, because it would look like the file's. */
 function refuseFile(message) {
   put("");
   problem.show(message);
 }
 
-/** A file that the server translates whole; what is typed next supersedes it. */
+/** Have the server translate a file; new input supersedes it. */
 async function takeDocument(file) {
   const languagesNow = { source: languages.source, target: languages.target };
   put("");
-  const { signal } = flow.controller;
+  const { signal } = latest.controller;
   the("empty").hidden = true;
   card.showWork(file, languagesNow.target);
   try {
@@ -358,7 +359,7 @@ async function takeDocument(file) {
 }
 
 function swap() {
-  // A translation of what stands there no longer does not take the place of what is being typed.
+  // An outdated translation must not replace the text that is being typed.
   const isCurrent = shown?.answer.sourceText === source.value.toWellFormed();
   const text = isCurrent ? shown.answer.text : source.value;
   if (!languages.swap()) return;

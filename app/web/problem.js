@@ -1,5 +1,6 @@
-// What went wrong, in words, and the next try where one makes sense.
+// The error message, with an automatic retry for errors that may pass.
 
+// Longest wait before an automatic retry.
 const MAX_WAIT_S = 60;
 
 export class Problem {
@@ -13,7 +14,10 @@ export class Problem {
     button.addEventListener("click", () => this.#tryAgain());
   }
 
-  /** again(): tried after retryAfterS seconds, and twice as long after each further failure; null: not by itself. */
+  /**
+   * Show a message. again(): called after retryAfterS seconds, and after twice as long on each further failure;
+   * retryAfterS null: no automatic retry.
+   */
   show(message, retryAfterS = null, again = () => {}) {
     this.hide();
     this.box.hidden = false;
@@ -40,7 +44,7 @@ export class Problem {
     this.text.textContent = "";
   }
 
-  /** It went well: nothing to say, and the next failure is the first. */
+  /** Hide the message after a success, and reset the retry delay. */
   reset() {
     this.numFailures = 0;
     this.hide();

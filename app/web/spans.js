@@ -1,18 +1,18 @@
-// Places in texts, without a page: words, where they come from, and a sentence put in another's place.
-// The server counts Unicode code points, JavaScript UTF-16 units; everything below and elsewhere counts units.
+// Offsets in texts, independent of the page: words, their alignment, and the replacement of a sentence.
+// The server counts Unicode code points, JavaScript UTF-16 code units. All offsets here are in code units.
 
 /**
- * A translation of the server's with its places in units. tokens: empty where none were asked for.
- * Each token's weights are for its sources: all subwords of its segment where they are told, else the one it looks at most.
+ * Convert the offsets of a server's translation to code units. tokens: empty without `alignment`.
+ * A token's weights belong to its sources: all subwords of its segment with `attention`, else the one with the most.
  */
 export function answerOf(translation, sourceText) {
   const inSource = unitsOf(sourceText);
   const inTarget = unitsOf(translation.text);
   const segments = translation.segments.map((segment) => {
-    const sources = (segment.source_tokens ?? []).map((span) => placed(span, inSource));
+    const sources = (segment.source_tokens ?? []).map((span) => toUnits(span, inSource));
     return {
-      source: placed(segment.source, inSource),
-      target: placed(segment.target, inTarget),
+      source: toUnits(segment.source, inSource),
+      target: toUnits(segment.target, inTarget),
       tokens: (segment.tokens ?? []).map((token) => tokenOf(token, sources, inSource, inTarget)),
     };
   });
@@ -20,14 +20,14 @@ export function answerOf(translation, sourceText) {
 }
 
 function tokenOf(token, sources, inSource, inTarget) {
-  const target = placed(token.target, inTarget);
+  const target = toUnits(token.target, inTarget);
   if (!token.source) return { target, source: null, sources: [], weights: [] };
-  const source = placed(token.source, inSource);
+  const source = toUnits(token.source, inSource);
   if (!token.weights) return { target, source, sources: [source], weights: [token.attention] };
   return { target, source, sources, weights: token.weights };
 }
 
-/** For each code point of a text, and for its end, where it begins in units. */
+/** The offset in code units of each code point of a text, and of its end. */
 export function unitsOf(text) {
   const starts = [];
   let at = 0;
@@ -39,11 +39,11 @@ export function unitsOf(text) {
   return starts;
 }
 
-function placed(span, units) {
+function toUnits(span, units) {
   return { start: units[span.start], end: units[span.end] };
 }
 
-/** Words and punctuation within a span: {start, end, isWord}, white space left out. */
+/** The words and punctuation within a span as {start, end, isWord}, without white space. */
 export function wordsOf(text, span, language) {
   const found = [];
   for (const { segment, index, isWordLike } of segmenterOf(language).segment(text.slice(span.start, span.end))) {
@@ -62,7 +62,7 @@ function segmenterOf(language) {
     try {
       segmenter = new Intl.Segmenter(language, { granularity: "word" });
     } catch {
-      segmenter = new Intl.Segmenter(undefined, { granularity: "word" }); // a code that is no BCP 47 tag
+      segmenter = new Intl.Segmenter(undefined, { granularity: "word" }); // not a BCP 47 tag
     }
     segmenters.set(language, segmenter);
   }
@@ -70,12 +70,12 @@ function segmenterOf(language) {
 }
 
 /**
- * One sentence's words and the attention between them.
+ * The words of one sentence, and the attention between them.
  *
- * weights: a list for each target word, with a number of 0 to 1 for each source word: what all subwords of the one get
- * from a subword of the other, on average; a subword of white space alone is none of a target word's. What is left of 1
- * goes to the end of the sentence.
- * links: for each target word, the places in `columns` of those that its subwords look at most.
+ * weights: for each target word a list with a weight of 0 to 1 for each source word: the sum over the source word's
+ * subwords, averaged over the target word's subwords, of which white space alone does not count. The remainder to 1 is
+ * on the end of the sentence.
+ * links: for each target word, the indices in `columns` of the words with the most attention of its subwords.
  */
 export function alignmentOf(answer, index, targetLanguage) {
   const segment = answer.segments[index];
@@ -84,10 +84,10 @@ export function alignmentOf(answer, index, targetLanguage) {
   const sums = rows.map(() => columns.map(() => 0));
   const counts = rows.map(() => 0);
   const links = rows.map(() => new Set());
-  const columnOf = (span) => overlapping(columns, owned(answer.sourceText, span));
-  const known = new Map(); // a list of sources -> the column of each: the tokens of a segment share it
+  const columnOf = (span) => overlapping(columns, wordSpan(answer.sourceText, span));
+  const known = new Map(); // list of sources -> their columns; the tokens of a segment share the list
   for (const { source, target, sources, weights } of segment.tokens) {
-    const row = overlapping(rows, inked(answer.text, target));
+    const row = overlapping(rows, withoutLeadingSpace(answer.text, target));
     if (source === null || row < 0) continue;
     if (!known.has(sources)) known.set(sources, sources.map(columnOf));
     known.get(sources).forEach((column, index) => {
@@ -100,31 +100,31 @@ export function alignmentOf(answer, index, targetLanguage) {
   return { rows, columns, links, weights: sums.map((line, row) => line.map((sum) => sum / Math.max(1, counts[row]))) };
 }
 
-/** A subword's letters; white space by itself belongs to what follows. */
-function owned(text, span) {
-  const { start, end } = inked(text, span);
+/** The span of a subword's letters; white space alone belongs to the following word. */
+function wordSpan(text, span) {
+  const { start, end } = withoutLeadingSpace(text, span);
   return { start, end: span.start < span.end ? Math.max(end, start + 1) : end };
 }
 
-/** A span without the white space that a subword begins with. */
-function inked(text, { start, end }) {
-  const said = text.slice(start, end);
-  return { start: start + said.length - said.trimStart().length, end };
+/** A span without its leading white space. */
+function withoutLeadingSpace(text, { start, end }) {
+  const part = text.slice(start, end);
+  return { start: start + part.length - part.trimStart().length, end };
 }
 
 function overlapping(words, span) {
   return words.findIndex((word) => word.start < span.end && span.start < word.end);
 }
 
-/** The segment that holds a place of the translation; -1 between segments. */
+/** The index of the segment at an offset in the translation; -1 between segments. */
 export function segmentAt(answer, at) {
   return answer.segments.findIndex(({ target }) => target.start <= at && at < target.end);
 }
 
 /**
- * The answer with another translation of one segment, of which `part` is the answer for that segment's source alone.
+ * Replace the translation of one segment by `part`, the result for that segment's source alone.
  */
-export function spliced(answer, index, part) {
+export function replaceSegment(answer, index, part) {
   const old = answer.segments[index];
   const growth = part.text.length - (old.target.end - old.target.start);
   const text = answer.text.slice(0, old.target.start) + part.text + answer.text.slice(old.target.end);
@@ -153,13 +153,13 @@ function moved({ start, end }, by) {
   return { start: start + by, end: end + by };
 }
 
-/** A text whose segments are still being said: what stands between their sources, and so much as there is of each. */
+/** An incomplete translation: the text received for each segment, and the source text between the segments. */
 export class Draft {
-  /** spans: of the segments in the source, in code points. */
+  /** spans: the segments in the source, in code points. */
   constructor(sourceText, spans) {
     const units = unitsOf(sourceText);
     this.gaps = [];
-    this.said = spans.map(() => "");
+    this.texts = spans.map(() => "");
     this.last = -1;
     let end = 0;
     for (const span of spans) {
@@ -169,20 +169,20 @@ export class Draft {
   }
 
   append(segment, text) {
-    this.said[segment] += text;
+    this.texts[segment] += text;
     this.last = Math.max(this.last, segment);
   }
 
   replace(segment, text) {
-    this.said[segment] = text;
+    this.texts[segment] = text;
     this.last = Math.max(this.last, segment);
   }
 
-  /** Up to the last segment of which something was said. */
+  /** The text up to the last segment that has text. */
   get text() {
-    return this.said
+    return this.texts
       .slice(0, this.last + 1)
-      .map((said, segment) => this.gaps[segment] + said.trimStart())
+      .map((text, segment) => this.gaps[segment] + text.trimStart())
       .join("");
   }
 }

@@ -1,15 +1,15 @@
-// The translation's box: text while it comes, then words that can be reached, marked and exchanged.
+// The translation's box: streamed text first, then words that can be focused, marked and replaced.
 
 import { segmentAt, wordsOf } from "./spans.js";
 
 export class Target {
   /**
-   * onPoint(start | null): the word that is pointed at or focused, by its place. onChoose(start, element): a word
-   * was clicked or entered.
+   * onPoint(start | null): the offset of the word that is pointed at or focused. onChoose(start, element): a word
+   * was clicked, or activated by keyboard.
    */
   constructor(box, { onPoint, onChoose }) {
     this.box = box;
-    this.words = new Map(); // place -> element
+    this.words = new Map(); // offset -> element
     box.addEventListener("pointerover", (event) => onPoint(placeOf(event.target)));
     box.addEventListener("pointerleave", () => onPoint(placeOf(document.activeElement)));
     box.addEventListener("focusin", (event) => onPoint(placeOf(event.target)));
@@ -21,13 +21,13 @@ export class Target {
     box.addEventListener("keydown", (event) => this.#key(event, onChoose));
   }
 
-  /** Text that is not whole yet. */
+  /** Show an incomplete translation. */
   showDraft(text) {
     this.words.clear();
     this.box.textContent = text;
   }
 
-  /** A whole translation. isPlain: its words are not reached one by one. */
+  /** Show a complete translation. isPlain: its words cannot be focused. */
   show(answer, language, { isPlain = false } = {}) {
     this.words.clear();
     const pieces = document.createDocumentFragment();
@@ -44,13 +44,13 @@ export class Target {
     if (first) first.tabIndex = 0;
   }
 
-  /** Focus the word at a place, if there is one. */
+  /** Focus the word at an offset, if there is one. */
   focus(start) {
     const word = this.words.get(start);
     if (word) this.#enter(word);
   }
 
-  /** Mark the words at these places, and no others. */
+  /** Mark the words at these offsets, and no others. */
   mark(starts) {
     const wanted = new Set(starts);
     for (const [start, element] of this.words) element.classList.toggle("marked", wanted.has(start));
@@ -89,7 +89,7 @@ export class Target {
     return true;
   }
 
-  /** One word at a time is on the way of the Tab key. */
+  /** Focus a word and make it the only one that the Tab key reaches. */
   #enter(word) {
     for (const other of this.words.values()) other.tabIndex = other === word ? 0 : -1;
     word.focus();
@@ -101,7 +101,7 @@ function placeOf(element) {
   return element?.classList?.contains("word") && start !== undefined ? Number(start) : null;
 }
 
-/** The text's segment and row of the map that a place of the translation belongs to; null where there is none. */
+/** The segment and the row of the attention map for an offset in the translation; null without one. */
 export function rowAt(answer, alignments, start) {
   const segment = segmentAt(answer, start);
   const row = alignments[segment]?.rows.findIndex((word) => word.start === start) ?? -1;

@@ -1,10 +1,10 @@
-// A glossary as it is typed: one term a line, then "=" or a tab, then its translation.
+// Parses a typed glossary: one term per line, then "=" or a tab, then its translation.
 
 const LINE = /^\s*([^=\t]*[^=\t\s])\s*(?:=|\t)\s*(\S.*?)\s*$/;
 
-/** {terms, wrongLines}: an object from term to translation, and the numbers of the lines that hold neither. */
+/** Returns {terms, wrongLines}: a map from term to translation, and the numbers of the invalid lines. */
 export function parseTerms(text) {
-  const terms = Object.create(null); // a term may have any name
+  const terms = Object.create(null); // no prototype, so that a term may have any name
   const wrongLines = [];
   text.split(/\r?\n/).forEach((line, index) => {
     if (line.trim() === "") return;
@@ -15,7 +15,7 @@ export function parseTerms(text) {
   return { terms, wrongLines };
 }
 
-/** The same lines with term and translation exchanged; lines that are not understood stay as they are. */
+/** The lines with terms and translations exchanged; invalid lines are kept. */
 export function swappedTerms(text) {
   return text.replace(/[^\r\n]+/g, (line) => line.replace(LINE, (_, term, translation) => `${translation} = ${term}`));
 }

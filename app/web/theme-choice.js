@@ -1,6 +1,6 @@
-// The colours as they are chosen here; theme.js applies the choice before the first paint.
+// The theme selector; theme.js applies the stored choice before the first paint.
 
-/** A select of "system", "light" and "dark". */
+/** Connect a select with the options "system", "light" and "dark". */
 export function chooseTheme(select) {
   select.value = document.documentElement.dataset.theme;
   select.addEventListener("change", () => {
@@ -8,7 +8,7 @@ export function chooseTheme(select) {
     try {
       localStorage.setItem("theme", select.value);
     } catch {
-      // Storage is forbidden: the choice lasts as long as the page.
+      // No access to storage: the choice lasts as long as the page.
     }
   });
 }

@@ -1,7 +1,7 @@
-// Before the first paint: the colours that were chosen here. The stylesheet has both.
+// Applies the stored theme before the first paint. The stylesheet has both themes.
 "use strict";
 try {
   document.documentElement.dataset.theme = localStorage.getItem("theme") || "system";
 } catch {
-  document.documentElement.dataset.theme = "system"; // storage is forbidden: the choice lasts as long as the page
+  document.documentElement.dataset.theme = "system"; // no access to storage: the choice lasts as long as the page
 }

@@ -1,4 +1,4 @@
-// What a translation took: the server's phases as a bar and as figures, and what the browser saw.
+// The duration of a translation: the server's phases as a bar and as figures, and the times in the browser.
 
 const NAMES = {
   tokenise: "Split and tokenise",
@@ -10,13 +10,13 @@ const NAMES = {
 
 const whole = new Intl.NumberFormat("en");
 
-/** Milliseconds for people. */
+/** Format a duration in milliseconds. */
 export function duration(ms) {
   if (ms >= 1000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
   return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 
-/** result: as of Flow. parts: {bar, figures, total}, elements. */
+/** Draw the times of a result of LatestRequest into {bar, figures, total}, three elements. */
 export function drawTiming({ bar, figures, total }, { body, phases, firstMs, totalMs }) {
   total.textContent = duration(totalMs);
   const sum = phases.reduce((all, [, ms]) => all + ms, 0);
@@ -32,10 +32,10 @@ export function drawTiming({ bar, figures, total }, { body, phases, firstMs, tot
   const { source_tokens: read, target_tokens: written, sentences } = body.usage;
   const lines = [
     ...phases.map(([name, ms]) => [NAMES[name] ?? name, duration(ms), name]),
-    ["First words here", duration(firstMs)],
-    ["All here", duration(totalMs)],
+    ["First words received", duration(firstMs)],
+    ["All received", duration(totalMs)],
     ["Sentences", whole.format(sentences)],
-    ["Subwords read, written", `${whole.format(read)}, ${whole.format(written)}`],
+    ["Subwords in, out", `${whole.format(read)}, ${whole.format(written)}`],
   ];
   figures.replaceChildren(...lines.flatMap(([name, value, phase]) => figureOf(name, value, phase)));
 }
@@ -45,8 +45,8 @@ function figureOf(name, value, phase) {
   const term = document.createElement("dt");
   if (phase) term.className = `phase ${phase}`;
   term.textContent = name;
-  const said = document.createElement("dd");
-  said.textContent = value;
-  group.append(term, said);
+  const figure = document.createElement("dd");
+  figure.textContent = value;
+  group.append(term, figure);
   return [group];
 }

@@ -122,6 +122,6 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 def encode(tokenizer: Tokenizer, texts: list[str], *, most_subwords: int) -> list[list[int]]:
     """Ids of each text that fits the model; texts with many runs of unknown characters do not."""
-    fitting = [text for text in texts if tokenizer.num_carried(text) <= 8]
+    fitting = [text for text in texts if tokenizer.num_verbatim_spans(text) <= 8]
     encoded = [list(tokenizer.encode(text).ids) for text in fitting]
     return [ids for ids in encoded if len(ids) <= most_subwords]

@@ -94,29 +94,17 @@ GOALS = (
 )
 
 
-def goal_lines(result: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A line for each goal: its bound, the figures of each precision from least to most, how many meet it."""
-    precisions = sorted({row["precision"] for row in result["cases"]}, key=lambda name: name != "int8")
+GOAL_HEADER = ("", "goal", "lowest", "highest", "cases", "cases that meet it")
+
+
+def goal_lines(result: dict[str, Any], precision: str) -> Iterator[tuple[str, ...]]:
+    """A line for each goal that has a case of the precision, with the columns of GOAL_HEADER."""
     for goal in GOALS:
-        rows = [row for row in result[goal.rows] if goal.is_meant(row)]
-        found = [(row["precision"], value) for row in rows if (value := goal.figure(row)) is not None]
-        bound = f"at least {goal.least:g}" if goal.most is None else f"at most {goal.most:.0%}"
-        met = sum(goal.is_met(value) for _, value in found)
-        cells = [
-            _range([value for name, value in found if name == precision], is_share=goal.is_share)
-            for precision in precisions
-        ]
-        yield (goal.name, bound, *cells, f"{met} of {len(found)}")
-
-
-def goal_header(result: dict[str, Any]) -> tuple[str, ...]:
-    """Of the table that goal_lines makes."""
-    precisions = sorted({row["precision"] for row in result["cases"]}, key=lambda name: name != "int8")
-    return ("", "goal", *precisions, "cases that reach it")
-
-
-def _range(values: list[float], *, is_share: bool) -> str:
-    if not values:
-        return "not measured"
-    shown = [f"{value:.1%}" if is_share else f"{value:.2f}" for value in (min(values), max(values))]
-    return shown[0] if shown[0] == shown[1] else f"{shown[0]} to {shown[1]}"
+        rows = [row for row in result[goal.rows] if goal.is_meant(row) and row["precision"] == precision]
+        values = [value for row in rows if (value := goal.figure(row)) is not None]
+        if values:
+            bound = f"at least {goal.least:g}" if goal.most is None else f"at most {goal.most:.0%}"
+            shown = [
+                f"{value:.1%}" if goal.is_share else f"{value:.2f}" for value in (min(values), max(values))
+            ]
+            yield (goal.name, bound, *shown, str(len(values)), str(sum(map(goal.is_met, values))))

@@ -13,30 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import report
-from benchmarks.engine.goals import goal_header, goal_lines
+from benchmarks import server_tables
+from benchmarks.engine import page_tables
 from benchmarks.machine import ROOT
 from benchmarks.page_blocks import fill_blocks
 
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet."
-
-
-def _machine(result: dict[str, Any]) -> str:
-    return f"{report.measured_on(result)}\n\n`{result['command']}`"
-
-
-def _goals(result: dict[str, Any]) -> str:
-    return report.table(goal_header(result), goal_lines(result))
-
-
-def _times(result: dict[str, Any]) -> str:
-    return report.times_table(result["cases"])
-
-
-def _arrivals(result: dict[str, Any]) -> str:
-    return report.arrivals_table(result["arrivals"])
 
 
 def _memory(result: dict[str, Any]) -> str:
@@ -50,18 +34,25 @@ def _memory(result: dict[str, Any]) -> str:
 
 # Name -> the result that it is made of, and how.
 BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "machine": ("engine.json", _machine),
-    "goals": ("engine.json", _goals),
-    "times": ("engine.json", _times),
-    "arrivals": ("engine.json", _arrivals),
-    "machine-amd": ("engine_amd.json", _machine),
-    "goals-amd": ("engine_amd.json", _goals),
-    "times-amd": ("engine_amd.json", _times),
-    "arrivals-amd": ("engine_amd.json", _arrivals),
-    "where": ("engine.json", lambda result: report.where_table(result["cases"])),
-    "operators": ("engine.json", lambda result: report.parts_tables(result["cases"])),
-    "quality": ("engine_quality.json", report.quality_table),
+    "machine": ("engine.json", page_tables.measured_on),
+    "goals": ("engine.json", page_tables.goals_tables),
+    "times": ("engine.json", lambda result: page_tables.times_tables(result["cases"])),
+    "arrivals": ("engine.json", lambda result: page_tables.arrivals_table(result["arrivals"])),
+    "machine-amd": ("engine_amd.json", page_tables.measured_on),
+    "goals-amd": ("engine_amd.json", page_tables.goals_tables),
+    "times-amd": ("engine_amd.json", lambda result: page_tables.times_tables(result["cases"])),
+    "arrivals-amd": ("engine_amd.json", lambda result: page_tables.arrivals_table(result["arrivals"])),
+    "where": ("engine.json", lambda result: page_tables.where_tables(result["cases"])),
+    "quality": ("engine_quality.json", page_tables.quality_tables),
     "memory": ("engine_memory.json", _memory),
+    "starts": ("footprint.json", server_tables.starts_table),
+    "steps": ("footprint.json", server_tables.steps_table),
+    "soak": ("soak.json", server_tables.soak_table),
+    "fairness": ("fairness.json", server_tables.fairness_table),
+    "event-loop": ("event_loop.json", server_tables.event_loop_table),
+    "overload": ("overload.json", server_tables.overload_tables),
+    "small-files": ("files.json", server_tables.small_files_table),
+    "large-files": ("files.json", server_tables.large_files_table),
 }
 
 

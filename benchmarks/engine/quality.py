@@ -108,7 +108,7 @@ def compare(ours: Worker, peer: Worker, test_set: TestSet, job: Job, tokenizer: 
     if test_set.targets:
         texts = {
             side: [
-                tokenizer.decode(found[:last], source.carried).text
+                tokenizer.decode(found[:last], source.verbatim_spans).text
                 for found, source in zip(ids, test_set.sources, strict=True)
             ]
             for side, ids in sides.items()

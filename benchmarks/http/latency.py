@@ -94,7 +94,7 @@ def measure_quality(servers: Servers, context: Context) -> dict[str, Any]:
     rows = {}
     for subject, server in servers:
         plan = replace(plan_of(server, subject.dialect, workload, load), keeps_texts=True)
-        told = {each.number: each.told.texts[0] for each in samples_of(plan) if each.told is not None}
+        told = {each.number: each.response.texts[0] for each in samples_of(plan) if each.response is not None}
         answers = [told.get(number, "") for number in range(len(pairs))]
         references = [[target for _, target in pairs]]
         rows[subject.name] = {

@@ -9,7 +9,7 @@ network's time is that inside ONNX Runtime's own call, encoder and decoder, for 
 on the same core, in a process without a server (`benchmarks.engine.ours`). Everything else is overhead: scheduling,
 search, and what the engine takes longer beside a server than alone (`engine_ms` is alone).
 
-A sentence in whose translation a number changed is decoded once more (`app.translator.second_rounds`). That is work of
+A sentence in whose translation a number changed is decoded once more (`app.translator.retry`). That is work of
 the network, which the process without a server does not have, so such sentences are left out, and counted.
 """
 
@@ -34,7 +34,7 @@ from benchmarks.http.subjects import echo, ours
 from benchmarks.http.traffic import PATIENCE_S, plan_of, samples_of, ten_words
 from benchmarks.http.wire import exchange
 from transduce.loadtest.arrivals import ClosedLoop
-from transduce.loadtest.dialects import DIALECTS, Dialect, Told
+from transduce.loadtest.dialects import DIALECTS, Dialect, ParsedResponse
 from transduce.loadtest.sample import read_server_timing
 from transduce.loadtest.workload import Workload, from_texts
 
@@ -53,7 +53,7 @@ def requests(texts: list[str], beam_size: int, target_length: int | None) -> Wor
     if target_length is not None:
         options["max_target_length"] = target_length
     plain = from_texts(texts, name="ten words")
-    return replace(plain, requests=tuple(replace(asked, options=options) for asked in plain.requests))
+    return replace(plain, requests=tuple(replace(spec, options=options) for spec in plain.requests))
 
 
 def counted(pattern: re.Pattern[str], server: ProcessTree) -> float:
@@ -78,7 +78,7 @@ def decoded_once(server: ProcessTree, texts: list[str], beam_size: int, longest:
 
 def bodies_of(dialect: Dialect, workload: Workload) -> list[bytes]:
     """Of its requests in order."""
-    return [dialect.body(asked, "en", "de", None) for asked in workload.requests]
+    return [dialect.body(spec, "en", "de", None) for spec in workload.requests]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _model(
     subject = ours(path, context.python, SETTINGS)
     splits: list[Split] = []
     phases: list[dict[str, float]] = []
-    answers: list[Told] = []
+    answers: list[ParsedResponse] = []
     with running([subject], cores) as servers, _engine(path, cores) as engine:
         ((_, server),) = servers
         once = decoded_once(server, texts, beam_size, target_length)

@@ -21,14 +21,17 @@ PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
 
 BLOCKS: dict[str, Callable[[Parts], str]] = {
-    "machine": report.measured_on,
-    "goals": report.goals_table,
+    "runs": report.runs_table,
+    "goals": report.goals_list,
     "losses": report.losses_table,
-    "latency": report.latency_table,
+    "speed": lambda parts: report.speed_table(parts, "latency"),
+    "footprint": lambda parts: report.footprint_table(parts, "latency"),
+    "quality": report.quality_table,
     "goodput": lambda parts: report.goodput_table(parts, "goodput"),
     "bimodal": report.bimodal_table,
-    "together": report.together_table,
-    "together-goodput": lambda parts: report.goodput_table(parts, "together"),
+    "shared-speed": lambda parts: report.speed_table(parts, "together"),
+    "shared-footprint": lambda parts: report.footprint_table(parts, "together"),
+    "shared-goodput": lambda parts: report.goodput_table(parts, "together"),
     "cost": report.cost_table,
     "overhead": report.overhead_table,
     "scaling": report.scaling_tables,

@@ -58,7 +58,7 @@ def ctranslate2_engine(
             batch_type=settings.batch_type,
         )
         return [
-            tokenizer.decode([int(token) for token in result.hypotheses[0]], each.carried).text
+            tokenizer.decode([int(token) for token in result.hypotheses[0]], each.verbatim_spans).text
             for result, each in zip(found, encoded, strict=True)
         ]
 
@@ -95,6 +95,8 @@ def transformers_engine(
                 max_new_tokens=sources.shape[1] + EXTRA_TARGET_LENGTH,
             )
         rows = [[each for each in row if each not in (EOS_ID, PAD_ID)] for row in targets[:, 1:].tolist()]
-        return [tokenizer.decode(row, each.carried).text for row, each in zip(rows, encoded, strict=True)]
+        return [
+            tokenizer.decode(row, each.verbatim_spans).text for row, each in zip(rows, encoded, strict=True)
+        ]
 
     return translate

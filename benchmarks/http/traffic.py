@@ -11,8 +11,8 @@ import uvloop
 from benchmarks.http.process_tree import ProcessTree
 from benchmarks.serving import read_sentences
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
-from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, Told
-from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.dialects import DIALECTS, Dialect, NativeDialect, ParsedResponse
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import observe, run
 from transduce.loadtest.sample import Sample
@@ -26,7 +26,7 @@ NUM_SEEDS = 2
 WARM_UP_S = 1.0
 NUM_CLIENTS = 32
 SLO = Slo(99, 1.0)
-# An answer that takes longer is given up: what it would have been is out of every bound that is asked for here.
+# An answer that takes longer is given up: what it would have been is out of every bound that is spec for here.
 TIMEOUT_S = 5.0
 PATIENCE_S = 60.0
 # Of one client within a run; with fewer the run takes so many times as long.
@@ -40,7 +40,7 @@ class TextsDialect(NativeDialect):
 
     name = "texts"
 
-    def read(self, body: bytes) -> Told:
+    def read(self, body: bytes) -> ParsedResponse:
         """Raises BadAnswerError."""
         return DIALECTS["v2"].read(body)
 
@@ -97,7 +97,7 @@ def bimodal() -> Workload:
 
 def characters_of(workload: Workload) -> float:
     """Mean code points of a request."""
-    lengths = [sum(map(len, asked.texts)) for asked in workload.requests]
+    lengths = [sum(map(len, spec.texts)) for spec in workload.requests]
     return sum(lengths) / len(lengths)
 
 
@@ -108,7 +108,7 @@ def plan_of(
     load: Arrivals | ClosedLoop,
     *,
     seed: int = SEED,
-) -> Plan:
+) -> RunPlan:
     """A run with everything that the runs share.
 
     A server that is counted for a time is at work when that begins, as it still is when it ends: otherwise what is half
@@ -116,7 +116,7 @@ def plan_of(
     """
     is_open = isinstance(load, Arrivals)
     is_counted = isinstance(load, ClosedLoop) and load.num_requests is not None
-    return Plan(
+    return RunPlan(
         Target(server.url, dialect),
         workload,
         load,
@@ -138,7 +138,7 @@ def closed(
 ) -> Flow:
     """Clients that wait. Raises ValueError where no answer came.
 
-    A server of which a client gets but few answers in that time is asked anew for longer, and again where all of them
+    A server of which a client gets but few answers in that time is spec anew for longer, and again where all of them
     were of requests from before it.
     """
     for lasting_s in (seconds, LONGER * seconds, LONGER**2 * seconds):
@@ -162,7 +162,7 @@ def closed(
     )
 
 
-def _closed(server: ProcessTree, plan: Plan) -> tuple[RunResult, float]:
+def _closed(server: ProcessTree, plan: RunPlan) -> tuple[RunResult, float]:
     """A run, and the server's processor time in it as a share of one core."""
     cpu_s, started_at = server.cpu_time_s(), time.perf_counter()
     result = run(plan)
@@ -200,7 +200,7 @@ def settle(server: ProcessTree, dialect: Dialect) -> None:
     run(plan_of(server, dialect, from_texts(["Please shut the gate."]), load))
 
 
-def samples_of(plan: Plan) -> list[Sample]:
+def samples_of(plan: RunPlan) -> list[Sample]:
     """Every request of a run, those of its warm-up left out."""
     return [sample for sample in uvloop.run(observe(plan)).samples if sample.scheduled_s >= 0]
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from app.bundle import DecodingDefaults, Dimensions, Golden, LanguagePair, Manifest, SpecialIds, Training
 from app.decoding.options import LengthPenalty
-from app.engine.lane import ThreadLane
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
-from app.startup import Model, lazy_detector
+from app.startup import LoadedModel, lazy_detector
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import FakeRunner
 
 GOLDEN = "Anna sees the river today."
@@ -81,7 +81,7 @@ class EchoRunner(FakeRunner):
         return scores
 
 
-def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> Model:
+def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> LoadedModel:
     """A model of the behaviour's pairs, with `tokenizer` for both sides."""
     limits = Limits(
         num_rows=num_rows,
@@ -97,15 +97,15 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
         beam_size=4,
         ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]},
     )
-    lanes = [ThreadLane(runner)]
-    return Model(
+    workers = [ThreadWorker(runner)]
+    return LoadedModel(
         "echo",
         _manifest(tokenizer, behaviour.pairs),
         (golden,),
         "fp32",
         tokenizer,
         tokenizer,
-        lanes,
+        workers,
         _detector(),
     )
 

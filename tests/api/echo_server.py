@@ -18,7 +18,7 @@ from app.errors import SettingsError
 from app.main import Application, run
 from app.observability.logging import configure_logging
 from app.settings import Settings, load_settings
-from app.startup import Model
+from app.startup import LoadedModel
 from app.text.tokenizer import Tokenizer
 from tests.api.echo import Behaviour, echo_model
 
@@ -37,7 +37,7 @@ def main(tokenizer_path: str, *choices: str) -> int:
         pairs = tuple((pair.split(">")[0], pair.split(">")[1]) for pair in given["pairs"].split(","))
         behaviour = replace(behaviour, pairs=pairs)
 
-    def load(settings: Settings) -> Model:
+    def load(settings: Settings) -> LoadedModel:
         while load_file is not None and load_file.exists():
             time.sleep(0.01)
         return echo_model(Tokenizer(Path(tokenizer_path)), behaviour, num_rows=settings.num_rows)

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.api.auth import OPEN_PATHS, ApiKeys
 from app.api.dialects import DIALECTS
+from app.api.http.auth import OPEN_PATHS, ApiKeys
 from app.api.page import page_paths
 from app.errors import Unauthorized
 from app.main import create_app

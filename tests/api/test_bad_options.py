@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.native_schema import SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native.schema import SCORED_FIELDS, TRANSLATE_FIELDS
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HEADERS
 from tests.api.test_bad_input import check_error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.api.cross_site import check_site
+from app.api.http.cross_site import check_site
 from app.errors import CrossSite
 from tests.api.echo import GOLDEN
 from tests.api.server_process import ServerProcess

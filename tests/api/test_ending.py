@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from app.api.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HURRIED_END_S, SAME_SIGNAL_S
+from app.api.http.server import CLOSE_TIMEOUT_S, END_MARGIN_S, EXIT_UNENDED, HURRIED_END_S, SAME_SIGNAL_S
 from tests.api.server_process import ServerProcess
 
 SETTINGS: dict[str, object] = {"drain_timeout_s": 0.5}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from app.api.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
+from app.api.http.error_table import ANSWERS, MAX_BODY_BYTES, answer_to, error_body, error_response
 from app.errors import (
     CrossSite,
     InvalidRequest,
@@ -17,7 +17,7 @@ from app.errors import (
     ServiceError,
     Unauthorized,
 )
-from app.observability.logging import places_of
+from app.observability.logging import frames_of
 
 ABSTRACT: set[type[ServiceError]] = {ServiceError, RequestError}
 
@@ -87,7 +87,7 @@ def test_a_log_of_an_exception_holds_places_and_no_values() -> None:
         except KeyError as cause:
             raise ValueError("user text") from cause
     except ValueError as error:
-        places = places_of(error)
+        places = frames_of(error)
     assert [place for place in places if "Error" in place] == ["ValueError", "KeyError"]
     assert any("test_error_table.py" in place for place in places)
     assert "user text" not in "".join(places)

@@ -1,4 +1,4 @@
-"""The real server in two lanes: what one caller sends does not shut another out, by key and by address."""
+"""The real server in two workers: what one caller sends does not shut another out, by key and by address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ServerProcess
-from tests.api.test_lanes_of_the_model import COMMAND, SETTINGS
+from tests.api.test_workers_of_the_model import COMMAND, SETTINGS
 
 LOUD, QUIET = "loud-caller", "quiet-caller"
 LINES = [

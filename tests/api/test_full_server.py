@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.api.connections import Admission, ConnectionTable, address_of, max_per_address
+from app.api.http.connections import Admission, ConnectionTable, address_of, max_per_address
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HEADERS, ROOT, ServerProcess
 from tests.api.test_connections import assert_live, receive_until

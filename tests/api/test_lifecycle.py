@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from app.api.server import SAME_SIGNAL_S
+from app.api.http.server import SAME_SIGNAL_S
 from app.settings import Settings
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess

@@ -120,7 +120,7 @@ def test_an_engine_that_only_fails_ends_the_process(echo_command: list[str]) -> 
         for _ in range(3):
             assert post(server, text=POISON).status_code in {500, 503}
         assert server.ended() == 70
-        assert server.errors == ["transduce serve: the engine has died; the log says of what\n"]
+        assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
 
 
 def test_a_stalled_engine_is_no_longer_live_and_an_idle_one_is(

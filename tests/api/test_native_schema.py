@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api.native_schema import NativeParser, Requester, RequestLimits
+from app.api.native.schema import NativeParser, Requester, RequestLimits
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
 from app.translator import ScoreRequest, TranslationRequest
@@ -41,7 +41,7 @@ def test_without_options_they_are_the_models() -> None:
     assert request.options == DEFAULTS
     assert request.extra_target_length == EXTRA_TARGET_LENGTH
     assert request.deadline == 1003.0
-    assert not request.tells_tokens
+    assert not request.returns_tokens
     assert (request.suppress, request.target_prefixes) == ((), ())
 
 
@@ -67,8 +67,8 @@ def test_who_names_a_longest_length_gets_it(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fields", [{"token_scores": True}, {"num_alternatives": 1}, {"alignment": True}])
 def test_what_tells_tokens(fields: dict[str, Any]) -> None:
-    assert parsed(**fields).tells_tokens
-    assert scored(**fields).tells_tokens
+    assert parsed(**fields).returns_tokens
+    assert scored(**fields).returns_tokens
 
 
 def test_sampling_has_its_own_defaults() -> None:

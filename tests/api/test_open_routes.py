@@ -1,4 +1,4 @@
-"""docs/operations.md says truly which routes need no key."""
+"""docs/access.md says truly which routes need no key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.api import simple
+from app.api.simple import routes as simple
 from app.main import create_app
 from app.settings import load_settings
 from tests.api.server_process import ROOT, ServerProcess
@@ -47,7 +47,7 @@ def test_the_documentation_lists_every_open_route(http: httpx.Client) -> None:
     assert is_preflight <= set(simple.PATHS), "a browser asks before it sends, and without a key"
     methods = [(method, path) for method, path in methods if method != "OPTIONS"]
     open_paths = {path for method, path in methods if not wants_key(http, method, path)}
-    line = OPEN_LINE.search((ROOT / "docs" / "operations.md").read_text("utf-8"))
+    line = OPEN_LINE.search((ROOT / "docs" / "access.md").read_text("utf-8"))
     assert line is not None
     listed = set(re.findall(r"`([^`]+)`", line[1]))
     assert {"/assets/" if path.startswith("/assets/") else path for path in open_paths} == listed

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from app.api.connections import ConnectionTable
-from app.api.disconnect import while_connected
-from app.api.json_body import read_json
-from app.api.protocol import BoundedProtocol, ConnectionLimits
+from app.api.http.connections import ConnectionTable
+from app.api.http.disconnect import while_connected
+from app.api.http.json_body import read_json
+from app.api.http.protocol import BoundedProtocol, ConnectionLimits
 from app.errors import RequestCancelled
 from app.observability.metrics import Metrics
 

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from app.api.middleware import caller_address
+from app.api.http.middleware import caller_address
 from app.api.service import Phase, Service
 from app.observability.metrics import Metrics
-from app.runtime.memory import prefer_short_waits
+from app.runtime.memory import limit_pauses
 from app.stores.glossaries import GlossaryStore
 from tests.api.server_process import PATIENCE_S
 
@@ -49,7 +49,7 @@ def test_garbage_is_looked_for_once_nobody_is_at_work(monkeypatch: pytest.Monkey
 def test_a_large_request_starts_no_collection_of_all_objects() -> None:
     thresholds = gc.get_threshold()
     try:
-        prefer_short_waits()
+        limit_pauses()
         gc.collect()
         before = gc.get_stats()[2]["collections"]
         kept = [[number] for number in range(500_000)]

@@ -15,8 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from app.api.protocol import READER
-from app.api.stream import CHUNK_BYTES, _Line
+from app.api.http.protocol import READER
+from app.api.native.stream import CHUNK_BYTES, _EventWriter
 from app.errors import RequestCancelled
 from tests.api.echo import GOLDEN, POISON, let_through
 from tests.api.server_process import PATIENCE_S, ServerProcess
@@ -373,7 +373,7 @@ def test_a_reader_that_takes_nothing_is_handed_one_chunk_and_no_more() -> None:
         handed.append(len(message["body"]))
 
     scope = {"extensions": {READER: {"has_stalled": lambda: bool(handed)}}}
-    line = _Line(scope, cut_off)  # type: ignore[arg-type]
+    line = _EventWriter(scope, cut_off)  # type: ignore[arg-type]
     with pytest.raises(RequestCancelled):
         asyncio.run(line.send(b"x" * (20 * CHUNK_BYTES), is_last=True))
     assert handed == [65_536]

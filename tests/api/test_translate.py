@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.api.native_schema import DETECT_FIELDS, SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native.schema import DETECT_FIELDS, SCORED_FIELDS, TRANSLATE_FIELDS
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 

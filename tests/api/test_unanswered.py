@@ -11,8 +11,8 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from app.api.dialect import Dialects
-from app.api.middleware import RequestScope
+from app.api.http.dialect import Dialects
+from app.api.http.middleware import RequestScope
 from app.observability.logging import JsonFormatter
 from app.observability.metrics import Metrics
 from tests.api.server_process import ServerProcess

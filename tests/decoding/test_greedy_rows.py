@@ -1,4 +1,4 @@
-"""Greedy searches in rows of arrays: each is what it would be by itself, whatever comes, goes and moves beside it."""
+"""`GreedyRows`: each search gives its result alone, whatever searches are added, removed and moved beside it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.decoding.options import DecodingOptions, FinishReason
 from tests.decoding.search_driver import BOS, EOS, random_language
 
-NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, UNHELD = 6, 41, 30, -1
+NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, UNUSED_ROW = 6, 41, 30, -1
 Steps = tuple[list[int], list[float]]
 
 
 @functools.cache
 def steps_of(seed: int) -> Steps:
-    """What a model says, and its scores: the end token and nothing else behind the first one."""
+    """A model's subwords and scores; only end tokens follow the first end token."""
     language, rng = (
         random_language(seed, vocab_size=VOCAB_SIZE, eos_bonus=seed % 3 - 1.0),
         random.Random(seed),
     )
-    circle = [rng.randrange(2, VOCAB_SIZE) for _ in range(rng.randint(1, 4))]  # some run in circles
+    cycle = [rng.randrange(2, VOCAB_SIZE) for _ in range(rng.randint(1, 4))]  # every fourth model loops
     ids: list[int] = []
     scores: list[float] = []
     while len(ids) < 4 * MAX_LENGTH:
         table = language(tuple(ids[-3:]))
-        best = circle[len(ids) % len(circle)] if seed % 4 == 0 else int(np.argmax(table))
+        best = cycle[len(ids) % len(cycle)] if seed % 4 == 0 else int(np.argmax(table))
         ids.append(EOS if EOS in ids else best)
         scores.append(0.0 if ids.count(EOS) > 1 else table[best])
     return ids, scores
@@ -41,10 +41,10 @@ def search_of(seed: int) -> GreedySearch:
 
 
 def alone(sentence: int) -> tuple[GreedySearch, int]:
-    """Its search at its end, and the steps that it took."""
+    """The finished search of a sentence run alone, and its number of steps."""
     search = search_of(sentence)
     for number, (token, score) in enumerate(zip(*steps_of(sentence), strict=True)):
-        search.take(token, score)
+        search.append(token, score)
         if search.is_done:
             return search, number + 1
     raise AssertionError("a search has no end")
@@ -57,21 +57,21 @@ class Running(NamedTuple):
 
 
 class World:
-    """Sentences that come, go and move at random."""
+    """Sentences that are added, removed and moved at random."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, unheld_id=UNHELD)
+        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, unused_id=UNUSED_ROW)
         self.running: dict[int, Running] = {}
         self.waiting = list(range(seed, seed + 60))
         self.done: list[GreedySearch] = []
 
-    def come_and_go(self) -> None:
+    def change_rows(self) -> None:
         for row in range(NUM_ROWS):
             if self.waiting and row not in self.running and self.rng.random() < 0.5:
                 sentence = self.waiting.pop()
                 self.running[row] = Running(sentence, search_of(sentence), 0)
-                self.rows.begin(row, self.running[row].search)
+                self.rows.add(row, self.running[row].search)
         free = [row for row in range(NUM_ROWS) if row not in self.running]
         if self.running and free and self.rng.random() < 0.3:
             source, target = self.rng.choice(list(self.running)), self.rng.choice(free)
@@ -79,7 +79,7 @@ class World:
             self.running[target] = self.running.pop(source)
         if self.running and self.rng.random() < 0.05:
             gone = self.rng.choice(list(self.running))
-            self.rows.leave(gone)
+            self.rows.remove(gone)
             del self.running[gone]
 
     def step(self) -> None:
@@ -91,14 +91,14 @@ class World:
         num_new = self.rng.randint(1, self.rows.num_steps_ahead(4))
         ids, scores = np.full((num_new, NUM_ROWS), 7, np.int64), np.zeros((num_new, NUM_ROWS), np.float32)
         for row, (sentence, search, begin) in self.running.items():
-            (said, told), end = steps_of(sentence), begin + num_new
+            (tokens, token_scores), end = steps_of(sentence), begin + num_new
             assert self.rows.lengths[row] == begin
-            assert self.rows.last_ids[row] == (said[begin - 1] if begin else BOS)
-            ids[:, row], scores[:, row] = said[begin:end], told[begin:end]
+            assert self.rows.last_ids[row] == (tokens[begin - 1] if begin else BOS)
+            ids[:, row], scores[:, row] = tokens[begin:end], token_scores[begin:end]
             self.running[row] = Running(sentence, search, end)
-        for done in self.rows.follow(scores, ids):
+        for done in self.rows.advance(scores, ids):
             sentence, search, end = self.running.pop(done.row)
-            self.rows.leave(done.row)
+            self.rows.remove(done.row)
             wanted, num_steps = alone(sentence)
             assert (search.hypotheses(), search.has_looped) == (wanted.hypotheses(), wanted.has_looped)
             assert (done.num_steps, done.num_last_steps) == (num_steps, num_steps - (end - num_new))
@@ -107,19 +107,19 @@ class World:
     def check(self) -> None:
         assert len(self.rows) == len(self.running)
         for row in set(range(NUM_ROWS)).difference(self.running):
-            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (UNHELD, 0)
+            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (UNUSED_ROW, 0)
         for row, (sentence, search, length) in self.running.items():
             if self.rng.random() < 0.9:
                 continue
-            self.rows.catch_up(row)
+            self.rows.sync(row)
             assert search.prefixes() == [tuple(steps_of(sentence)[0][:length])]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_is_what_it_is_alone(seed: int) -> None:
+def test_each_search_gives_its_result_alone(seed: int) -> None:
     world = World(seed)
     while world.waiting or world.running:
-        world.come_and_go()
+        world.change_rows()
         if world.running:
             world.step()
         world.check()

@@ -21,7 +21,7 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["fp32-standard", "int8-standard", "int8-auto"])
 def server(tiny_bundle: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """Of ONNX Runtime's own operators, and of those that a server takes here."""
+    """A server with ONNX Runtime's operators, and one with the operators it chooses itself."""
     precision, kernels = request.param.split("-")
     settings: dict[str, object] = {
         "bundle": tiny_bundle,

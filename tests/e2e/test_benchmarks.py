@@ -1,4 +1,4 @@
-"""The commands that measure, on bundles of random weights: they run to their ends, and what they count is true."""
+"""The benchmark commands, on bundles with random weights: they run to the end and count correctly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUM_SENTENCES = 12
 
 
 @pytest.mark.slow
-def test_serving_is_measured(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_serving_benchmark(tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "results" / "serving.json"
     command = [
         sys.executable,
@@ -46,7 +46,7 @@ def test_serving_is_measured(tiny_bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2 is not installed")
-def test_the_engine_is_compared(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_the_engine_comparison(tiny_bundle: Path, tmp_path: Path) -> None:
     output = tmp_path / "engine.json"
     command = [sys.executable, "-W", "error", "-m", "benchmarks.engine", "--quick", "--preset", "tiny"]
     sizes = ["--vocab-sizes", "400", "--sizes", "1,8", "--num-corpus", "24", "--precisions", "fp32"]

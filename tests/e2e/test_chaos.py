@@ -1,4 +1,4 @@
-"""Good, bad and vanishing callers at once: at the end the server is as it was at the beginning."""
+"""Valid, invalid and disconnecting clients at once: afterwards the server is in its initial state."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HEAD = (
 
 def body(chance: random.Random) -> bytes:
     text = [TEXT] * chance.randint(1, 4)
-    asked = {"text": text, "source": "en", "target": "de", "beam_size": chance.randint(1, 6)}
-    return json.dumps(asked).encode()
+    request = {"text": text, "source": "en", "target": "de", "beam_size": chance.randint(1, 6)}
+    return json.dumps(request).encode()
 
 
 def leave(server: ServerProcess, chance: random.Random) -> None:
-    """Send a request, or a part of one, and go: after a while, or at once with a reset."""
+    """Send a request or a part of one, then disconnect: after a while, or at once with a reset."""
     content = body(chance)
     with server.connect() as connection:
         whole = HEAD % len(content) + content
@@ -41,7 +41,7 @@ def leave(server: ServerProcess, chance: random.Random) -> None:
 
 
 def call(server: ServerProcess, seed: int) -> Counter[int]:
-    """One caller's life. Counts the codes that it was answered with."""
+    """One client. Counts the status codes of its responses."""
     chance = random.Random(seed)
     codes: Counter[int] = Counter()
     with server.client() as client:
@@ -81,7 +81,7 @@ def test_chaos(tiny_bundle: Path) -> None:
         for code, count in codes.items():
             name = f'transduce_http_requests_total{{code="{code}",method="POST",route="/v1/translate"}}'
             ours = 2 if code == 200 else 0
-            # Who left may have been answered before it was noticed.
+            # The server may respond before it notices a disconnect.
             assert count + ours <= server.metric(name) <= count + ours + NUM_CALLERS * NUM_CALLS
         assert server.metric('transduce_rejected_total{reason="engine"}') == 0
         until = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""The measurements for a GPU, tried on the CPU: they run to their end, and what they count is true."""
+"""The GPU benchmark, run on the CPU: it runs to the end and counts correctly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_part_runs_on_a_cpu(tiny_bundle: Path, tmp_path: Path) -> None:
     assert output.with_suffix(".md").read_text("utf-8").strip() == done.stdout.strip()
 
 
-def test_cuda_without_a_gpu_is_told_and_fails(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_cuda_without_a_gpu_fails_with_a_message(tiny_bundle: Path, tmp_path: Path) -> None:
     from app.runtime.session import choose_device
 
     if choose_device("auto") == "cuda":

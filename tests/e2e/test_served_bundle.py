@@ -1,4 +1,4 @@
-"""`transduce serve` with a bundle of random weights, over sockets: the whole way, with nothing replaced."""
+"""`transduce serve` with a bundle of random weights, end to end over sockets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def translated(client: httpx.Client, text: object, **options: object) -> Any:
 def test_golden_sentences_over_http(
     server: ServerProcess, tiny_bundle: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Exactly on the operators that they come from; native ones may differ where two subwords are close.
+    """ONNX Runtime's operators match exactly; native ones may differ where two subwords are equally probable.
 
-    What the text layer mends in a translation is left out: the bundle says what the model says.
+    Segments that the text layer corrects are left out, because the bundle holds the model's own output.
     """
     bundle = load_bundle(tiny_bundle)
     tokenizer = Tokenizer(bundle.file("target.spm"))
@@ -43,10 +43,10 @@ def test_golden_sentences_over_http(
             answer = translated(client, line.source, beam_size=line.beam_size, max_target_length=longest)
             segments = answer["translations"][0]["segments"]
             if len(segments) == 1 and "fallbacks" not in segments[0]:
-                carried = tokenizer.encode(line.source).carried
+                carried = tokenizer.encode(line.source).verbatim_spans
                 expected = tokenizer.decode(line.ids[precision], carried).text
                 if not any(character.isalnum() for character in expected):
-                    continue  # the server decodes it once more, for words
+                    continue  # the server decodes it again, to get an output with words
                 different += answer["translations"][0]["text"] != expected
                 checked += 1
     assert checked
@@ -54,7 +54,7 @@ def test_golden_sentences_over_http(
     assert different <= (0 if is_standard else max(1, MAX_NATIVE_DIFFERENT * checked))
 
 
-def test_alone_or_in_company(server: ServerProcess) -> None:
+def test_concurrent_requests_give_the_same_translations_as_single_ones(server: ServerProcess) -> None:
     texts = [
         f"The {word} is near the old bridge {number}."
         for number, word in enumerate(["station", "tower"] * 12)
@@ -72,7 +72,7 @@ def test_alone_or_in_company(server: ServerProcess) -> None:
     ]
 
 
-def test_a_text_of_several_lines_keeps_its_shape(server: ServerProcess) -> None:
+def test_line_breaks_and_blank_lines_are_kept(server: ServerProcess) -> None:
     text = "  The station is open.\n\n\tThe tower is large. The bridge is small.\r\n--\r\n"
     with server.client() as client:
         answer = translated(client, text)["translations"][0]
@@ -85,7 +85,7 @@ def test_a_text_of_several_lines_keeps_its_shape(server: ServerProcess) -> None:
     assert rebuilt + text[done:] == answer["text"]
 
 
-def test_a_sentence_longer_than_the_model_is_translated_whole(server: ServerProcess) -> None:
+def test_a_sentence_longer_than_the_models_limit_is_translated(server: ServerProcess) -> None:
     text = "the old green station is near the new bridge, " * 20
     with server.client() as client:
         answer = translated(client, text)["translations"][0]
@@ -94,7 +94,7 @@ def test_a_sentence_longer_than_the_model_is_translated_whole(server: ServerProc
     assert covered.replace(" ", "") == text.replace(" ", "")
 
 
-def test_no_log_line_holds_what_a_user_sent(server: ServerProcess) -> None:
+def test_no_log_line_holds_request_text(server: ServerProcess) -> None:
     canary = "Xylophon7391"
     with server.client() as client:
         translated(client, f"The {canary} is open.")
@@ -119,7 +119,7 @@ def test_every_log_line_is_one_json_object_in_ascii(server: ServerProcess) -> No
 
 
 def broken(tiny_bundle: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
+    """A copy of the bundle to modify."""
     return Path(shutil.copytree(tiny_bundle, tmp_path / "broken"))
 
 
@@ -131,7 +131,7 @@ def refusal(bundle: Path, **settings: object) -> list[str]:
         return server.errors
 
 
-def test_every_problem_of_a_bundle_is_told_on_a_line_of_its_own(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_every_problem_of_a_bundle_has_its_own_line(tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = broken(tiny_bundle, tmp_path)
     graph = bundle / "fp32" / "decoder.onnx"
     content = bytearray(graph.read_bytes())
@@ -160,8 +160,8 @@ def test_no_bundle_at_all(tmp_path: Path, what: str) -> None:
     assert line.startswith("transduce serve: bundle nothing: ")
 
 
-def test_swapped_golden_sentences_are_noticed(tiny_bundle: Path, tmp_path: Path) -> None:
-    """Weights and hashes are right, but the model does not say what the bundle promises."""
+def test_wrong_golden_sentences_are_detected(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Weights and hashes are right, but the model's translations differ from the golden ones."""
     import hashlib
 
     bundle = broken(tiny_bundle, tmp_path)
@@ -194,7 +194,7 @@ def test_a_misspelled_variable_stops_the_start(tiny_bundle: Path) -> None:
     ]
 
 
-def test_a_gpu_that_is_not_there(tiny_bundle: Path) -> None:
+def test_cuda_without_a_gpu(tiny_bundle: Path) -> None:
     import onnxruntime
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
@@ -205,7 +205,7 @@ def test_a_gpu_that_is_not_there(tiny_bundle: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_it_listens(tiny_bundle: Path, number: signal.Signals) -> None:
-    """As soon as it has a child, which is the first that it does, long before its settings are read."""
+    """The signal arrives when the server has its first child process, long before it reads its settings."""
     settings: dict[str, object] = {"bundle": tiny_bundle, "num_lanes": 2}
     with ServerProcess(SERVE, settings) as server:
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")

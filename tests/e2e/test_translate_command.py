@@ -1,4 +1,4 @@
-"""`transduce translate` against the real server, over a real socket."""
+"""`transduce translate` against a real server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LINES = ["  Where is the station?\r", "", "I am hungry. So are you!", "\tOne mor
 LANGUAGES = ["--source", "en", "--target", "de"]
 
 
-def test_a_file_comes_back_line_by_line(
+def test_a_file_is_translated_line_by_line(
     server: ServerProcess, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Each line as the server translates it alone, with its own white space and line ending around it."""
+    """Each line is translated as the server translates it alone, with its own white space and line ending."""
     file = tmp_path / "source.txt"
     file.write_bytes("\n".join(LINES).encode())
     options = ["--beam-size", "2", "--batch-size", "3"]
@@ -35,7 +35,7 @@ def test_a_file_comes_back_line_by_line(
     assert capsysbinary.readouterr().out.decode() == "\n".join(expected)
 
 
-def test_an_unknown_language_is_one_clear_line(
+def test_an_unknown_language_is_a_one_line_error(
     server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "source.txt"

@@ -36,7 +36,7 @@ def translated(url: str, folder: Path, name: str, data: bytes, source: str = "en
 
 @pytest.mark.parametrize("file_format", FileFormat)
 def test_every_format(url: str, tmp_path: Path, file_format: FileFormat) -> None:
-    """Another file of the same structure."""
+    """The output is another file of the same structure."""
     data = SAMPLES[file_format]
     out = translated(url, tmp_path, f"a.{file_format}", data)
     before, after = read_file(data, file_format), read_file(out, file_format)
@@ -54,7 +54,7 @@ def test_markdown(url: str, tmp_path: Path) -> None:
     assert translated(url, tmp_path, "b.md", expected.encode(), source="auto").decode() != ""
 
 
-def test_a_catalogue(url: str, tmp_path: Path) -> None:
+def test_a_gettext_catalogue(url: str, tmp_path: Path) -> None:
     text = 'msgid ""\nmsgstr "Language: de\\n"\n\n'
     text += 'msgid "The water is cold."\nmsgstr ""\n\nmsgid "%(name)s is late."\nmsgstr ""\n'
     catalogue = polib.pofile(translated(url, tmp_path, "a.po", text.encode()).decode())

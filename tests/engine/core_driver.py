@@ -15,7 +15,7 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Report, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.runtime.interface import Runner
-from tests.decoding.plain_search import plain_search
+from tests.decoding.reference_search import reference_search
 from tests.engine.fake_runner import EOS, FakeRunner, attention, log_probabilities
 
 SETTINGS = EngineLimits(max_encode_tokens=64)
@@ -95,10 +95,10 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
         shares: list[float] = attention(np.array(source, np.int32), row).tolist()
         return shares
 
-    return plain_search(next_scores, options, eos_id=EOS, attention=paid)
+    return reference_search(next_scores, options, eos_id=EOS, attention=paid)
 
 
-def run_in_company(
+def run_in_batch(
     driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
     """Sentences that arrive while others run, at random; each answer is that of a plain search."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.interface import UNHELD, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
 STALE = -7  # what a column holds that was never written: no prefix contains it
@@ -45,25 +45,25 @@ def attention(source: Int32s, prefix: Int32s) -> Floats:
     return shares
 
 
-class Course:
+class StepBudget:
     """Whether a call's next step is to be taken, by what `StepInput` says."""
 
     def __init__(self, step: StepInput) -> None:
         self._step = step
         self._num_taken = self._num_after_end = 0
-        self.goes_on = True
+        self.is_open = True
 
     def note_step(self, *, has_ended: bool) -> None:
         """One more was taken. has_ended: whether a row or beam has, in it or before."""
-        until = self._step.until
+        stop = self._step.stop
         if has_ended:
             self._num_after_end += 1
         self._num_taken += 1
-        is_heard = until.bell is not None and until.bell.is_ringing and self._num_taken >= until.num_unheard
-        self.goes_on = (
+        is_woken = stop.wake_flag is not None and stop.wake_flag.is_set and self._num_taken >= stop.min_steps
+        self.is_open = (
             self._num_taken < self._step.num_steps
-            and self._num_after_end <= until.num_after_end
-            and not is_heard
+            and self._num_after_end <= stop.steps_after_end
+            and not is_woken
         )
 
 
@@ -131,16 +131,16 @@ class FakeRunner:
         has_ended = np.zeros(len(ids), bool)
         said: list[Int64s] = []
         scores: list[Floats] = []
-        course = Course(step)
-        while course.goes_on:
+        budget = StepBudget(step)
+        while budget.is_open:
             one = self._decode_one(replace(step, ids=ids, positions=positions, num_steps=1))
             said.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
             has_ended |= said[-1] == EOS
-            ids = np.where(ids == UNHELD, UNHELD, said[-1]).astype(np.int32)
+            ids = np.where(ids == UNUSED_ROW, UNUSED_ROW, said[-1]).astype(np.int32)
             positions = positions + 1
             self.on_step(len(said))
-            course.note_step(has_ended=bool(has_ended[step.ids != UNHELD].any()))
+            budget.note_step(has_ended=bool(has_ended[step.ids != UNUSED_ROW].any()))
         return StepOutput(np.stack(scores), np.stack(said), num_steps=len(said))
 
     def _decode_one(self, step: StepInput) -> StepOutput:
@@ -151,7 +151,7 @@ class FakeRunner:
         scores = np.empty((num_rows, self._limits.vocab_size), np.float32)
         for row in range(num_rows):
             position = step.positions[row]
-            if self._limits.skips_unheld and step.ids[row] == UNHELD:
+            if self._limits.skips_unused_rows and step.ids[row] == UNUSED_ROW:
                 scores[row] = 0.0
                 continue
             self.cache[row, position] = step.ids[row]
@@ -186,7 +186,7 @@ class FakeRunner:
         """(num_rows, max_source_length): 0 behind each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
-        for row in np.flatnonzero(step.ids != UNHELD).tolist():
+        for row in np.flatnonzero(step.ids != UNUSED_ROW).tolist():
             position = step.positions[row]
             weights = attention(self.source_of(row), self.cache[row, : position + 1])
             found[row, : len(weights)] = weights

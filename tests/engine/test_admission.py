@@ -78,11 +78,11 @@ def cost_of(lengths: list[int]) -> Cost:
 
 
 def ended(
-    num_tokens: int, *, num_steps: int, options: DecodingOptions = NARROW, comes_back: bool = False
+    num_tokens: int, *, num_steps: int, options: DecodingOptions = NARROW, is_retry: bool = False
 ) -> Sequence:
     source = np.full(num_tokens, 5, np.int32)
     search = new_search(options, bos_id=LIMITS.bos_id, eos_id=EOS)
-    sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, search, comes_back=comes_back)
+    sequence = Sequence(source, options, "request", "caller", 1e9, 0.0, search, is_retry=is_retry)
     sequence.outcome = SequenceResult([], 0.0, 0.0, 0.0, num_steps)
     return sequence
 
@@ -131,7 +131,7 @@ def test_what_is_decoded_a_second_time_brings_no_tokens() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     gate.admission.speed.measure(
-        Report([ended(10, num_steps=10), ended(10, num_steps=10, comes_back=True)] * 9999, [])
+        Report([ended(10, num_steps=10), ended(10, num_steps=10, is_retry=True)] * 9999, [])
     )
     assert gate.tokens_per_s == pytest.approx(3200, rel=0.01)
 

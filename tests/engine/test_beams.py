@@ -12,18 +12,18 @@ from app.decoding.options import DecodingOptions, EarlyStop
 from app.engine.sequence import SequenceResult
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.beams import Outcome
+from app.runtime.beams import BeamOutcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.beam_runner import BEAM_LIMITS, BeamRunner
 from tests.engine.core_driver import (
     SETTINGS,
     CoreDriver,
     assert_same,
     expected,
     hypotheses_of,
-    run_in_company,
+    run_in_batch,
 )
 from tests.engine.fake_runner import EOS, LoopingRunner, attention
-from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
 
 BEAM = DecodingOptions(beam_size=4, max_target_length=12)
@@ -45,29 +45,29 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
     rng = random.Random(seed)
-    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
-    run_in_company(driver, rng, [wanted(rng) for _ in range(30)])
+    run_in_batch(driver, rng, [wanted(rng) for _ in range(30)])
     assert driver.core.scheduler.slots.num_occupied == 0
-    assert set(runner.outcomes) >= {Outcome.GOES_ON, Outcome.IS_DONE}
-    assert max(num_beams for num_beams, _ in runner.led) > 1
+    assert set(runner.outcomes) >= {BeamOutcome.CONTINUES, BeamOutcome.DONE}
+    assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
     """In any company: each subword's, that of the hypothesis as it was before it."""
     rng = random.Random(seed)
-    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
     jobs = [wanted(rng) for _ in range(10)]
     jobs += [
         (source, replace(options, alignment=True)) for source, options in [wanted(rng) for _ in range(20)]
     ]
     rng.shuffle(jobs)
-    for sequence in run_in_company(driver, rng, jobs):
+    for sequence in run_in_batch(driver, rng, jobs):
         source = np.array(sequence.source_ids, np.int32)
         for one in hypotheses_of(sequence):
             said = np.array([runner.limits.bos_id, *one.ids], np.int32)
@@ -76,19 +76,19 @@ def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
 
 
 def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
-    runner = LeadingRunner()
+    runner = BeamRunner()
     driver = CoreDriver(runner)
     driver.submit([7, 8, EOS], replace(BEAM, alignment=True))
     driver.run()
-    assert runner.outcomes[-1] == Outcome.IS_DONE
-    assert max(num_steps for _, num_steps in runner.led) > 1
+    assert runner.outcomes[-1] == BeamOutcome.DONE
+    assert max(num_steps for _, num_steps in runner.beam_calls) > 1
 
 
 def test_steps_are_counted_as_one_after_another() -> None:
     """Alone, so that several go in one call; and a runner that advances none takes as many."""
     spent = []
-    for limits in (LEADING, replace(LEADING, advances_beams=False)):
-        runner = LeadingRunner(limits, eos_bonus=-1.0)
+    for limits in (BEAM_LIMITS, replace(BEAM_LIMITS, advances_beams=False)):
+        runner = BeamRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
         sequence = driver.submit([7, 8, EOS], BEAM)
         driver.run()
@@ -104,41 +104,41 @@ def test_steps_are_counted_as_one_after_another() -> None:
 
 def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
     """The encoding budget lets one sentence in a step."""
-    runner = LeadingRunner(eos_bonus=-30.0)
+    runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner, replace(SETTINGS, max_encode_tokens=16))
     for word in range(5, 8):
         driver.submit([*[word] * 15, EOS], BEAM)
     for _ in range(3):
         driver.step()
-    assert runner.led == [(1, 1), (2, 1), (3, 4)]
+    assert runner.beam_calls == [(1, 1), (2, 1), (3, 4)]
 
 
 def test_who_is_done_does_not_stop_the_others() -> None:
     """And costs no row more."""
-    runner = LeadingRunner(eos_bonus=1.0)
+    runner = BeamRunner(eos_bonus=1.0)
     driver = CoreDriver(runner)
     sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
     driver.run()
     outcomes = [sequence.outcome for sequence in sequences]
     spent = [outcome.num_steps for outcome in outcomes if isinstance(outcome, SequenceResult)]
     assert len(set(spent)) > 3
-    assert [num_steps for _, num_steps in runner.led[:-1]] == [1, 4, 4][: len(runner.led) - 1]
+    assert [num_steps for _, num_steps in runner.beam_calls[:-1]] == [1, 4, 4][: len(runner.beam_calls) - 1]
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_row_steps for step in steps) == sum(4 * num_steps - 3 for num_steps in spent)
     assert sum(step.num_steps for step in steps) == max(spent)
 
 
 def test_a_beam_is_led_from_its_first_step() -> None:
-    runner = LeadingRunner(eos_bonus=-1.0)
+    runner = BeamRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([7, 8, EOS], BEAM)
     driver.run()
-    assert sum(num_steps for _, num_steps in runner.led) >= len(hypotheses_of(sequence)[0].ids)
+    assert sum(num_steps for _, num_steps in runner.beam_calls) >= len(hypotheses_of(sequence)[0].ids)
     assert not runner.steps, "a step was the search's own"
     assert runner.calls["copy_rows"] == 1
 
 
-class SilentRunner(LeadingRunner):
+class SilentRunner(BeamRunner):
     """The first step after a source that begins with 9 brings no numbers."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
@@ -159,15 +159,15 @@ def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() ->
 
 def test_few_subwords_leave_the_first_step_to_the_search() -> None:
     """A vocabulary of four cannot fill a beam of four beside the end."""
-    runner = LeadingRunner(replace(LEADING, vocab_size=4), eos_bonus=-1.0)
+    runner = BeamRunner(replace(BEAM_LIMITS, vocab_size=4), eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([0, EOS], BEAM)
     driver.run()
-    assert runner.outcomes[0] == Outcome.IS_OPEN
+    assert runner.outcomes[0] == BeamOutcome.UNDECIDED
     assert_same(hypotheses_of(sequence), expected([0, EOS], BEAM, runner))
 
 
-class PoisonedRunner(LeadingRunner):
+class PoisonedRunner(BeamRunner):
     """From position 3 on, what follows a source that begins with 9 is not a number."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
@@ -185,12 +185,12 @@ def test_a_beam_without_scores_fails_alone() -> None:
     sound = [driver.submit(source, BEAM) for source in sources]
     driver.run()
     assert isinstance(broken.outcome, EngineFailure)
-    assert Outcome.IS_OPEN in runner.outcomes
+    assert BeamOutcome.UNDECIDED in runner.outcomes
     for source, sequence in zip(sources, sound, strict=True):
         assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
 
 
-class FailingRunner(LeadingRunner):
+class FailingRunner(BeamRunner):
     """The forward of each number in `failing` breaks after the beams were advanced."""
 
     failing: tuple[int, ...] = (3, 5)
@@ -214,7 +214,7 @@ def test_what_a_broken_forward_did_is_forgotten() -> None:
 
 
 def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
-    runner = LeadingRunner(eos_bonus=-30.0)
+    runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     gone, stays = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
     driver.step()
@@ -225,19 +225,19 @@ def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
     assert gone.beam is None
     assert gone.outcome is None
     assert_same(hypotheses_of(stays), expected([6, EOS], BEAM, runner))
-    assert runner.led[-1][0] == 1
+    assert runner.beam_calls[-1][0] == 1
 
 
 def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
-    runner = LeadingRunner()
+    runner = BeamRunner()
     driver = CoreDriver(runner)
     for rule in set(EarlyStop) - {EarlyStop.FIRST}:
         driver.submit([5, EOS], replace(BEAM, early_stop=rule))
     driver.run()
-    assert not runner.led
+    assert not runner.beam_calls
 
 
-class LoopingLeadingRunner(LoopingRunner, LeadingRunner):
+class LoopingBeamRunner(LoopingRunner, BeamRunner):
     """As both."""
 
 
@@ -245,8 +245,8 @@ def test_a_loop_is_found_at_the_same_step() -> None:
     options = replace(BEAM, loop_guard=True, max_target_length=50)
     found = []
     for advances in (True, False):
-        limits = replace(LEADING, max_target_length=60, advances_beams=advances)
-        runner = LoopingLeadingRunner(limits, eos_bonus=-1.0)
+        limits = replace(BEAM_LIMITS, max_target_length=60, advances_beams=advances)
+        runner = LoopingBeamRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
         sequences = [driver.submit(source, options) for source in ([9, 9, EOS], [5, EOS])]
         driver.run()
@@ -259,6 +259,6 @@ def test_a_loop_is_found_at_the_same_step() -> None:
                 if isinstance(one, SequenceResult)
             ]
         )
-        assert bool(runner.led) == advances
+        assert bool(runner.beam_calls) == advances
     assert found[0] == found[1]
     assert [has_looped for *_, has_looped in found[0]] == [True, False]

@@ -33,7 +33,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     """Random sentences, arrivals, widths and cancellations: nobody's answer depends on the neighbours."""
     rng = random.Random(seed)
     runner = FakeRunner(eos_bonus=rng.choice([0.0, 2.0]))

@@ -15,7 +15,6 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
@@ -28,6 +27,7 @@ from app.errors import (
     SettingsError,
 )
 from app.runtime.interface import StepInput, StepOutput
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.core_driver import assert_same, expected
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
@@ -81,7 +81,7 @@ async def running(
 ) -> AsyncIterator[Engine]:
     """A started engine; at the end its gate is open, nothing is pending and its thread has gone."""
     engine = Engine(
-        [ThreadLane(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
+        [ThreadWorker(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
     )
     engine.start()
     try:
@@ -178,7 +178,7 @@ def test_a_search_knows_its_source() -> None:
 def test_settings_that_contradict_the_model_are_refused_at_once() -> None:
     settings = EngineLimits(max_encode_tokens=8, max_pending_tokens=8, stall_limit_s=float("nan"))
     with pytest.raises(SettingsError) as caught:
-        Engine([ThreadLane(FakeRunner())], settings=settings)
+        Engine([ThreadWorker(FakeRunner())], settings=settings)
     assert len(caught.value.problems) == 3
 
 
@@ -323,7 +323,7 @@ def test_an_idle_engine_makes_no_step() -> None:
 def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
+        engine = Engine([ThreadWorker(runner)], settings=SETTINGS)
         with pytest.raises(NotReady):
             engine.reserve(1, 1)
         engine.start()
@@ -346,7 +346,7 @@ def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
 def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
+        engine = Engine([ThreadWorker(runner)], settings=SETTINGS)
         engine.start()
         futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
         await runner.arrival()
@@ -359,10 +359,10 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
 
 def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     async def scenario() -> None:
-        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
         await engine.close(PATIENCE_S)
-        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         engine.start()
         await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
         assert not engine.health().is_alive
@@ -380,17 +380,17 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             await runner.arrival()
             answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
-            (lane,) = engine._lanes
-            assert isinstance(lane, ThreadLane)
-            assert lane._core is not None
-            inbox = lane._core.inbox
+            (worker,) = engine._workers
+            assert isinstance(worker, ThreadWorker)
+            assert worker._core is not None
+            inbox = worker._core.inbox
             before = inbox.qsize()
-            engine.come_back(again)
+            engine.prioritize_retries(again)
             assert inbox.qsize() == before + 1, "for one sentence"
             runner.gate.set()
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
             assert engine._admission.speed._row_tokens == pytest.approx(3 * 2 * WIDE.beam_size, rel=0.1)
-            engine.come_back(again)  # they are answered
+            engine.prioritize_retries(again)  # they are answered
 
     asyncio.run(scenario())

@@ -10,7 +10,7 @@ import pytest
 from app.decoding.options import DecodingOptions
 from app.engine.fair_queue import FairQueue
 from app.engine.limits import EngineLimits
-from app.engine.messages import Hasten
+from app.engine.messages import Prioritize
 from app.engine.sequence import Sequence, Status
 from app.runtime.interface import Limits
 from tests.engine.core_driver import CoreDriver
@@ -71,9 +71,9 @@ def test_who_comes_back_is_next_for_one_sentence() -> None:
     }
     for sequence in sequences.values():
         queue.push(sequence)
-    queue.hasten(sequences["a3.1"])
+    queue.prioritize(sequences["a3.1"])
     queue.remove(sequences["c1.1"])
-    queue.hasten(sequences["c1.1"])  # it waits no more
+    queue.prioritize(sequences["c1.1"])  # it waits no more
     names = {sequence: name for name, sequence in sequences.items()}
     assert [names[sequence] for sequence in drained(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
 
@@ -88,7 +88,7 @@ def test_a_caller_whose_requests_come_back_takes_one_turn_more_for_each() -> Non
     taken = []
     for sequence in again:
         queue.push(sequence)
-        queue.hasten(sequence)
+        queue.prioritize(sequence)
         taken.append(queue.pop())
     assert taken == again
     assert line in [queue.pop(), queue.pop()]
@@ -151,7 +151,7 @@ def test_a_second_decoding_goes_before_who_came_later() -> None:
     crowd = [driver.submit([5, EOS], NARROW, request_id=str(number)) for number in range(128)]
     driver.step()
     again = driver.submit([6, EOS], NARROW, request_id="again")
-    driver.core.inbox.put(Hasten(again))
+    driver.core.inbox.put(Prioritize(again))
     for _ in range(6 + 1):
         driver.step()
     assert again.status is Status.RUNNING

@@ -49,27 +49,27 @@ class Hiccup(FakeRunner):
 
 
 def heard(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[int, ...]]]:
-    return [(n.position, n.ids) for r in driver.reports for n in r.news if n.sequence is sequence]
+    return [(n.position, n.ids) for r in driver.reports for n in r.deltas if n.sequence is sequence]
 
 
 def listen(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
     sequence = driver.submit(source, options)
     message = driver.core.inbox.get()
     assert isinstance(message, Submit)
-    driver.core.inbox.put(Submit(sequence, listens=True))
+    driver.core.inbox.put(Submit(sequence, streams=True))
     return sequence
 
 
-def said(news: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+def said(deltas: list[tuple[int, tuple[int, ...]]]) -> list[int]:
     ids: list[int] = []
-    for position, new in news:
+    for position, new in deltas:
         assert position <= len(ids)
         ids[position:] = new
     return ids
 
 
 @pytest.mark.parametrize("prefix", [(), (7, 8)])
-def test_tokens_are_told_one_a_step_to_who_listens(prefix: tuple[int, ...]) -> None:
+def test_tokens_are_told_one_a_step_to_who_streams(prefix: tuple[int, ...]) -> None:
     runner = FakeRunner(eos_bonus=-2.0)
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=1, max_target_length=12, target_prefix=prefix)
@@ -77,14 +77,14 @@ def test_tokens_are_told_one_a_step_to_who_listens(prefix: tuple[int, ...]) -> N
     driver.submit([6, EOS], GREEDY)
     driver.run()
     (wanted,) = expected([5, 9, EOS], options, runner)
-    news = heard(driver, listened)
-    assert said(news) == list(wanted.ids[: len(said(news))])
-    assert len(said(news)) >= len(wanted.ids) - 1, "all but what came with the end"
-    assert [position for position, _ in news] == list(range(len(news)))
-    assert {id(n.sequence) for r in driver.reports for n in r.news} == {id(listened)}
+    deltas = heard(driver, listened)
+    assert said(deltas) == list(wanted.ids[: len(said(deltas))])
+    assert len(said(deltas)) >= len(wanted.ids) - 1, "all but what came with the end"
+    assert [position for position, _ in deltas] == list(range(len(deltas)))
+    assert {id(n.sequence) for r in driver.reports for n in r.deltas} == {id(listened)}
 
 
-def test_nothing_is_reported_before_its_time_where_nobody_listens() -> None:
+def test_nothing_is_reported_before_its_time_where_nobody_streams() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     driver.submit([5, 9, EOS], GREEDY)
     steps = driver.run()
@@ -97,13 +97,13 @@ def test_a_second_attempt_voids_what_was_told() -> None:
     options = DecodingOptions(beam_size=1, max_target_length=50, loop_guard=True)
     listened = listen(driver, [5, EOS], options)
     driver.run()
-    news = heard(driver, listened)
-    begun_again = [index for index, (position, _) in enumerate(news) if position == 0]
+    deltas = heard(driver, listened)
+    begun_again = [index for index, (position, _) in enumerate(deltas) if position == 0]
     assert len(begun_again) >= 2
-    assert news[begun_again[1]] == (0, ()), "void at once, not only with the next token"
+    assert deltas[begun_again[1]] == (0, ()), "void at once, not only with the next token"
     final = hypotheses_of(listened)[0].ids
-    assert said(news) == list(final[: len(said(news))])
-    assert len(said(news)) >= len(final) - 1
+    assert said(deltas) == list(final[: len(said(deltas))])
+    assert len(said(deltas)) >= len(final) - 1
 
 
 def test_a_failed_forward_tells_the_same_again() -> None:
@@ -113,9 +113,9 @@ def test_a_failed_forward_tells_the_same_again() -> None:
     driver.submit([6, EOS], GREEDY)
     driver.run()
     final = hypotheses_of(listened)[0].ids
-    news = heard(driver, listened)
-    assert said(news) == list(final[: len(said(news))])
-    assert [position for position, _ in news].count(0) == 2
+    deltas = heard(driver, listened)
+    assert said(deltas) == list(final[: len(said(deltas))])
+    assert [position for position, _ in deltas].count(0) == 2
 
 
 def test_who_joins_has_a_turn_of_its_own() -> None:
@@ -198,7 +198,7 @@ def test_a_late_listener_is_told_from_the_first_token_on() -> None:
                 request_id="b",
                 caller="",
                 deadline=deadline,
-                on_tokens=lambda *news: told.append(news),
+                on_tokens=lambda *deltas: told.append(deltas),
             )
             runner.gate.set()
             result = await future
@@ -220,7 +220,7 @@ def test_a_beam_tells_no_tokens() -> None:
                     request_id="a",
                     caller="",
                     deadline=time.monotonic() + PATIENCE_S,
-                    on_tokens=lambda *news, beam=options.beam_size: told.append(beam),
+                    on_tokens=lambda *deltas, beam=options.beam_size: told.append(beam),
                 )
         assert told
         assert set(told) == {1}

@@ -52,7 +52,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -68,7 +68,7 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
         assert_same(hypotheses_of(sequence), expected(source, options, runner))
 
 
-def test_the_very_same_numbers_alone_and_in_company() -> None:
+def test_the_very_same_numbers_alone_and_in_batch() -> None:
     """What is drawn, noted and forced included."""
     rng = random.Random(1)
     jobs = [(random_source(rng), random_options(rng)) for _ in range(12)]

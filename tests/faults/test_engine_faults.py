@@ -15,11 +15,11 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult, Status
 from app.errors import DeadlineExceeded, EngineFailure, NotReady
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_core import random_options, random_source
@@ -225,7 +225,7 @@ def test_when_the_engine_thread_dies_nobody_is_left_waiting(
     async def scenario() -> None:
         deaths: list[float] = []
         engine = Engine(
-            [ThreadLane(DoomedRunner(error))],
+            [ThreadWorker(DoomedRunner(error))],
             settings=SETTINGS,
             on_death=lambda: deaths.append(time.monotonic()),
         )
@@ -262,7 +262,7 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
                 assert gate.wait(PATIENCE_S)
                 return super().decode(step)
 
-        engine = Engine([ThreadLane(Hanging())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(Hanging())], settings=SETTINGS)
         engine.start()
         await asyncio.sleep(2 * SETTINGS.stall_limit_s)
         assert engine.health().is_healthy
@@ -284,10 +284,10 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
 
 
 def test_a_request_that_gives_up_at_any_point_leaves_nothing_behind() -> None:
-    """Cancelled before the first step, in flight and after the answer: no row, no place, no future is kept."""
+    """CancelSequence before the first step, in flight and after the answer: no row, no place, no future is kept."""
 
     async def scenario() -> None:
-        engine = Engine([ThreadLane(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
         engine.start()
 
         async def request(number: int) -> None:

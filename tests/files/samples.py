@@ -1,4 +1,4 @@
-"""A file of our own in every format, with whatever must not be touched in it."""
+"""A sample file of every format, with content that must not change."""
 
 from __future__ import annotations
 

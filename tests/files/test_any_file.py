@@ -1,4 +1,4 @@
-"""Whatever a file holds: its texts as they were give the same file, and what is added to them stands there."""
+"""Property tests: unchanged texts give the same file, and changed texts replace exactly the originals."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_any_markdown_and_html(text: str) -> None:
         assert again.write([unit.text for unit in again.units]).decode() == out
 
 
-# Characters that have to be written as escapes, and what would be one without its backslash.
+# Characters that are written as escapes, and letters that form an escape after a backslash.
 ADDED = '\u00fc"\n\\n'
-# polib takes some other control characters for ends of lines.
+# polib treats some other control characters as line ends.
 MESSAGES = st.text(
     alphabet=st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], include_characters="\n\t")
 )
@@ -88,7 +88,7 @@ def test_any_catalogue(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(data: bytes) -> None:
     for file_format in FileFormat:
         try:
             file = read_file(data, file_format)

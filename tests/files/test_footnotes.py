@@ -1,4 +1,4 @@
-"""Footnotes of Markdown: their signs stay where they stand, their texts are translated."""
+"""Footnotes in Markdown: references are kept, texts are translated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.files.reading import read_file
         ("See [^ 1] and [^].\n", ["See [^ 1] and [^]."]),
     ],
 )
-def test_a_footnote_stays_whole(text: str, units: list[str]) -> None:
+def test_a_footnote_reference_is_kept(text: str, units: list[str]) -> None:
     file = read_file(text.encode(), FileFormat.MARKDOWN)
     assert [unit.text for unit in file.units] == units
     assert file.write(units) == text.encode()

@@ -1,4 +1,4 @@
-"""Every format: a file whose texts come back as they were is the same file; else nothing but the texts differs."""
+"""Every format: unchanged texts give the same file, and translations change nothing but the texts."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ TEXTS_OF = {
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
-def test_what_is_translated(file_format: FileFormat) -> None:
+def test_the_units_of_each_format(file_format: FileFormat) -> None:
     assert [unit.text for unit in read_file(SAMPLES[file_format], file_format).units] == TEXTS_OF[file_format]
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
-def test_texts_as_they_were_give_the_same_file(file_format: FileFormat) -> None:
+def test_unchanged_texts_give_the_same_file(file_format: FileFormat) -> None:
     data = SAMPLES[file_format]
     file = read_file(data, file_format)
     assert len(file.units) >= 2
@@ -110,8 +110,8 @@ def test_texts_as_they_were_give_the_same_file(file_format: FileFormat) -> None:
 
 
 @pytest.mark.parametrize("file_format", sorted(set(FileFormat) - {FileFormat.PO}))
-def test_translations_stand_where_the_texts_stood(file_format: FileFormat) -> None:
-    """The file that comes out has the translations for its texts, and translated back it is the first one again."""
+def test_translations_replace_the_texts(file_format: FileFormat) -> None:
+    """The output has the translations as its texts, and translating it back gives the original file."""
     data = SAMPLES[file_format]
     file = read_file(data, file_format)
     out = changed(data, file_format)
@@ -125,7 +125,7 @@ def test_translations_stand_where_the_texts_stood(file_format: FileFormat) -> No
 
 @pytest.mark.parametrize("file_format", FileFormat)
 @pytest.mark.parametrize("index", [0, 1, -1])
-def test_one_translation_changes_nothing_elsewhere(file_format: FileFormat, index: int) -> None:
+def test_one_translation_changes_only_its_text(file_format: FileFormat, index: int) -> None:
     data = SAMPLES[file_format]
     file = read_file(data, file_format)
     texts = [unit.text for unit in file.units]
@@ -145,7 +145,7 @@ def test_one_translation_changes_nothing_elsewhere(file_format: FileFormat, inde
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
-def test_a_wrong_number_of_translations_and_lost_marks_are_refused(file_format: FileFormat) -> None:
+def test_a_wrong_number_of_translations_and_lost_marks_are_errors(file_format: FileFormat) -> None:
     file = read_file(SAMPLES[file_format], file_format)
     with pytest.raises(ValueError, match="translations for"):
         file.write(["x"])
@@ -168,17 +168,17 @@ def test_suffixes() -> None:
     [
         ("txt", b"one\ntw\xff", "line 2 is not UTF-8 (byte 7 of the file)"),
         ("json", b'{"a": 1,\n "b": }', "line 2, column 7"),
-        ("json", b"[" * 100_000, "nested too deep"),
-        ("srt", b"1\n00:00:01,000 --> 00:00:02,000\nyes\n\n2\nno times\n", "line 6: a cue's times were expected"),
-        ("srt", b"1\n", "line 2: a cue's times"),
-        ("vtt", b"00:01.000 --> 00:02.000\nyes\n", "line 1: a WebVTT file begins with WEBVTT"),
-        ("vtt", b"WEBVTT\n\n00:01 --> 00:02.000\nyes\n", "line 3: a cue's times"),
-        ("po", b'msgid "a"\nmsgstr "b\n', "line 2: a keyword and a string"),
+        ("json", b"[" * 100_000, "nested too deeply"),
+        ("srt", b"1\n00:00:01,000 --> 00:00:02,000\nyes\n\n2\nno times\n", "line 6: expected the times of a cue"),
+        ("srt", b"1\n", "line 2: expected the times of a cue"),
+        ("vtt", b"00:01.000 --> 00:02.000\nyes\n", "line 1: a WebVTT file must begin with WEBVTT"),
+        ("vtt", b"WEBVTT\n\n00:01 --> 00:02.000\nyes\n", "line 3: expected the times of a cue"),
+        ("po", b'msgid "a"\nmsgstr "b\n', "line 2: expected a keyword and a string"),
         ("po", b'msgid "a"\n\nmsgid "b"\nmsgstr ""\n', "line 1: a msgid without its msgstr"),
-        ("po", b'msgstr "a"\n', "line 1: a msgstr that belongs to no msgid"),
-        ("po", b'"a"\n', "line 1: a string that belongs to no keyword"),
-        ("po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n', "an encoding that is not known"),
-        ("html", b"<meta charset=utf-16><p>a", "an encoding that it cannot be in"),
+        ("po", b'msgstr "a"\n', "line 1: a msgstr without its msgid"),
+        ("po", b'"a"\n', "line 1: a string without a keyword"),
+        ("po", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=moon\\n"\n', "an encoding that is not supported"),
+        ("html", b"<meta charset=utf-16><p>a", "an encoding that it cannot have"),
         ("html", b"<meta charset=base64><p>a", "an encoding that"),
         ("docx", b"PK no", "not a readable .docx archive"),
         ("docx", docx("<a><b></a>"), "word/document.xml, line 1: malformed XML"),
@@ -186,13 +186,13 @@ def test_suffixes() -> None:
         ("docx", docx("<a>" * 600 + "</a>" * 600), "nested more than 500 deep"),
     ],
 )  # fmt: skip
-def test_a_malformed_file_is_named(file_format: str, data: bytes, message: str) -> None:
+def test_a_malformed_file_is_an_error_with_its_place(file_format: str, data: bytes, message: str) -> None:
     with pytest.raises(FileError) as raised:
         read_file(data, FileFormat(file_format))
     assert message in str(raised.value)
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_zip_bomb_is_not_unpacked() -> None:
     limits = FileLimits(max_unpacked_bytes=1_000_000)
     bomb = docx(word__bomb=b"\0" * 5_000_000)
     assert len(bomb) < 20_000
@@ -206,7 +206,7 @@ def test_a_bomb_is_not_unpacked() -> None:
         read_file(b"a\nb\nc", FileFormat.TXT, FileLimits(max_units=2))
 
 
-def test_a_bomb_that_lies_about_its_size_is_not_unpacked() -> None:
+def test_a_zip_bomb_with_a_false_size_is_not_unpacked() -> None:
     bomb = bytearray(docx(word__bomb=b"\0" * 5_000_000))
     true, lie = (5_000_000).to_bytes(4, "little"), (50).to_bytes(4, "little")
     assert bomb.count(true) == 2
@@ -231,13 +231,13 @@ def test_polib_reads_the_same_catalogue() -> None:
     assert after.metadata == before.metadata
 
 
-def test_one_form_for_all_numbers_is_the_plural() -> None:
+def test_a_single_plural_form_uses_the_plural() -> None:
     file = read_file(b'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n', FileFormat.PO)
     assert [unit.text for unit in file.units] == ["%d files"]
 
 
 def test_markdown_renders_to_the_same_structure() -> None:
-    """By the parser's own renderer: the elements of both are the same, but for their text."""
+    """Rendered by the parser itself, original and output have the same elements and differ only in text."""
     renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     before = renderer.render(MARKDOWN.decode())
     after = renderer.render(changed(MARKDOWN, FileFormat.MARKDOWN).decode())
@@ -257,13 +257,15 @@ def test_markdown_renders_to_the_same_structure() -> None:
         ("|a|b|\n|-|-|\n|one|two|", None, "|a|b|\n|-|-|\n|one|two|"),
     ],
 )
-def test_a_translation_makes_no_other_block(text: str, translation: str | None, expected: str) -> None:
+def test_a_translation_does_not_start_another_block(
+    text: str, translation: str | None, expected: str
+) -> None:
     file = read_file(text.encode(), FileFormat.MARKDOWN)
     given_texts = [unit.text if translation is None else translation for unit in file.units]
     assert file.write(given_texts).decode() == expected
 
 
-def test_a_pipe_stays_in_its_cell() -> None:
+def test_a_pipe_does_not_end_its_cell() -> None:
     file = read_file(b"| a | b |\n|---|---|\n| one | two |\n", FileFormat.MARKDOWN)
     assert file.write(["a", "b", "o|ne", "two"]) == b"| a | b |\n|---|---|\n| o\\|ne | two |\n"
     file = read_file(b"| a \\| c | b |\n|---|---|\n| one | two |\n", FileFormat.MARKDOWN)
@@ -279,7 +281,7 @@ def test_a_pipe_stays_in_its_cell() -> None:
         ('<g id="1">Gut</g> so', "**Gut** so"),
     ],
 )
-def test_emphasis_stands_around_words(translation: str, expected: str) -> None:
+def test_emphasis_has_no_inner_white_space(translation: str, expected: str) -> None:
     file = read_file(b"The **good** word.", FileFormat.MARKDOWN)
     assert file.write([translation]).decode() == expected
 
@@ -290,8 +292,8 @@ def test_a_cue_keeps_its_lines() -> None:
     assert "\r\nDas <i>alte</i>\r\nHaus ist leer.\r\n\r\n2\r\n" in out.decode()
 
 
-def test_words_of_a_paragraph_may_change_places() -> None:
-    """What was bold is bold where it comes to stand, and a link keeps its address."""
+def test_words_of_a_paragraph_may_be_reordered() -> None:
+    """Bold words stay bold at their new position, and a link keeps its address."""
     file = read_file(docx(), FileFormat.DOCX)
     texts = [unit.text for unit in file.units]
     texts[1] = (
@@ -305,7 +307,7 @@ def test_words_of_a_paragraph_may_change_places() -> None:
     assert written.count("footnoteReference") == 1
 
 
-def test_a_run_that_word_has_cut_is_one_text() -> None:
+def test_runs_with_the_same_properties_are_one_text() -> None:
     assert read_file(docx(), FileFormat.DOCX).units[0].text == "A title here"
     assert "A ti</w:t>" in DOCUMENT
 
@@ -323,5 +325,5 @@ def test_legacy_encodings() -> None:
     assert read_file("Hallo".encode("utf-16"), FileFormat.TXT).write(["ja"]) == "ja".encode("utf-16")
 
 
-def test_samples_hold_what_they_should() -> None:
+def test_a_lone_surrogate_in_json_is_kept() -> None:
     assert b'"\\ud800 lone"' in changed(JSON, FileFormat.JSON)

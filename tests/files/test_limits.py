@@ -1,4 +1,4 @@
-"""What a file may hold is checked before it is read whole."""
+"""The limits of a file's content are checked before the file is read completely."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def document(body: str) -> bytes:
     [
         (PARAGRAPH.format("a") * 40, FileLimits(max_units=39), "more than the 39 texts"),
         (PARAGRAPH.format("a" * 100), FileLimits(max_characters=99), "more than the 99 characters"),
-        ("<w:p/>" * 40, FileLimits(max_elements=40), "more than the 40 elements"),
+        ("<w:p/>" * 40, FileLimits(max_elements=40), "more than the 40 XML elements"),
         (PARAGRAPH.format("a" * 2_000), FileLimits(max_part_bytes=2_000), "unpacks to more than the 2000"),
         ("<w:p " + " ".join(f'a{n}="1"' for n in range(1_001)) + "/>", FileLimits(), "1000 attributes"),
         ('<w:p w:a="' + "a" * 2_000_000 + '"/>', FileLimits(), "a tag of more than 1000000 bytes"),
         ("<w:a>" * 501 + "</w:a>" * 501, FileLimits(), "500 deep"),
     ],
 )  # fmt: skip
-def test_a_document_above_a_limit_is_refused(body: str, limits: FileLimits, message: str) -> None:
+def test_a_document_above_a_limit_is_rejected(body: str, limits: FileLimits, message: str) -> None:
     with pytest.raises(FileError, match=message):
         read_file(document(body), FileFormat.DOCX, limits)
 
@@ -44,7 +44,7 @@ def test_a_document_above_a_limit_is_refused(body: str, limits: FileLimits, mess
         (FileFormat.SRT, b"1\n00:00:01,000 --> 00:00:02,000\na\n\n" * 40),
     ],
 )
-def test_a_file_of_too_many_texts_is_refused(file_format: FileFormat, data: bytes) -> None:
+def test_a_file_with_too_many_texts_is_rejected(file_format: FileFormat, data: bytes) -> None:
     assert len(read_file(data, file_format, FileLimits(max_units=40, max_characters=40)).units) == 40
     with pytest.raises(FileError, match="more than the 39 texts allowed"):
         read_file(data, file_format, FileLimits(max_units=39))
@@ -56,7 +56,7 @@ def test_a_file_of_too_many_texts_is_refused(file_format: FileFormat, data: byte
     "name",
     ["idna", "utf-7", "zlib", "punycode", "rot13", "hex", "unicode_escape", "undefined", "moon", "mbcs"],
 )
-def test_only_encodings_of_text_are_taken(name: str) -> None:
+def test_only_text_encodings_are_accepted(name: str) -> None:
     page = f'<meta charset="{name}"><p>'.encode() + b"a." * 40_000
     with pytest.raises(FileError, match="names an encoding that"):
         read_file(page, FileFormat.HTML)
@@ -65,6 +65,6 @@ def test_only_encodings_of_text_are_taken(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["windows-1252", "ISO-8859-1", "latin1", "Shift_JIS", "UTF8", "koi8-r", "GB2312"]
 )
-def test_encodings_of_the_web_are_known(name: str) -> None:
+def test_encodings_of_the_web_are_supported(name: str) -> None:
     page = f'<meta charset="{name}"><p>The house.'.encode()
     assert [unit.text for unit in read_file(page, FileFormat.HTML).units] == ["The house."]

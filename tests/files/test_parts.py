@@ -1,4 +1,4 @@
-"""A long text is cut where it does no harm, joins to itself, and takes time in proportion."""
+"""Long texts are split at good places, join to the original, and are split in linear time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.files import FileError, Unit, UnitFormat
-from app.files.parts import joined, parts_of
+from app.files.parts import join_parts, split_unit
 
 SIZE = 40
 
 
 def texts(unit: Unit, size: int = SIZE) -> list[str]:
-    return [part.text for part in parts_of(unit, size)]
+    return [part.text for part in split_unit(unit, size)]
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ def texts(unit: Unit, size: int = SIZE) -> list[str]:
         ("\u6211\u662f\u3002" * 20, ["\u6211\u662f\u3002" * 13, "\u6211\u662f\u3002" * 7]),
     ],
 )
-def test_text_is_cut_behind_sentences_else_spaces_else_anywhere(
+def test_text_is_split_after_sentences_then_spaces_then_anywhere(
     text: str, expected: list[str] | None
 ) -> None:
     expected = expected or ["One sentence. ", "Another one, which is longer. x"]
     assert texts(Unit(text)) == expected
 
 
-def test_markup_is_cut_outside_of_its_elements() -> None:
+def test_markup_is_split_outside_its_elements() -> None:
     text = "<b>A house. It is old.</b> Then more. " * 3
     found = texts(Unit(text, UnitFormat.HTML))
     assert "".join(found) == text
@@ -44,33 +44,33 @@ def test_markup_is_cut_outside_of_its_elements() -> None:
     assert len(texts(Unit(points, UnitFormat.XML))) == 4
 
 
-def test_an_element_that_is_too_long_is_refused() -> None:
+def test_an_element_that_is_too_long_is_an_error() -> None:
     text = "<b>" + "A house. " * 100 + "</b>"
     assert texts(Unit(text, UnitFormat.HTML), 100) == [text]
     with pytest.raises(FileError, match="more than the 400 characters"):
-        parts_of(Unit(text, UnitFormat.HTML), SIZE)
+        split_unit(Unit(text, UnitFormat.HTML), SIZE)
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab.! \n<>/\u3002"), st.sampled_from(UnitFormat), st.integers(2, 30))
-def test_any_text_joins_to_itself(text: str, kind: UnitFormat, size: int) -> None:
+def test_the_parts_join_to_the_text(text: str, kind: UnitFormat, size: int) -> None:
     unit = Unit(text, kind)
     try:
         found = texts(unit, size)
     except FileError:
         return
     assert "".join(found) == text
-    assert joined([unit, unit], size, [*found, *found]) == [text, text]
+    assert join_parts([unit, unit], size, [*found, *found]) == [text, text]
     assert kind is not UnitFormat.TEXT or all(len(part) <= size for part in found)
 
 
-def test_a_very_long_line_is_cut_in_time() -> None:
+def test_a_very_long_line_is_split_in_linear_time() -> None:
     started = time.process_time()
     for seed in ("The house. ", "a", "a ", "<a "):
         assert len(texts(Unit(seed * (2_000_000 // len(seed))), 2_000)) >= 1_000
     assert time.process_time() - started < 20
 
 
-def test_another_number_of_translations_is_refused() -> None:
+def test_a_wrong_number_of_translations_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 translations for 3 parts"):
-        joined([Unit("a" * 90)], SIZE, ["a"])
+        join_parts([Unit("a" * 90)], SIZE, ["a"])

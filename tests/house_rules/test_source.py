@@ -13,9 +13,10 @@ from tests.house_rules.project import PACKAGES, ROOT, project_files, python_file
 MAX_LINES = 400
 DUMPING_GROUNDS = {"utils", "util", "helpers", "helper", "common", "misc"}
 TOP_LEVEL = {
-    ".ci", ".dockerignore", ".gitattributes", ".github", ".gitignore", "Dockerfile", "LICENSE", "Makefile", "README.md",
+    ".ci", ".clang-format", ".clang-tidy", ".dockerignore", ".gitattributes", ".github", ".gitignore",
+    "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "app", "benchmarks", "bundles", "deploy", "docker-compose.yml", "docs", "export", "model", "pyproject.toml",
-    "requirements", "tests", "training", "transduce",
+    "requirements", "setup.py", "tests", "training", "transduce",
 }  # fmt: skip
 # Written with character classes, so that this file does not hold what it forbids.
 MACHINE_PATH = re.compile(rb"(?<![\w.:-])/(?:wor[k]|roo[t]|hom[e]|User[s])/[\w.-]+")

@@ -1,8 +1,8 @@
-"""A server in a process of its own whose every answer is known beforehand: how long it takes, and what it is.
+"""A server in its own process with known responses and service time.
 
-Requests are served one after another, each in exactly the service time: so its capacity is known. It may stall once,
-and answer by turns with whatever it is told: `200`, another status, `cut` (the connection ends in mid-answer), `never`,
-`garbage` (200 without an answer), `fewer` (200 with no text for what was asked).
+It serves requests one after another, each in exactly the service time, so its capacity is known. It can stall once, and
+cycle through the outcomes of `--answers`: `200`, another status, `cut` (the connection ends within the response),
+`never`, `garbage` (200 with an invalid body), `fewer` (200 without a text).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SteadyServer:
         self._process.stdout.close()
 
     def late_ms(self) -> float:
-        """By how much its event loop was late at most since it was asked last, or since its start."""
+        """The largest lag of its event loop since the last call, or since its start."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
             connection.request("GET", LATE)
@@ -70,7 +70,7 @@ class SteadyServer:
 
 
 class Handler:
-    """All connections share one queue. stall: (from, to) in seconds from the first request on."""
+    """Serves all connections from one queue. stall: (from, to) in seconds from the first request."""
 
     def __init__(self, service_s: float, stall: tuple[float, float] | None, answers: list[str]) -> None:
         self.service_s = service_s
@@ -82,14 +82,14 @@ class Handler:
         self.late_s = 0.0
 
     async def watch(self) -> None:
-        """Note by how much the loop is late, until it is cancelled."""
+        """Record the largest lag of the event loop until cancelled."""
         while True:
             due_at = time.perf_counter() + PROBE_S
             await asyncio.sleep(PROBE_S)
             self.late_s = max(self.late_s, time.perf_counter() - due_at)
 
     def ready_at(self, at: float) -> float:
-        """When the request that comes in at `at` is served."""
+        """The time at which a request that arrives at `at` is served."""
         if self.first_at is None:
             self.first_at = at
         start = max(at, self.free_at)
@@ -109,7 +109,7 @@ class Handler:
         writer.close()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request. Returns whether the connection goes on."""
+        """Serve one request. Returns whether the connection stays open."""
         head = await reader.readuntil(b"\r\n\r\n")
         if head.startswith(f"GET {LATE} ".encode()):
             late, self.late_s = f"{self.late_s:.6f}", 0.0
@@ -119,7 +119,7 @@ class Handler:
             writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
             return True
         length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
-        asked = json.loads(await reader.readexactly(length))
+        request = json.loads(await reader.readexactly(length))
         kind = self.answers[self.num_requests % len(self.answers)]
         self.num_requests += 1
         at = time.perf_counter()
@@ -128,8 +128,8 @@ class Handler:
             await reader.read()
             return False
         if kind == "fewer":
-            asked = {"text": []}
-        body = b"{}" if kind == "garbage" else answer_to(asked)
+            request = {"text": []}
+        body = b"{}" if kind == "garbage" else answer_to(request)
         status = kind if kind.isdigit() else "200"
         if status == "422":
             body = b'{"error": {"code": "invalid_request", "message": "text is empty"}}'
@@ -144,9 +144,9 @@ class Handler:
         return True
 
 
-def answer_to(asked: dict[str, object]) -> bytes:
-    """As the native dialect has it: each text in capitals; one sentence and two tokens a text."""
-    texts = asked["text"] if isinstance(asked["text"], list) else [asked["text"]]
+def answer_to(request: dict[str, object]) -> bytes:
+    """A response of the native API: each text in capitals; one sentence and two tokens per text."""
+    texts = request["text"] if isinstance(request["text"], list) else [request["text"]]
     usage = {"source_tokens": 2 * len(texts), "target_tokens": 2 * len(texts), "sentences": len(texts)}
     return json.dumps({"translations": [{"text": str(t).upper()} for t in texts], "usage": usage}).encode()
 

@@ -1,4 +1,4 @@
-"""Charts: what is drawn, what is said to those who do not see it, and that nothing stands upon something else."""
+"""Charts: lines and marks, the description for screen readers, and labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from transduce.loadtest.charts import (
     Chart,
     Guide,
     Series,
+    describe_chart,
     draw,
-    in_words,
 )
-from transduce.loadtest.drawings import count_timeline, rate_series
+from transduce.loadtest.report_charts import count_timeline, rate_series
 
 RATES = Axis("offered rate, requests/s")
 
@@ -27,7 +27,7 @@ def x_ticks(svg: str) -> list[float]:
     return [float(x) for x in re.findall(r'class="tick" x="([\d.]+)" y="[\d.]+" text-anchor="middle"', svg)]
 
 
-def test_marks_are_drawn_where_they_are_asked_for() -> None:
+def test_marks_are_drawn_for_few_points_or_on_request() -> None:
     points = [(1.0, 10.0), (2.0, 30.0)]
 
     def circles(marks: tuple[bool, ...] | None) -> list[str]:
@@ -39,19 +39,19 @@ def test_marks_are_drawn_where_they_are_asked_for() -> None:
     assert circles((True, False)) == ["mark c0", "mark c0 hollow"]
 
 
-def test_a_chart_is_told_in_words() -> None:
+def test_a_chart_has_a_description() -> None:
     line = Series("p99", [(1.0, 20.0), (2.0, 50.0), (3.0, 40.0)], "c0")
     chart = Chart(RATES, Axis("latency, ms"), [line], guides=[Guide(100.0, "p99=100ms")])
-    words = in_words(chart)
+    words = describe_chart(chart)
     assert (
         words == "latency, ms over offered rate, requests/s. p99: 20 to 50, 40 at the end. Marked: p99=100ms."
     )
     assert f'aria-label="{words}"' in draw(chart)
     bars = Chart(Axis("latency, ms", is_log=True), Axis("answers"), bars=[(10, 12, 5), (12, 15, 70)])
-    assert in_words(bars).endswith("Most, 70, from 12 to 15.")
+    assert describe_chart(bars).endswith("Most, 70, from 12 to 15.")
 
 
-def test_numbers_at_an_axis_have_room() -> None:
+def test_axis_labels_do_not_overlap() -> None:
     for high in (30.0, 200.0, 9_000.0, 3e6):
         axis = Axis("latency, ms", is_log=True)
         places = x_ticks(draw(Chart(axis, Axis("answers"), bars=[(9.0, 10.0, 5), (high, high * 1.2, 7)])))
@@ -60,7 +60,7 @@ def test_numbers_at_an_axis_have_room() -> None:
         assert min(gaps) >= 0.99 * TICK_WIDTH, high
 
 
-def test_one_rate_alone_stands_in_the_middle() -> None:
+def test_a_single_rate_is_drawn_in_the_middle() -> None:
     svg = draw(Chart(RATES, Axis("ms", is_log=True), [Series("p50", [(8.5, 40.0), (8.5, 60.0)], "c0")]))
     places = {float(x) for x in re.findall(r'cx="([\d.]+)"', svg)}
     assert places == {(LEFT + WIDTH - RIGHT) / 2}
@@ -70,7 +70,7 @@ def point(rate: float, p99_ms: float, *, holds: bool) -> dict[str, Any]:
     return {"rate": rate, "holds": holds, "result": {"latency": {"percentiles": {"p99": p99_ms}}}}
 
 
-def test_runs_at_one_rate_are_marks_of_their_own_and_one_place_of_the_line() -> None:
+def test_each_run_has_a_mark_and_the_line_goes_through_medians() -> None:
     points = [point(20, 90, holds=True), point(10, 30, holds=True), point(20, 300, holds=False)]
     points += [point(20, 100, holds=True), {"rate": 40, "holds": False, "result": {"latency": None}}]
     series = rate_series("p99", "c1", points, "p99")
@@ -79,7 +79,7 @@ def test_runs_at_one_rate_are_marks_of_their_own_and_one_place_of_the_line() -> 
     assert series.line == [(10, 30), (20, 100)]
 
 
-def test_a_timeline_counts_a_second_whatever_its_stretches() -> None:
+def test_the_count_timeline_is_per_second_for_any_bin_length() -> None:
     moments = [
         {"from_s": 2.5 * n, "num_sent": sent, "num_ok": sent, "num_failed": 0}
         for n, sent in enumerate((50, 0, 25))

@@ -1,4 +1,4 @@
-"""`transduce loadtest` as a user runs it: exit codes, the result file, the page, the comparison."""
+"""`transduce loadtest` as a user runs it: exit codes, the result file, the HTML report, the comparison."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.loadtest.steady_server import SteadyServer
 from transduce.loadtest.document import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
-# Tests share their cores with other work: how late they are is no subject of most of them.
+# Tests share their cores with other work, so most of them allow any lag.
 PATIENT = ("--max-lag", "600000", "--timeout", "120")
-# An objective that is met unless something hangs.
+# An objective that only a hang can miss.
 LONG = "p99=100s"
 NUM_SWEEPS = 4
 MAX_LATE_MS = 120
@@ -59,16 +59,18 @@ def server() -> Iterator[SteadyServer]:
         (("--max-lag", "0.0001", "--slo", "p99=1ms"), 3),
     ],
 )
-def test_the_exit_code_says_whether_it_held(server: SteadyServer, more: Sequence[str], code: int) -> None:
+def test_the_exit_code_says_whether_the_objectives_were_met(
+    server: SteadyServer, more: Sequence[str], code: int
+) -> None:
     done = loadtest(server.url, *SHORT, *PATIENT, *more)
     assert done.returncode == code, done.stdout + done.stderr
     assert {0: "PASSED", 1: "MISSED", 3: "INVALID"}[code] in done.stdout
     assert ("MISSED: " in done.stdout) == (code == 1 or "p99=1ms" in more)
 
 
-def test_nothing_that_listens_is_a_failure() -> None:
+def test_no_server_is_a_failure() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # bound, and not listening: nothing else takes the port
+        unused.bind(("127.0.0.1", 0))  # bound but not listening, so that no other process takes the port
         done = loadtest(f"http://127.0.0.1:{unused.getsockname()[1]}", *SHORT, *PATIENT)
     assert done.returncode == 1, done.stdout + done.stderr
     first = done.stdout.splitlines()[0]
@@ -84,10 +86,12 @@ def test_nothing_that_listens_is_a_failure() -> None:
         ("422", ("--min-ok", "0"), 1, "60 http_422"),
         ("200,200,200,503", (), 1, "15 http_503"),
         ("200,200,200,503", ("--min-ok", "0.7"), 0, ""),
-        ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the answer holds no usage)"),
+        ("200,200,garbage", ("--clients", "2"), 1, "bad_answer (the response holds no usage)"),
     ],
 )
-def test_too_few_answers_are_a_failure(answers: str, more: Sequence[str], code: int, error: str) -> None:
+def test_too_few_answered_requests_are_a_failure(
+    answers: str, more: Sequence[str], code: int, error: str
+) -> None:
     arguments = [*SHORT, *PATIENT, *more]
     if "--clients" in more:
         arguments = arguments[: arguments.index("--rate")] + arguments[arguments.index("--rate") + 2 :]
@@ -99,7 +103,7 @@ def test_too_few_answers_are_a_failure(answers: str, more: Sequence[str], code: 
     assert error in first
 
 
-def test_a_sweep_without_an_answer_is_a_failure() -> None:
+def test_a_sweep_without_a_response_is_a_failure() -> None:
     with SteadyServer(answers="422") as refusing:
         done = loadtest(
             refusing.url, *PATIENT, "--sweep", "--rate", "20", "--slo", "p90=100ms", "--duration", "1",
@@ -109,19 +113,19 @@ def test_a_sweep_without_an_answer_is_a_failure() -> None:
     assert "FAILED: 0 of" in done.stdout.splitlines()[0]
 
 
-def test_without_arguments_only_the_url_is_asked_for() -> None:
+def test_only_the_url_is_required() -> None:
     done = loadtest()
     assert done.returncode == 2
     assert "required: URL\n" in done.stderr
 
 
-def test_every_run_draws_other_texts_and_tells_its_seed(server: SteadyServer, tmp_path: Path) -> None:
+def test_every_run_has_other_texts_and_reports_its_seed(server: SteadyServer, tmp_path: Path) -> None:
     for number in range(2):
         done = loadtest(server.url, *SHORT, *PATIENT, "--json", tmp_path / f"{number}.json")
         assert done.returncode == 0, done.stderr
         seed = read_json(tmp_path / f"{number}.json")["plan"]["seed"]
         assert re.search(rf"^  seed +{seed}$", done.stdout, re.MULTILINE)
-        assert re.search(r"^  from the cache +the server does not say$", done.stdout, re.MULTILINE)
+        assert re.search(r"^  from the cache +not reported by the server$", done.stdout, re.MULTILINE)
     seeds = {read_json(tmp_path / f"{number}.json")["plan"]["seed"] for number in range(2)}
     assert len(seeds) == 2
     done = loadtest(server.url, *SHORT, *PATIENT, "--seed", "7", "--json", tmp_path / "0.json")
@@ -135,7 +139,7 @@ def test_every_run_draws_other_texts_and_tells_its_seed(server: SteadyServer, tm
         (("127.0.0.1:8000",), "http://"),
         (("http://127.0.0.1:1", "--slo", "quick"), "p99=500ms"),
         (("http://127.0.0.1:1", "--rate", "0"), "above 0"),
-        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "exclude"),
+        (("http://127.0.0.1:1", "--rate", "1", "--clients", "1"), "use only one of"),
         (("http://127.0.0.1:1", "--sweep"), "--slo"),
         (("http://127.0.0.1:1", "--pin"), "--server-pid"),
         (("http://127.0.0.1:1", "--phases", "10"), "10:60"),
@@ -144,23 +148,23 @@ def test_every_run_draws_other_texts_and_tells_its_seed(server: SteadyServer, tm
         (("compare", "a.json"), "2 to 8"),
     ],
 )
-def test_a_wrong_command_line_is_told(arguments: Sequence[str], message: str) -> None:
+def test_a_wrong_command_line_is_an_error(arguments: Sequence[str], message: str) -> None:
     done = loadtest(*arguments)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_a_file_that_is_no_result_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_result_is_an_error(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.json", "b.json")]
     for path in paths:
         path.write_text('{"runs": []}')
     done = loadtest("compare", *paths)
     assert done.returncode == 1
-    assert "no result" in done.stderr
+    assert "not a result file" in done.stderr
 
 
 class Links(HTMLParser):
-    """What a page asks for from elsewhere, and whether all of its elements are closed."""
+    """Collects a page's external references, and checks that all elements are closed."""
 
     VOID = frozenset({"meta", "line", "circle", "rect", "polyline"})
 
@@ -251,7 +255,7 @@ def test_a_sweep_from_the_command_line(server: SteadyServer, tmp_path: Path) -> 
 
 
 def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> None:
-    """The server answers in capitals: of two references one is exactly that."""
+    """The server responds in capitals, and one of two references is in capitals."""
     (tmp_path / "texts").write_text("One.\nTwo.\n")
     (tmp_path / "references").write_text("ONE.\nDrei.\n")
     done = loadtest(
@@ -265,7 +269,7 @@ def test_quality_against_references(server: SteadyServer, tmp_path: Path) -> Non
     assert 0 < quality["chrf"] < 100
 
 
-def test_quality_against_answers_at_rest(server: SteadyServer, tmp_path: Path) -> None:
+def test_quality_against_the_idle_servers_responses(server: SteadyServer, tmp_path: Path) -> None:
     done = loadtest(server.url, *SHORT, *PATIENT, "--rest", "20", "--json", tmp_path / "q.json")
     assert done.returncode == 0, done.stderr
     quality = read_json(tmp_path / "q.json")["runs"][0]["quality"]

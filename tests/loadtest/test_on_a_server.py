@@ -12,9 +12,9 @@ import pytest
 
 from tests.api.server_process import ServerProcess
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
+from transduce.loadtest.baseline import BaselineError, baseline_answers
 from transduce.loadtest.dialects import DIALECTS
-from transduce.loadtest.plan import Plan, Target
-from transduce.loadtest.rest import NoAnswersError, answers_at_rest
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.runner import run
 from transduce.loadtest.server_side import ServerSide, difference, pinned
 from transduce.loadtest.workload import built_in
@@ -31,8 +31,8 @@ def server() -> Iterator[ServerProcess]:
         yield running.ready()
 
 
-def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", **more: Any) -> Plan:
-    made = Plan(
+def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", **more: Any) -> RunPlan:
+    made = RunPlan(
         Target(server.url, DIALECTS[dialect], api_key=KEY),
         built_in(mix),
         Arrivals.at(16.0, 1.5),
@@ -42,11 +42,11 @@ def plan(server: ServerProcess, *, dialect: str = "native", mix: str = "short", 
     return dataclasses.replace(made, **more)
 
 
-def test_the_testers_counts_are_the_servers(server: ServerProcess) -> None:
+def test_the_tester_and_the_server_count_the_same(server: ServerProcess) -> None:
     side = ServerSide(Target(server.url, api_key=KEY), server.pid)
-    before = side.standing()
+    before = side.snapshot()
     result = run(plan(server, mix="news", warm_up_s=0.0))
-    seen = difference(before, side.standing(), 1.5)
+    seen = difference(before, side.snapshot(), 1.5)
     assert result.outcomes == {"ok": 24}
     assert seen is not None
     assert seen["sentences_total"] == 24
@@ -73,7 +73,7 @@ def test_distinct_texts_are_not_answered_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["native", "root"])
-def test_dialects_that_the_server_speaks(server: ServerProcess, dialect: str) -> None:
+def test_every_dialect_of_the_server(server: ServerProcess, dialect: str) -> None:
     result = run(plan(server, dialect=dialect))
     assert result.outcomes == {"ok": 24}
     assert (result.per_s["target_tokens"] > 0) == (dialect == "native")
@@ -84,7 +84,9 @@ def test_arrays_and_beams(server: ServerProcess) -> None:
         load = ClosedLoop(1, 60.0, 3)
         result = run(plan(server, mix=mix, load=load, warm_up_s=0.0))
         assert result.outcomes == {"ok": 3}
-        assert 3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num  # the server may split one
+        assert (
+            3 * num <= round(result.per_s["sentences"] * 60.0) <= 1.1 * 3 * num
+        )  # the server may split a sentence
 
 
 def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
@@ -92,17 +94,17 @@ def test_a_wrong_key_is_an_outcome(server: ServerProcess) -> None:
     assert result.outcomes == {"ok": 0, "http_403": 24}
 
 
-def test_answers_under_load_are_those_at_rest(server: ServerProcess) -> None:
+def test_translations_under_load_equal_those_of_the_idle_server(server: ServerProcess) -> None:
     made = plan(server, workload=built_in("short", is_distinct=False))
-    result = run(made, expected=answers_at_rest(made, 20))
+    result = run(made, expected=baseline_answers(made, 20))
     assert result.quality is not None
     assert result.quality["exact_share"] == 1.0
     assert result.quality["num_texts"] >= 20
-    with pytest.raises(NoAnswersError, match="distinct"):
-        answers_at_rest(plan(server), 20)
+    with pytest.raises(BaselineError, match="distinct"):
+        baseline_answers(plan(server), 20)
 
 
-def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:
+def test_the_server_drops_cancelled_requests(server: ServerProcess) -> None:
     workload = dataclasses.replace(built_in("bimodal"), disconnect_share=1.0, disconnect_within_s=0.01)
     result = run(plan(server, workload=workload))
     assert result.outcomes["disconnected"] >= 12
@@ -111,7 +113,7 @@ def test_the_server_lets_go_of_what_is_given_up(server: ServerProcess) -> None:
     assert after.outcomes == {"ok": 24}
 
 
-def test_the_server_and_the_tester_are_kept_apart(server: ServerProcess) -> None:
+def test_server_and_tester_are_pinned_to_different_cores(server: ServerProcess) -> None:
     with pinned(server.pid) as pinning:
         if not pinning.server:
             pytest.skip("one core")

@@ -1,4 +1,4 @@
-"""What is sent and when: drawn from a seed, at the rate that was asked for."""
+"""Run plans: schedules, workloads, objectives and dialects."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transduce.loadtest.arrivals import KINDS, Arrivals, ClosedLoop, Kind, Phase
+from transduce.loadtest.arrivals import KINDS, ArrivalKind, Arrivals, ClosedLoop, Phase
 from transduce.loadtest.connection import head
-from transduce.loadtest.dialects import DIALECTS, Asked, BadAnswerError, StreamError
+from transduce.loadtest.dialects import DIALECTS, BadAnswerError, RequestSpec, StreamError
 from transduce.loadtest.grammar import GRAMMAR
 from transduce.loadtest.plan import Target
 from transduce.loadtest.slo import Slo
@@ -25,9 +25,9 @@ from transduce.loadtest.workload import (
     Workload,
     built_in,
     from_texts,
-    opened,
     own_sentences,
     read_lines,
+    with_distinct_opening,
 )
 
 
@@ -39,7 +39,7 @@ from transduce.loadtest.workload import (
 )
 @example(kind="bursty", rate=110.0, duration_s=6.265625, seed=432)
 @settings(deadline=None)
-def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, seed: int) -> None:
+def test_the_offered_rate_is_exact(kind: ArrivalKind, rate: float, duration_s: float, seed: int) -> None:
     arrivals = Arrivals((Phase(rate, duration_s), Phase(2 * rate, duration_s)), kind)
     times = arrivals.times_s(seed)
     assert times == sorted(times) == arrivals.times_s(seed)
@@ -50,21 +50,21 @@ def test_the_offered_rate_is_exact(kind: Kind, rate: float, duration_s: float, s
     assert len(times) - first == max(1, round(2 * rate * duration_s))
 
 
-def spread(kind: Kind, burstiness: float = 0.2) -> float:
+def spread(kind: ArrivalKind, burstiness: float = 0.2) -> float:
     """Coefficient of variation of the gaps of 20,000 requests."""
     times = Arrivals((Phase(200.0, 100.0),), kind, burstiness).times_s(3)
     gaps = [later - earlier for earlier, later in pairwise(times)]
     return statistics.stdev(gaps) / statistics.mean(gaps)
 
 
-def test_gaps_are_as_they_are_called() -> None:
+def test_gaps_have_the_variation_of_their_kind() -> None:
     assert spread("constant") == pytest.approx(0.0, abs=1e-6)
     assert spread("poisson") == pytest.approx(1.0, abs=0.03)
     assert spread("bursty", 0.2) == pytest.approx(0.2**-0.5, abs=0.1)
     assert spread("bursty", 1.0) == pytest.approx(1.0, abs=0.03)
 
 
-def test_another_seed_draws_other_times_and_texts() -> None:
+def test_another_seed_gives_other_times_and_texts() -> None:
     arrivals = Arrivals.at(10.0, 10.0)
     assert arrivals.times_s(1) != arrivals.times_s(2)
     workload = built_in("news", is_distinct=False)
@@ -83,17 +83,17 @@ def test_another_seed_draws_other_times_and_texts() -> None:
         lambda: Target("127.0.0.1:8000"),
         lambda: Target("ftp://127.0.0.1"),
         lambda: Workload("empty", ()),
-        lambda: Workload("share", (Asked(("a",)),), disconnect_share=1.5),
+        lambda: Workload("share", (RequestSpec(("a",)),), disconnect_share=1.5),
         lambda: from_texts(["a", "b"], references=["c"]),
     ],
 )
-def test_what_cannot_be_is_refused(make: object) -> None:
+def test_invalid_values_are_rejected(make: object) -> None:
     assert callable(make)
     with pytest.raises(ValueError, match=r"."):
         make()
 
 
-def test_every_request_comes_once_before_any_comes_again() -> None:
+def test_every_request_is_sent_once_per_round() -> None:
     workload = built_in("short", is_distinct=False)
     num = len(workload.requests)
     sequence = workload.sequence(4)
@@ -104,7 +104,7 @@ def test_every_request_comes_once_before_any_comes_again() -> None:
 
 def texts_of(workload: Workload, seed: int, num_requests: int) -> list[str]:
     sequence = workload.sequence(seed)
-    return [text for index in range(num_requests) for text in sequence(index).asked.texts]
+    return [text for index in range(num_requests) for text in sequence(index).spec.texts]
 
 
 @pytest.mark.parametrize("name", MIXES)
@@ -127,7 +127,7 @@ def test_another_seed_sends_other_texts_and_the_same_seed_the_same() -> None:
     assert len(first & other) <= 2
 
 
-def test_distinct_texts_are_as_long_as_those_that_they_replace() -> None:
+def test_distinct_texts_have_the_length_of_the_originals() -> None:
     for name in ("news", "short", "bimodal"):
         plain, distinct = (
             [len(text.split()) for text in texts_of(built_in(name, is_distinct=is_distinct), 1, 500)]
@@ -138,8 +138,10 @@ def test_distinct_texts_are_as_long_as_those_that_they_replace() -> None:
         assert abs(statistics.mean(differences)) < 0.2
 
 
-def test_lines_of_a_file_are_made_distinct_by_words_before_them() -> None:
-    workload = dataclasses.replace(from_texts(["It rains.", "It snows."]), renew=opened)
+def test_lines_of_a_file_are_made_distinct_by_an_opening() -> None:
+    workload = dataclasses.replace(
+        from_texts(["It rains.", "It snows."]), make_distinct=with_distinct_opening
+    )
     texts = texts_of(workload, 1, 5000)
     assert len(set(texts)) == len(texts)
     assert {text[-9:] for text in texts} == {"It rains.", "It snows."}
@@ -154,23 +156,22 @@ def test_the_parts_of_the_grammar_are_single_distinct_words() -> None:
         assert all(word.isalpha() for word in found), name
 
 
-def test_the_mixes_are_what_they_are_called() -> None:
+def test_the_mixes_match_their_descriptions() -> None:
     words = {
-        name: [len(text.split()) for asked in built_in(name).requests for text in asked.texts]
-        for name in MIXES
+        name: [len(text.split()) for spec in built_in(name).requests for text in spec.texts] for name in MIXES
     }
     assert max(words["short"]) <= SHORT_WORDS
     assert 15 < statistics.mean(words["news"]) < 25
     long = [number for number in words["bimodal"] if number > SHORT_WORDS]
     assert len(long) / len(words["bimodal"]) == pytest.approx(0.2, abs=0.05)
     assert min(long) > 60
-    assert {len(asked.texts) for asked in built_in("arrays").requests} == {32}
-    assert {asked.options["beam_size"] for asked in built_in("beams").requests} == {1, 2, 4, 8}
+    assert {len(spec.texts) for spec in built_in("arrays").requests} == {32}
+    assert {spec.options["beam_size"] for spec in built_in("beams").requests} == {1, 2, 4, 8}
     assert len(own_sentences()) > 150
 
 
-def test_disconnects_are_drawn_by_the_seed() -> None:
-    workload = Workload("one", (Asked(("a",)),), disconnect_share=0.3, disconnect_within_s=0.4)
+def test_the_seed_determines_the_disconnects() -> None:
+    workload = Workload("one", (RequestSpec(("a",)),), disconnect_share=0.3, disconnect_within_s=0.4)
     sequence, again = workload.sequence(1), workload.sequence(1)
     drawn = [sequence(index).disconnect_after_s for index in range(2000)]
     assert drawn == [again(index).disconnect_after_s for index in range(2000)]
@@ -179,7 +180,7 @@ def test_disconnects_are_drawn_by_the_seed() -> None:
     assert 0 <= min(given_up) < max(given_up) <= 0.4
 
 
-def test_blank_lines_are_no_texts(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "texts"
     path.write_text("One.\n\n  Two. \r\n", "utf-8")
     assert read_lines(path) == ["One.", "Two."]
@@ -189,14 +190,14 @@ def test_blank_lines_are_no_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["p99=500ms", "p99.9=12s", "first.p95=200ms", "p50=0.5ms"])
-def test_objectives_are_read_and_written(text: str) -> None:
+def test_objectives_are_parsed_and_formatted(text: str) -> None:
     assert str(Slo.parse(text)) == text
 
 
 @pytest.mark.parametrize(
     "text", ["p99", "p100=1s", "p0=1s", "99=1s", "p99=1", "p99=0ms", "p99=-1s", "p99=1s x"]
 )
-def test_what_is_no_objective_is_refused(text: str) -> None:
+def test_invalid_objectives_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="objective"):
         Slo.parse(text)
 
@@ -208,9 +209,9 @@ def test_an_objective_is_met_at_exactly_its_share() -> None:
     assert not slo.judge(0, 0).is_met
 
 
-def test_every_dialect_asks_in_its_own_words() -> None:
-    asked = Asked(("Hello.",), options={"beam_size": 2})
-    bodies = {name: orjson.loads(each.body(asked, "en", "de", "k")) for name, each in DIALECTS.items()}
+def test_the_request_of_every_dialect() -> None:
+    spec = RequestSpec(("Hello.",), options={"beam_size": 2})
+    bodies = {name: orjson.loads(each.body(spec, "en", "de", "k")) for name, each in DIALECTS.items()}
     assert bodies["native"] == bodies["stream"] == {
         "text": "Hello.", "source": "en", "target": "de", "beam_size": 2
     }  # fmt: skip
@@ -224,13 +225,13 @@ def test_every_dialect_asks_in_its_own_words() -> None:
     assert sent.endswith("\r\n\r\n")
 
 
-def test_every_dialect_reads_its_own_answer() -> None:
+def test_the_response_of_every_dialect() -> None:
     native = {
         "translations": [{"text": "Ja."}],
         "usage": {"source_tokens": 3, "target_tokens": 4, "sentences": 1},
     }
-    told = DIALECTS["native"].read(orjson.dumps(native))
-    assert (told.texts, told.num_source_tokens, told.num_target_tokens, told.num_sentences) == (
+    parsed = DIALECTS["native"].read(orjson.dumps(native))
+    assert (parsed.texts, parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences) == (
         ("Ja.",),
         3,
         4,
@@ -239,7 +240,7 @@ def test_every_dialect_reads_its_own_answer() -> None:
     stream = b'event: delta\ndata: {"text":"Ja"}\n\n: keep-alive\n\nevent: done\ndata: %b\n\n' % orjson.dumps(
         native
     )
-    assert DIALECTS["stream"].read(stream) == told
+    assert DIALECTS["stream"].read(stream) == parsed
     assert DIALECTS["root"].read(b'{"translatedText": "Ja."}').texts == ("Ja.",)
     assert DIALECTS["root"].read(b'{"translatedText": ["Ja.", "Nein."]}').texts == ("Ja.", "Nein.")
     assert DIALECTS["v2"].read(b'{"translations": [{"text": "Ja."}]}').texts == ("Ja.",)
@@ -249,12 +250,12 @@ def test_every_dialect_reads_its_own_answer() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b'{"translations": [1]}', b'{"translatedText": 1}', b"\xff"]
 )
-def test_a_200_without_an_answer_is_none(name: str, body: bytes) -> None:
+def test_status_200_with_an_invalid_body_is_an_error(name: str, body: bytes) -> None:
     with pytest.raises(BadAnswerError):
         DIALECTS[name].read(body)
 
 
-def test_a_stream_that_ends_in_an_error_is_one() -> None:
+def test_a_stream_that_ends_in_an_error_is_an_error() -> None:
     with pytest.raises(StreamError):
         DIALECTS["stream"].read(b"event: start\ndata: {}\n\nevent: error\ndata: {}\n\n")
     with pytest.raises(BadAnswerError):

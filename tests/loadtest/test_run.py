@@ -1,4 +1,4 @@
-"""Runs against a server whose every answer is known: nothing is lost, nothing is flattered."""
+"""Runs against a server with known responses: every request is counted, and latencies are not understated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import uvloop
 
 from tests.loadtest.steady_server import SteadyServer
 from tests.loadtest.undisturbed import undisturbed
-from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind, Phase
-from transduce.loadtest.dialects import Told
-from transduce.loadtest.figures import distribution, merged, percentile_of
-from transduce.loadtest.plan import Plan, Target
+from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop, Phase
+from transduce.loadtest.dialects import ParsedResponse
+from transduce.loadtest.percentiles import distribution, merged, percentile_of
+from transduce.loadtest.plan import RunPlan, Target
 from transduce.loadtest.quality import Expectation, compare
 from transduce.loadtest.repeats import latency_of_all, repeat, summary
-from transduce.loadtest.result import Observed, make_result
+from transduce.loadtest.result import RunRecord, make_result
 from transduce.loadtest.runner import Progress, observe, run
 from transduce.loadtest.sample import OK, ConservationError, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Slo
@@ -30,8 +30,8 @@ from transduce.loadtest.workload import built_in
 HALF_A_SECOND = Slo.parse("p99=500ms")
 
 
-def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **more: Any) -> Plan:
-    made = Plan(
+def plan(url: str, rate: float, duration_s: float, *, kind: ArrivalKind = "poisson", **more: Any) -> RunPlan:
+    made = RunPlan(
         Target(url),
         built_in("short"),
         Arrivals.at(rate, duration_s, kind),
@@ -42,7 +42,7 @@ def plan(url: str, rate: float, duration_s: float, *, kind: Kind = "poisson", **
 
 
 @pytest.mark.alone
-def test_every_request_ends_in_one_outcome() -> None:
+def test_every_request_has_one_outcome() -> None:
     answers = "200,429,500,cut,garbage,never,503,fewer"
     result = undisturbed(lambda url: plan(url, 80.0, 2.0, timeout_s=0.8), max_late_ms=300, answers=answers)
     assert result.num_sent == 160 == sum(result.outcomes.values())
@@ -66,46 +66,46 @@ def test_every_request_ends_in_one_outcome() -> None:
 
 
 def test_the_timeline_is_even_and_has_no_gaps() -> None:
-    """Nothing was due from 2.5 to 5 s: that is no stretch left out, and the last one is as long as the others."""
-    whole = Plan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
+    """No request is due from 2.5 to 5 s: those bins are kept, and the last bin is as long as the others."""
+    whole = RunPlan(Target("http://127.0.0.1:1"), built_in("short"), Arrivals.at(1.0, 7.5), warm_up_s=0.0)
     due = (0.1, 2.4, 5.1, 7.4)
     samples = [Sample(index, 0, at, 3, ended_s=at + 0.05, outcome=OK) for index, at in enumerate(due)]
-    timeline = make_result(whole, Observed("now", samples, num_sent=len(due))).timeline
+    timeline = make_result(whole, RunRecord("now", samples, num_sent=len(due))).timeline
     assert [moment.num_sent for moment in timeline] == [1, 0, 1, 0, 1, 0, 1]
     assert [moment.from_s for moment in timeline] == pytest.approx([number * 7.5 / 7 for number in range(7)])
     assert timeline[1].p50_ms is None
 
 
 @pytest.mark.parametrize("num", [1, 3, 90, 99, 100, 101, 150, 200, 997])
-def test_a_percentile_within_a_limit_is_an_objective_that_is_met(num: int) -> None:
-    """With 90 answers and one of them late, 98.9 % were in time: the p99 is the late one's."""
+def test_a_percentile_within_the_limit_means_the_objective_is_met(num: int) -> None:
+    """With one late response of 90, 98.9 % are in time: the p99 is the late one's latency."""
     for num_late in range(min(num, 4)):
         latencies = [0.1] * (num - num_late) + [0.9] * num_late
         found = distribution(latencies)
         assert found is not None
-        told = {name: value for name, value in found.percentiles.items() if name != "p75"}
-        for name, value in told.items():
+        percentiles = {name: value for name, value in found.percentiles.items() if name != "p75"}
+        for name, value in percentiles.items():
             share = float(name[1:].replace("_", ".")) / 100
             assert (value < 500) == (num - num_late >= share * num - 1e-9), (name, num_late)
             assert percentile_of(latencies, share * 100) == pytest.approx(value, rel=0.01)
-        assert merged([found.hdr])["p99"] == pytest.approx(told["p99"], rel=0.01)
+        assert merged([found.hdr])["p99"] == pytest.approx(percentiles["p99"], rel=0.01)
 
 
-def test_no_percentile_lies_above_the_largest_value() -> None:
+def test_no_percentile_exceeds_the_maximum() -> None:
     found = distribution([0.0123456 * (number + 1) for number in range(40)])
     assert found is not None
     assert max(found.percentiles.values()) <= found.max_ms
 
 
-def test_nobody_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and not listening
-        result = run(plan(f"http://127.0.0.1:{taken.getsockname()[1]}", 50.0, 0.5))
+def test_no_server_at_the_address() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound but not listening
+        result = run(plan(f"http://127.0.0.1:{unused.getsockname()[1]}", 50.0, 0.5))
     assert result.outcomes == {"ok": 0, "connect_failed": 25}
     assert result.latency is None
 
 
-def test_outcomes_that_do_not_add_up_are_a_bug() -> None:
+def test_outcomes_that_do_not_add_up_raise_an_error() -> None:
     samples = [Sample(0, 0, 0.0, 1, outcome=OK), Sample(1, 0, 0.0, 1, outcome="http_429")]
     assert count_outcomes(samples, 2) == {"ok": 1, "http_429": 1}
     with pytest.raises(ConservationError):
@@ -116,21 +116,23 @@ def test_outcomes_that_do_not_add_up_are_a_bug() -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("max_connections", [None, 1])
-def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int | None) -> None:
-    """50 requests/s, and no answer from 1.0 s to 2.0 s: those due then waited up to a second, one of a hundred of them
-    in a tester that sends the next request when it has an answer."""
+def test_a_stall_counts_for_every_request_due_during_it(max_connections: int | None) -> None:
+    """50 requests/s and a stall from 1.0 s to 2.0 s: the requests due then wait up to a second.
 
-    def plan_of(url: str) -> Plan:
+    A tester that waits for each response would see only one slow request in a hundred.
+    """
+
+    def plan_of(url: str) -> RunPlan:
         return plan(url, 50.0, 3.0, kind="constant", warm_up_s=0.0, max_connections=max_connections)
 
     result = undisturbed(plan_of, max_late_ms=60, service_ms=2.0, stall=(1.0, 2.0))
     assert result.outcomes == {"ok": 150}
     assert result.latency is not None
     assert result.uncorrected_latency is not None
-    # A third of the requests were due in the stall, half of those more than half a second before its end.
+    # A third of the requests are due in the stall, half of those more than half a second before its end.
     assert result.latency.percentiles["p90"] == pytest.approx(700, abs=120)
     assert result.latency.p99_ms > 900
-    # A busy machine takes its time with those that had queued up behind the one connection.
+    # On a busy machine the queue behind a single connection drains slowly.
     assert result.attained[0].share == pytest.approx(1 - 26 / 150, abs=0.08)
     assert not result.meets_slos
     if max_connections == 1:
@@ -140,9 +142,9 @@ def test_a_stall_is_charged_to_every_request_that_was_due(max_connections: int |
     assert slow[1] > 300 > slow[0]
 
 
-def test_a_tester_that_is_late_says_so() -> None:
+def test_a_late_tester_invalidates_the_run() -> None:
     def block(progress: Progress) -> None:
-        time.sleep(0.1)  # the event loop can do nothing meanwhile
+        time.sleep(0.1)  # blocks the event loop
 
     with SteadyServer(service_ms=1.0) as server:
         late = run(plan(server.url, 100.0, 2.0), block)
@@ -156,7 +158,7 @@ def test_a_tester_that_is_late_says_so() -> None:
     assert allowed.is_valid
 
 
-def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None:
+def test_the_lag_counts_in_latency_but_not_in_uncorrected_latency() -> None:
     with SteadyServer(service_ms=1.0) as server:
         result = run(plan(server.url, 20.0, 1.5), lambda progress: time.sleep(0.4))
     assert result.latency is not None
@@ -166,7 +168,7 @@ def test_the_lag_is_part_of_the_latency_and_not_of_the_uncorrected_one() -> None
 
 
 class SlowArrivals(Arrivals):
-    """As a million requests are: drawing the times takes a second."""
+    """Drawing the times takes a second, as for a million requests."""
 
     def times_s(self, seed: int) -> list[float]:
         time.sleep(1.0)
@@ -175,11 +177,11 @@ class SlowArrivals(Arrivals):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("slow", ["collection", "arrivals"])
-def test_what_takes_long_before_a_run_makes_no_request_late(slow: str) -> None:
-    """Those of the warm-up neither: sent all at once, they would leave the first ones a queue."""
+def test_slow_preparation_makes_no_request_late(slow: str) -> None:
+    """Requests of the warm-up are not late either: sent all at once they would leave a queue for the first ones."""
 
     def collect(phase: str, info: dict[str, int]) -> None:
-        """As in a process with much in memory."""
+        """A collection takes a second, as in a process with much memory."""
         if slow == "collection" and phase == "stop":
             time.sleep(1.0)
 
@@ -187,15 +189,15 @@ def test_what_takes_long_before_a_run_makes_no_request_late(slow: str) -> None:
     gc.callbacks.append(collect)
     try:
         with SteadyServer() as server:
-            observed = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
+            record = uvloop.run(observe(plan(server.url, 1.0, 1.0, load=load)))
     finally:
         gc.callbacks.remove(collect)
-    assert [sample.scheduled_s < 0 for sample in observed.samples].count(True) == 20
-    assert max(sample.lag_s for sample in observed.samples) < 0.5
+    assert [sample.scheduled_s < 0 for sample in record.samples].count(True) == 20
+    assert max(sample.lag_s for sample in record.samples) < 0.5
 
 
 @pytest.mark.alone
-def test_the_answers_are_counted() -> None:
+def test_responses_are_counted() -> None:
     result = undisturbed(lambda url: plan(url, 60.0, 2.0), max_late_ms=40)
     assert result.per_s["sentences"] == pytest.approx(60.0, abs=3)
     assert result.per_s["target_tokens"] == pytest.approx(120.0, abs=6)
@@ -209,7 +211,7 @@ def test_the_answers_are_counted() -> None:
 
 @pytest.mark.alone
 def test_a_closed_loop_finds_the_capacity() -> None:
-    """Eight requests are always open, 80 ms of work: who is late by less does not slow the server down."""
+    """Eight requests are always open, 80 ms of work, so a lag below that does not slow the server down."""
     result = undisturbed(
         lambda url: plan(url, 1.0, 1.0, load=ClosedLoop(8, 3.0)), max_late_ms=40, service_ms=10.0
     )
@@ -229,7 +231,7 @@ def test_a_closed_loop_ends_after_its_requests() -> None:
     assert time.monotonic() - started_at < 120
 
 
-def test_what_is_given_up_is_no_failure_of_the_server() -> None:
+def test_cancelled_requests_do_not_count_as_failures() -> None:
     with SteadyServer(service_ms=0.0, answers="never") as server:
         workload = dataclasses.replace(built_in("short"), disconnect_share=1.0, disconnect_within_s=0.2)
         result = run(plan(server.url, 40.0, 1.0, workload=workload))
@@ -239,7 +241,7 @@ def test_what_is_given_up_is_no_failure_of_the_server() -> None:
 
 @pytest.mark.alone
 def test_overload_and_recovery() -> None:
-    """Half a second of twice the capacity leaves a queue of 50 requests, half a second long."""
+    """Half a second at twice the capacity leaves a queue of 50 requests, half a second of work."""
     slo = Slo.parse("p99=200ms")
     phases = (Phase(20.0, 1.0), Phase(200.0, 0.5), Phase(20.0, 2.0))
     result = undisturbed(
@@ -265,8 +267,8 @@ def test_runs_with_their_own_seeds_and_their_median() -> None:
     assert min(medians) <= latency_of_all(runs)["p50"] <= max(medians)
 
 
-def test_a_server_that_closes_idle_connections_is_no_failure() -> None:
-    """It speaks HTTP/1.0: every answer ends with its connection, and has no length."""
+def test_a_server_without_keep_alive() -> None:
+    """HTTP/1.0: every response ends with its connection and has no length."""
 
     def serve(listener: socket.socket) -> None:
         while True:
@@ -299,7 +301,7 @@ def test_a_server_that_closes_idle_connections_is_no_failure() -> None:
         ("miss, total;dur=x", {}),
     ],
 )
-def test_server_timing_is_read(header: str, phases: dict[str, float]) -> None:
+def test_server_timing_is_parsed(header: str, phases: dict[str, float]) -> None:
     assert read_server_timing(header) == phases
 
 
@@ -310,10 +312,10 @@ def test_a_result_is_json() -> None:
     assert found["latency"]["num"] == 10
 
 
-def test_answers_from_the_servers_store_are_told_and_left_out_of_quality() -> None:
-    told = Told(("Ja.",), 2, 2, 1)
+def test_cached_responses_are_counted_and_left_out_of_quality() -> None:
+    response = ParsedResponse(("Ja.",), 2, 2, 1)
     samples = [
-        Sample(number, number, 0.1, 1, outcome=OK, ended_s=0.2, num_cached=number, told=told)
+        Sample(number, number, 0.1, 1, outcome=OK, ended_s=0.2, num_cached=number, response=response)
         for number in (0, 1)
     ]
     expected = Expectation("answers at rest", {0: ("Nein.",), 1: ("Ja.",)})
@@ -324,4 +326,4 @@ def test_answers_from_the_servers_store_are_told_and_left_out_of_quality() -> No
     assert nothing is not None
     assert nothing["chrf"] is None
     made = plan("http://127.0.0.1:1", 1.0, 1.0)
-    assert make_result(made, Observed("now", samples, num_sent=2)).cached_share == 0.5
+    assert make_result(made, RunRecord("now", samples, num_sent=2)).cached_share == 0.5

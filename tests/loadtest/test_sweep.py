@@ -1,4 +1,4 @@
-"""The search for the highest rate: on a server whose capacity is known, and on runs that are told beforehand."""
+"""The search for the highest rate, on a server with known capacity and on simulated runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.loadtest.steady_server import SteadyServer
 from tests.loadtest.undisturbed import undisturbed_runs
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.plan import Plan, Target
-from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.plan import RunPlan, Target
+from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.runner import OnProgress
 from transduce.loadtest.sample import OK, Sample
 from transduce.loadtest.slo import Slo
@@ -22,21 +22,21 @@ SLO = Slo.parse("p99=200ms")
 SETTINGS = SweepSettings(duration_s=10.0)
 
 
-def plan(url: str = "http://127.0.0.1:1", **more: Any) -> Plan:
-    made = Plan(Target(url), built_in("short"), Arrivals.at(1.0, 1.0), warm_up_s=0.3, slos=(SLO,))
+def plan(url: str = "http://127.0.0.1:1", **more: Any) -> RunPlan:
+    made = RunPlan(Target(url), built_in("short"), Arrivals.at(1.0, 1.0), warm_up_s=0.3, slos=(SLO,))
     return dataclasses.replace(made, **more)
 
 
-class ToldServer:
-    """Runs without a server: in time up to a capacity. lag_s: of the tester in its first runs."""
+class SimulatedServer:
+    """Simulated runs that are in time up to a capacity. lag_s: the tester's lag in its first runs."""
 
     def __init__(self, capacity: float, lag_s: tuple[float, ...] = ()) -> None:
         self.capacity = capacity
         self.lag_s = lag_s
         self.num_runs = 0
 
-    def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
-        observed = Observed("now")
+    def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
+        record = RunRecord("now")
         if isinstance(one.load, Arrivals):
             rate = one.load.phases[0].rate
             lag_s = self.lag_s[self.num_runs] if self.num_runs < len(self.lag_s) else 0.0
@@ -48,43 +48,43 @@ class ToldServer:
             due_s = number / rate
             sample = Sample(number, 0, due_s, 3, begun_s=due_s + lag_s, sent_s=due_s, ended_s=due_s + took_s)
             sample.outcome = OK
-            observed.samples.append(sample)
-        observed.num_sent = len(observed.samples)
-        return make_result(one, observed)
+            record.samples.append(sample)
+        record.num_sent = len(record.samples)
+        return make_result(one, record)
 
 
 @pytest.mark.parametrize("first_rate", [None, 3.0, 100.0, 900.0])
 @pytest.mark.parametrize("precision", [0.02, 0.1])
-def test_the_search_closes_in(first_rate: float | None, precision: float) -> None:
-    told = ToldServer(100.0)
+def test_the_search_converges(first_rate: float | None, precision: float) -> None:
+    simulated = SimulatedServer(100.0)
     settings = dataclasses.replace(SETTINGS, first_rate=first_rate, precision=precision, max_runs=60)
-    found = sweep(plan(), settings, run_one=told.run)
+    found = sweep(plan(), settings, run_one=simulated.run)
     assert found.is_valid
     assert found.max_rate is not None
     assert 100 / (1 + precision) - 0.5 <= found.max_rate <= 100.0
     assert sum(point.rate == found.max_rate for point in found.points) == 3
 
 
-def test_a_server_that_never_holds() -> None:
-    found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=ToldServer(0.001).run)
+def test_a_server_that_never_meets_the_objective() -> None:
+    found = sweep(plan(), dataclasses.replace(SETTINGS, first_rate=50.0), run_one=SimulatedServer(0.001).run)
     assert found.max_rate is None
     assert len(found.points) > 5
 
 
-def test_one_late_run_is_tried_again_two_spoil_the_search() -> None:
-    once = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5,)).run)
+def test_a_late_run_is_repeated_once() -> None:
+    once = sweep(plan(), SETTINGS, run_one=SimulatedServer(100.0, (0.5,)).run)
     assert once.is_valid
     assert once.max_rate == pytest.approx(97, abs=4)
-    twice = sweep(plan(), SETTINGS, run_one=ToldServer(100.0, (0.5, 0.5)).run)
+    twice = sweep(plan(), SETTINGS, run_one=SimulatedServer(100.0, (0.5, 0.5)).run)
     assert not twice.is_valid
     assert "late" in twice.problems[0]
 
 
-def test_what_held_once_must_hold_again() -> None:
-    """Above 60 requests/s only every third run is in time."""
+def test_the_highest_rate_must_be_confirmed() -> None:
+    """Above 60 requests/s only every third run meets the objective."""
 
-    class Unsteady(ToldServer):
-        def run(self, one: Plan, on_progress: OnProgress | None) -> RunResult:
+    class Unsteady(SimulatedServer):
+        def run(self, one: RunPlan, on_progress: OnProgress | None) -> RunResult:
             self.capacity = 100.0 if self.num_runs % 3 == 0 else 60.0
             return super().run(one, on_progress)
 
@@ -96,23 +96,23 @@ def test_what_held_once_must_hold_again() -> None:
 
 
 def test_runs_that_are_too_short_for_the_objective_are_a_problem() -> None:
-    found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=ToldServer(100.0).run)
+    found = sweep(plan(), dataclasses.replace(SETTINGS, duration_s=1.0), run_one=SimulatedServer(100.0).run)
     assert any("ten times" in problem for problem in found.problems)
 
 
 def test_a_sweep_needs_an_objective() -> None:
     with pytest.raises(ValueError, match="objective"):
-        sweep(plan(slos=()), SETTINGS, run_one=ToldServer(1.0).run)
+        sweep(plan(slos=()), SETTINGS, run_one=SimulatedServer(1.0).run)
 
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_the_capacity_of_a_real_server_is_found() -> None:
-    """One request takes 10 ms: 100 requests/s. Runs of 4 s let a queue of 0.3 s pass at 107.
+def test_the_capacity_of_a_server_is_found() -> None:
+    """One request takes 10 ms, so the capacity is 100 requests/s. Runs of 4 s let a queue of 0.3 s pass at 107.
 
-    What is let pass as undisturbed must not fail the objective. The tester and the server may each be late by 45 ms,
-    twice on a request's way, and what comes in at once after that waits for as long again at most: 3 * 90 + 10 ms.
-    Saturation needs clients for that long, too.
+    A run that counts as undisturbed must not fail the objective. The tester and the server may each be late by 45 ms,
+    twice per request, and requests that arrive at once after that wait for as long again at most: 3 * 90 + 10 ms. The
+    saturation also needs enough clients for that time.
     """
     settings = SweepSettings(
         duration_s=4.0, kind="constant", saturation_s=2.0, num_clients=30, precision=0.1, num_confirmations=1
@@ -126,5 +126,5 @@ def test_the_capacity_of_a_real_server_is_found() -> None:
     capacity = found.saturation.achieved_rate
     assert 85.0 < capacity < 110.0
     assert found.max_rate is not None
-    # The first rate is 0.8 of the capacity; once it is confirmed at a tenth less, too, there is no reason to go lower.
+    # The first rate is 0.8 of the capacity, and a rate a tenth lower is also confirmed; lower rates need not be tested.
     assert 0.7 * capacity < found.max_rate < 110.0

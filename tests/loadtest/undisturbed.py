@@ -1,5 +1,7 @@
-"""Runs that tell of the tester and the server alone: on a busy machine either may have to wait for a core, and a figure
-of such a run says nothing. Both know by how much they were late."""
+"""Repeats runs that a busy machine disturbed, so that tests see only the tester and the server.
+
+Both measure how late they were. A run in which either waited for a core says nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +11,32 @@ from typing import Any
 import pytest
 
 from tests.loadtest.steady_server import SteadyServer
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
 NUM_TRIALS = 10
-CarryOut = Callable[[Plan, OnProgress | None], RunResult]
+CarryOut = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
 class Trials:
-    """How often a disturbed run may still be repeated; after that the test is skipped."""
+    """The remaining repetitions; without any left the test is skipped."""
 
     def __init__(self, max_late_ms: float) -> None:
         self.max_late_ms = max_late_ms
         self.num_left = NUM_TRIALS
 
     def run(
-        self, server: SteadyServer, plan: Plan, on_progress: OnProgress | None = None
+        self, server: SteadyServer, plan: RunPlan, on_progress: OnProgress | None = None
     ) -> RunResult | None:
-        """One run; None where the tester or the server was late by more than `max_late_ms`."""
+        """One run; None if the tester or the server was late by more than `max_late_ms`."""
         if not self.num_left:
             pytest.skip(
                 f"in {NUM_TRIALS} runs this machine let a process wait for over {self.max_late_ms} ms"
             )
         server.late_ms()
         result = run(plan, on_progress)
-        # The loop's probe sees nothing of what holds up the first request; the lag does.
+        # The lag covers the first request, which the loop's probe does not.
         lags_ms = [lag.max_ms for lag in (result.loop_lag, result.lag) if lag is not None]
         if max(server.late_ms(), *lags_ms) <= self.max_late_ms:
             return result
@@ -42,10 +44,10 @@ class Trials:
         return None
 
 
-def undisturbed(plan_of: Callable[[str], Plan], *, max_late_ms: float, **server: Any) -> RunResult:
-    """The first run in which neither was later than that, each on a steady server of its own.
+def undisturbed(plan_of: Callable[[str], RunPlan], *, max_late_ms: float, **server: Any) -> RunResult:
+    """The first run in which neither was later than `max_late_ms`, each on its own steady server.
 
-    plan_of: makes the plan of the server's URL. server: what a SteadyServer is made of.
+    plan_of: makes the plan for the server's URL. server: arguments of SteadyServer.
     """
     trials = Trials(max_late_ms)
     while True:
@@ -55,10 +57,10 @@ def undisturbed(plan_of: Callable[[str], Plan], *, max_late_ms: float, **server:
 
 
 def undisturbed_runs(server: SteadyServer, *, max_late_ms: float) -> CarryOut:
-    """Carries out plans one after another, all on one server, and each until it was not disturbed."""
+    """A function that executes plans on one server, each until it is not disturbed."""
     trials = Trials(max_late_ms)
 
-    def carry_out(plan: Plan, on_progress: OnProgress | None) -> RunResult:
+    def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
         while True:
             if (result := trials.run(server, plan, on_progress)) is not None:
                 return result

@@ -81,6 +81,10 @@ def test_from_text_to_scores(tmp_path: Path) -> None:
     [
         (("evaluate", "--checkpoint", "nowhere", "--data", "x.tsv"), "nowhere is not a checkpoint"),
         (("tokenizer", "--data", "none.tsv", "--output", "t.spm"), "none.tsv does not exist"),
+        (
+            ("lexicon", "--data", __file__, "--data", "none.tsv", "--output", "l.tsv"),
+            "none.tsv does not exist",
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

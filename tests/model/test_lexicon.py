@@ -68,6 +68,7 @@ def test_translations_by_either_side() -> None:
     entries = [Entry("house", "Haus", 9, 0.8), Entry("home", "Haus", 3, 0.3), Entry("good", "gut", 7, 0.4)]
     assert translations(entries) == {"house": "haus", "home": "haus", "good": "gut"}
     assert translations(entries, is_reversed=True) == {"haus": "house", "gut": "good"}
+    entries.append(Entry("dashboards", "Dashboards", 34, 0.62))
     made = {(pair.source, pair.target) for pair in word_pairs(entries)}
     assert made == {("house", "Haus"), ("House", "Haus"), ("good", "gut"), ("Good", "Gut")}
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from model.dropout import Dropout
 from model.loss import ROWS_AT_A_TIME, label_smoothed_loss
-from model.schedule import learning_rate
+from model.schedule import cooldown, learning_rate
 
 
 @pytest.mark.parametrize("rows", [5, ROWS_AT_A_TIME + 3])
@@ -48,6 +48,12 @@ def test_dropout_is_off_in_evaluation_and_passes_gradients() -> None:
     y.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, y.detach())
+
+
+def test_the_cooldown_ends_above_zero_and_begins_at_one() -> None:
+    factors = [cooldown(step, max_steps=10, cooldown_steps=4) for step in range(1, 11)]
+    assert factors == pytest.approx([1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
+    assert cooldown(10, max_steps=10, cooldown_steps=0) == 1.0
 
 
 def test_the_learning_rate_is_equation_3() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerError
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer, TokenizerError
 from model.corpus import Pair
 from model.tokenizer_training import train_tokenizer
 from tests.model.sentences import pairs
@@ -31,8 +31,8 @@ ALTERED_BY_THE_DEFAULT = {
 @pytest.mark.parametrize("text", ALTERED_BY_THE_DEFAULT.values(), ids=ALTERED_BY_THE_DEFAULT.keys())
 def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, text: str) -> None:
     encoded = tokenizer.encode(text)
-    decoded = tokenizer.decode(encoded.ids[:-1], encoded.carried)
-    assert (decoded.text, decoded.num_mended) == (text, 0)
+    decoded = tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans)
+    assert (decoded.text, decoded.num_appended) == (text, 0)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_what_the_default_normalisation_alters_comes_back(tokenizer: Tokenizer, 
 )
 def test_unknown_characters_are_carried_whole(tokenizer: Tokenizer, text: str) -> None:
     encoded = tokenizer.encode(text)
-    assert encoded.carried
-    assert tokenizer.decode(encoded.ids[:-1], encoded.carried).text == text
+    assert encoded.verbatim_spans
+    assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == text
 
 
 def test_a_decomposed_letter_is_the_letter(tokenizer: Tokenizer) -> None:
@@ -59,16 +59,16 @@ def test_special_tokens_as_text_are_text(tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(text).ids
         assert {tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id}.isdisjoint(ids)
         assert ids.index(tokenizer.eos_id) == len(ids) - 1
-        assert tokenizer.decode(ids[:-1], tokenizer.encode(text).carried).text == text
+        assert tokenizer.decode(ids[:-1], tokenizer.encode(text).verbatim_spans).text == text
 
 
 def test_what_the_model_forgets_is_put_at_the_end_once(tokenizer: Tokenizer) -> None:
     encoded = tokenizer.encode("Anna \U0001f600 greets \U0001f680 today.")
     first, second = (tokenizer.encode(mark).ids[:-1] for mark in ("\U0001f600", "\U0001f600"))
     without = tokenizer.encode("Anna greets today.").ids[:-1]
-    decoded = tokenizer.decode(without, encoded.carried)
-    assert (decoded.text, decoded.num_mended) == ("Anna greets today. \U0001f600 \U0001f680", 2)
-    twice = tokenizer.decode((*first, *second), encoded.carried)
+    decoded = tokenizer.decode(without, encoded.verbatim_spans)
+    assert (decoded.text, decoded.num_appended) == ("Anna greets today. \U0001f600 \U0001f680", 2)
+    twice = tokenizer.decode((*first, *second), encoded.verbatim_spans)
     assert twice.text.count("\U0001f600") == 1
     assert twice.text.count("\U0001f680") == 1
 
@@ -80,22 +80,22 @@ def test_a_placeholder_that_was_not_in_the_source_is_dropped(tokenizer: Tokenize
 
 def test_a_target_takes_the_placeholder_of_the_equal_run(tokenizer: Tokenizer) -> None:
     source = tokenizer.encode("\U0001f680 Anna \U0001f600")
-    target = tokenizer.encode_target("\U0001f600 Anna \U0001f680", source.carried)
-    assert tokenizer.decode(target[:-1], source.carried).text == "\U0001f600 Anna \U0001f680"
-    other = tokenizer.encode_target("Anna \U0001f525", source.carried)
+    target = tokenizer.encode_target("\U0001f600 Anna \U0001f680", source.verbatim_spans)
+    assert tokenizer.decode(target[:-1], source.verbatim_spans).text == "\U0001f600 Anna \U0001f680"
+    other = tokenizer.encode_target("Anna \U0001f525", source.verbatim_spans)
     assert tokenizer.decode(other[:-1]).text == "Anna \U0001f525"
     with pytest.raises(TokenizerError, match="placeholder characters"):
-        tokenizer.encode_target("Anna " + PLACEHOLDERS[0], ())
+        tokenizer.encode_target("Anna " + PLACEHOLDER_SYMBOLS[0], ())
 
 
 def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
     text = " ".join(
         "\U0001f600\U0001f680\U0001f525\U0001f308\U0001f335\U0001f40c\U0001f9ed\U0001f9f2\U0001f52d"
     )
-    assert tokenizer.num_carried(text) == 9
+    assert tokenizer.num_verbatim_spans(text) == 9
     with pytest.raises(TokenizerError, match="more than 8 runs"):
         tokenizer.encode(text)
-    assert len(tokenizer.encode(text[:-2]).carried) == len(PLACEHOLDERS)
+    assert len(tokenizer.encode(text[:-2]).verbatim_spans) == len(PLACEHOLDER_SYMBOLS)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.integers(0, 2**32))
@@ -105,14 +105,14 @@ def test_any_text_with_few_unknown_runs_comes_back_composed(
     import unicodedata
 
     composed = unicodedata.normalize("NFC", text)
-    if tokenizer.num_carried(text) > len(PLACEHOLDERS):
+    if tokenizer.num_verbatim_spans(text) > len(PLACEHOLDER_SYMBOLS):
         return
     encoded = tokenizer.encode(text)
-    assert tokenizer.decode(encoded.ids[:-1], encoded.carried).text == composed
+    assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == composed
     shuffled = list(encoded.ids[:-1])
     random.Random(seed).shuffle(shuffled)
-    scrambled = tokenizer.decode(shuffled, encoded.carried).text
-    assert all(scrambled.count(run) >= 1 for run in encoded.carried)
+    scrambled = tokenizer.decode(shuffled, encoded.verbatim_spans).text
+    assert all(scrambled.count(run) >= 1 for run in encoded.verbatim_spans)
 
 
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_known_characters_that_the_default_rule_folds_stay_what_they_are(tmp_pat
     tokenizer = Tokenizer(tmp_path / "folded.spm")
     text = f"the river{folded}"
     encoded = tokenizer.encode(text)
-    assert encoded.carried == ()
+    assert encoded.verbatim_spans == ()
     assert tokenizer.decode(encoded.ids[:-1]).text == text

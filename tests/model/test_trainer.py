@@ -79,14 +79,19 @@ def train_arguments(tmp_path: Path, tokenizer_path: Path, run: str) -> list[str]
 
 
 @pytest.mark.slow
-def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: Path, optimizer: str) -> None:
+    chosen = ["--optimizer", optimizer, "--cooldown-steps", "10"]
     whole = subprocess.run(
-        train_arguments(tmp_path, tokenizer_path, "whole"), capture_output=True, text=True, check=False
+        [*train_arguments(tmp_path, tokenizer_path, "whole"), *chosen],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert whole.returncode == 0, whole.stderr
     for _ in range(NUM_TRIALS):  # until this machine kills it before it is done
         shutil.rmtree(tmp_path / "killed", ignore_errors=True)
-        command = train_arguments(tmp_path, tokenizer_path, "killed")
+        command = [*train_arguments(tmp_path, tokenizer_path, "killed"), *chosen]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         while not (tmp_path / "killed" / "step-8").exists() and process.poll() is None:
             time.sleep(0.01)
@@ -97,7 +102,7 @@ def test_after_sigkill_training_goes_on_exactly(tmp_path: Path, tokenizer_path: 
     assert (tmp_path / "killed" / "step-8").exists()
     assert not (tmp_path / "killed" / "step-24").exists()
     resumed = subprocess.run(
-        [*train_arguments(tmp_path, tokenizer_path, "killed"), "--resume"],
+        [*command, "--resume"],
         capture_output=True,
         text=True,
         check=False,
@@ -192,7 +197,8 @@ def test_an_update_takes_the_mean_over_the_subwords_of_all_its_batches(
             module.threshold = 0
     before = copy.deepcopy(trainer.model)
     trainer.train(dev_of(trainer))
-    moments = [trainer.optimizer.state[p]["exp_avg"] for p in trainer.model.parameters()]
+    state = trainer.optimizers.state()
+    moments = [state[f"{name}/exp_avg"] for name, _ in trainer.model.named_parameters()]
     trainer.model = before
     parts = [trainer.batches.collate(i) for i in trainer.batches.epoch(0)[:2]]
     num_tokens = sum(batch.num_target_tokens for batch in parts)

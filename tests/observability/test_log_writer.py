@@ -1,4 +1,4 @@
-"""Log lines wait for their reader in a bounded queue, and nobody waits with them."""
+"""Log lines wait in a bounded queue, and a slow reader blocks no other thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def new_writer(descriptor: int) -> LogWriter:
-    return LogWriter(descriptor, tell_dropped=lambda count: f"{count} dropped")
+    return LogWriter(descriptor, format_dropped=lambda count: f"{count} dropped")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def fill(descriptor: int) -> int:
-    """Fill a pipe to its end; returns how many bytes it took."""
+    """Fill a pipe; returns the number of bytes."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
     count = 0
@@ -53,7 +53,7 @@ def fill(descriptor: int) -> int:
     return count
 
 
-def test_lines_come_in_their_order_and_what_waits_is_written_at_the_end() -> None:
+def test_lines_are_written_in_order_and_flushed_at_the_end() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
         writer.put("before the thread")
@@ -61,12 +61,12 @@ def test_lines_come_in_their_order_and_what_waits_is_written_at_the_end() -> Non
         for number in range(100):
             writer.put(str(number))
         writer.close()
-        told = os.read(reader, 65536).decode().splitlines()
-        assert told == ["before the thread", *map(str, range(100))]
+        lines = os.read(reader, 65536).decode().splitlines()
+        assert lines == ["before the thread", *map(str, range(100))]
         assert writer.num_dropped == 0
 
 
-def test_a_flush_goes_on_afterwards() -> None:
+def test_lines_are_written_after_a_flush() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
         writer.start()
@@ -77,7 +77,7 @@ def test_a_flush_goes_on_afterwards() -> None:
         writer.close()
 
 
-def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted_and_told(
+def test_a_full_pipe_blocks_no_thread_and_dropped_lines_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(log_writer, "MAX_WAITING_BYTES", 1000)
@@ -87,9 +87,9 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted_and_told(
         writer.start()
         started_at = time.monotonic()
         for _ in range(50):
-            writer.put("y" * 99)  # ten of them fit
+            writer.put("y" * 99)  # ten lines fit
         assert writer.num_dropped == 40
-        writer.close(timeout_s=0.1)  # in vain, and not for long
+        writer.close(timeout_s=0.1)  # times out
         assert time.monotonic() - started_at < PATIENCE_S / 2
         while filled > 0:
             filled -= len(os.read(reader, min(filled, 65536)))
@@ -103,7 +103,7 @@ def test_a_full_pipe_holds_nobody_up_and_what_is_dropped_is_counted_and_told(
         )
 
 
-def test_a_reader_that_has_gone_costs_lines_only() -> None:
+def test_a_closed_pipe_only_drops_lines() -> None:
     with pipe() as (reader, descriptor):
         writer = new_writer(descriptor)
         writer.start()
@@ -115,7 +115,7 @@ def test_a_reader_that_has_gone_costs_lines_only() -> None:
         writer.close()
 
 
-def test_a_descriptor_that_never_blocks_is_waited_for() -> None:
+def test_a_non_blocking_descriptor_is_polled() -> None:
     with pipe() as (reader, descriptor):
         filled = fill(descriptor)
         os.set_blocking(descriptor, False)
@@ -129,7 +129,7 @@ def test_a_descriptor_that_never_blocks_is_waited_for() -> None:
         writer.close()
 
 
-def test_a_process_s_lines_are_written_when_it_ends() -> None:
+def test_waiting_lines_are_written_at_exit() -> None:
     import subprocess
 
     program = (

@@ -1,4 +1,4 @@
-"""A log line is one JSON object, whatever is in it."""
+"""Every log line is one JSON object, whatever its content."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def test_no_value_can_forge_a_line(stream: io.StringIO, nasty: str) -> None:
     assert lines(stream)[0]["value"] == nasty
 
 
-def test_fields_are_clipped(stream: io.StringIO) -> None:
+def test_long_fields_are_cut(stream: io.StringIO) -> None:
     log_event(logging.getLogger("app.x"), logging.INFO, "happened", fields={"value": "x" * 10_000})
     assert len(str(lines(stream)[0]["value"])) <= MAX_FIELD_CHARACTERS + 3
 
 
-def test_an_exception_is_told_without_its_message(stream: io.StringIO) -> None:
+def test_an_exception_is_logged_without_its_message(stream: io.StringIO) -> None:
     log_event(logging.getLogger("app.x"), logging.ERROR, "failed", error=ValueError("user text"))
     assert lines(stream)[0]["exception"] == ["ValueError"]
     assert "user text" not in stream.getvalue()
 
 
-def test_foreign_loggers_and_warnings_come_through_it(stream: io.StringIO) -> None:
+def test_other_loggers_and_warnings_use_the_formatter(stream: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").error("foreign")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -66,12 +66,12 @@ def test_foreign_loggers_and_warnings_come_through_it(stream: io.StringIO) -> No
     assert [line["logger"] for line in lines(stream)] == ["uvicorn.error", "py.warnings"]
 
 
-def test_the_level_counts(stream: io.StringIO) -> None:
+def test_lower_levels_are_not_logged(stream: io.StringIO) -> None:
     log_event(logging.getLogger("app.x"), logging.DEBUG, "hidden")
     assert stream.getvalue() == ""
 
 
-def test_a_stream_that_cannot_be_written_fails_nothing(
+def test_a_stream_that_cannot_be_written_raises_no_error(
     stream: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream.close()

@@ -1,4 +1,4 @@
-"""Metrics are named and counted as documented."""
+"""Metrics are named, documented and counted correctly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.engine.stats import Health, StepStats
 from app.observability.metrics import Metrics
-from app.translator.decoder import DecoderFacts
+from app.translator.caching_submitter import SubmitterStats
 from tests.house_rules.project import ROOT
 
 STEP = StepStats(
@@ -48,7 +48,7 @@ def test_steps_are_counted() -> None:
     assert value(metrics, "transduce_waiting_sentences") == 4
 
 
-def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
+def test_requests_are_counted_and_unknown_methods_share_a_label() -> None:
     metrics = Metrics()
     metrics.record_request(route="/v1/translate", method="POST", code=200, seconds=0.1)
     metrics.record_request(route="unmatched", method="X" * 100, code=404, seconds=-1.0)
@@ -61,10 +61,10 @@ def test_requests_are_counted_and_an_odd_method_is_no_label() -> None:
     )
 
 
-def test_the_queue_is_read_when_it_is_asked_for() -> None:
+def test_the_queue_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     pending = [3]
-    metrics.follow_queue(
+    metrics.track_queue(
         lambda: Health(
             is_alive=True,
             is_stalled=False,
@@ -79,45 +79,45 @@ def test_the_queue_is_read_when_it_is_asked_for() -> None:
     assert value(metrics, "transduce_queue_tokens") == 40
 
 
-def test_the_decoder_is_read_when_it_is_asked_for() -> None:
+def test_the_sentence_cache_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     facts = [
-        DecoderFacts(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
+        SubmitterStats(num_hits=2, num_misses=5, num_bytes=900, num_entries=3, num_evicted=1, num_coalesced=4)
     ]
-    metrics.follow_decoder(lambda: facts[0])
+    metrics.track_cache(lambda: facts[0])
     lookups = "transduce_sentence_cache_lookups_total"
     assert [value(metrics, lookups, result=result) for result in ("hit", "miss")] == [2, 5]
     assert value(metrics, "transduce_sentence_cache_bytes") == 900
     assert value(metrics, "transduce_sentence_cache_entries") == 3
     assert value(metrics, "transduce_sentence_cache_evictions_total") == 1
     assert value(metrics, "transduce_coalesced_sentences_total") == 4
-    facts[0] = DecoderFacts(num_hits=3)
+    facts[0] = SubmitterStats(num_hits=3)
     assert value(metrics, lookups, result="hit") == 3
 
 
-def test_a_time_that_is_not_known_is_no_number() -> None:
+def test_an_unknown_time_is_nan() -> None:
     metrics = Metrics()
     health = [Health(True, False, 0.0, 0, 0), Health(True, False, 0.0, 9, 90, drain_time_s=1.5)]
-    metrics.follow_queue(lambda: health[0])
+    metrics.track_queue(lambda: health[0])
     assert math.isnan(value(metrics, "transduce_queue_drain_seconds") or 0.0)
     del health[0]
     assert value(metrics, "transduce_queue_drain_seconds") == 1.5
 
 
-def test_every_metric_of_ours_is_documented_and_well_named() -> None:
+def test_every_metric_is_documented_and_well_named() -> None:
     metrics = Metrics()
     metrics.record_steps([STEP])
     metrics.record_request(route="/livez", method="GET", code=200, seconds=0.1)
     metrics.rejected.labels("queue_full").inc()
     metrics.phase_seconds.labels("decode").observe(1)
     metrics.model_info.labels("a", "1", "fp32").set(1)
-    metrics.follow_queue(lambda: Health(True, False, 0.0, 0, 0))
-    metrics.follow_decoder(DecoderFacts)
+    metrics.track_queue(lambda: Health(True, False, 0.0, 0, 0))
+    metrics.track_cache(SubmitterStats)
     metrics.stream_events.labels("delta").inc()
     families = list(text_string_to_metric_families(metrics.render().decode()))
     ours = [family for family in families if family.name.startswith("transduce_")]
     assert len(ours) > 15
-    documented = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    documented = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
     for family in ours:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in documented, name

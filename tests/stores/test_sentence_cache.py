@@ -1,4 +1,4 @@
-"""The cache's bound, its order, and its facts."""
+"""The cache's limit, eviction order and counts."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def filled(count: int, *, room: int) -> SentenceCache[int]:
     return cache
 
 
-def test_the_longest_unused_goes_first() -> None:
+def test_the_least_recently_used_is_evicted_first() -> None:
     cache = filled(3, room=3)
     assert cache.get(key(0)) == 0
-    assert key(1) in cache  # looking is no use of it
+    assert key(1) in cache  # `in` does not count as a use
     cache.put(key(3), 3, 100)
     assert [number for number in range(4) if key(number) in cache] == [0, 2, 3]
     assert cache.get(key(1)) is None
-    facts = cache.facts()
-    assert (facts.num_hits, facts.num_misses, facts.num_evicted) == (1, 1, 1)
-    assert (facts.num_entries, facts.num_bytes) == (3, 3 * WEIGHT)
+    stats = cache.stats()
+    assert (stats.num_hits, stats.num_misses, stats.num_evicted) == (1, 1, 1)
+    assert (stats.num_entries, stats.num_bytes) == (3, 3 * WEIGHT)
 
 
-def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> None:
+def test_a_large_value_evicts_several_and_one_too_large_is_not_added() -> None:
     cache = filled(4, room=4)
     cache.put(b"x", 9, 2 * WEIGHT)
     assert [number for number in range(4) if key(number) in cache] == [3]
@@ -43,26 +43,26 @@ def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> N
     assert cache.get(b"x") == 9
 
 
-def test_a_key_that_comes_again_is_kept_once() -> None:
+def test_a_repeated_key_replaces_its_value() -> None:
     cache = filled(2, room=4)
     cache.put(key(0), 7, 200)
     assert cache.get(key(0)) == 7
-    assert cache.facts().num_bytes == 2 * WEIGHT + 100
-    assert cache.facts().num_evicted == 0
+    assert cache.stats().num_bytes == 2 * WEIGHT + 100
+    assert cache.stats().num_evicted == 0
 
 
-def test_nothing_is_kept_where_there_is_no_room() -> None:
+def test_a_cache_without_room_stays_empty() -> None:
     cache = filled(2, room=0)
     assert cache.get(key(0)) is None
-    assert cache.facts().num_bytes == 0
+    assert cache.stats().num_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_bound_holds_at_any_time(seed: int) -> None:
+def test_the_limit_always_holds(seed: int) -> None:
     rng = random.Random(seed)
     cache: SentenceCache[int] = SentenceCache(rng.randrange(10_000))
     for _ in range(300):
         cache.put(bytes([rng.randrange(40)]), 0, rng.randrange(3000))
-        facts = cache.facts()
-        assert facts.num_bytes <= cache._max_bytes
-        assert facts.num_bytes == sum(weight for _, weight in cache._entries.values())
+        stats = cache.stats()
+        assert stats.num_bytes <= cache._max_bytes
+        assert stats.num_bytes == sum(weight for _, weight in cache._entries.values())

@@ -1,11 +1,11 @@
-"""Decimal and thousands marks in the translation's language, and what keeps its own."""
+"""Decimal and thousands marks follow the target language, except in versions, times and the like."""
 
 from __future__ import annotations
 
 import pytest
 
 from app.text.number_format import rewritten_numbers, with_numbers_rewritten
-from app.text.spacing import closing_start, inside_clause, places_to_keep, text_before_strays
+from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
         "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
     ],
 )  # fmt: skip
-def test_what_is_no_quantity_keeps_its_marks(text: str) -> None:
+def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
     assert rewritten_numbers(text, "en", "de") == {}
 
 
@@ -41,7 +41,7 @@ def test_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}
 
 
-def test_a_number_that_is_both_stays() -> None:
+def test_a_number_that_is_quantity_and_version_is_unchanged() -> None:
     assert rewritten_numbers("version 3.5 weighs 3.5 kilos", "en", "de") == {}
 
 
@@ -55,16 +55,16 @@ def test_a_number_that_is_both_stays() -> None:
         ("a .", "x .", "x ."),
     ],
 )
-def test_spaces_of_a_sentence(source: str, text: str, expected: str) -> None:
-    kept = places_to_keep(source, text)
+def test_superfluous_spaces_are_removed(source: str, text: str, expected: str) -> None:
+    kept = kept_positions(source, text)
     assert (text if kept is None else "".join(text[place] for place in kept)) == expected
 
 
-def test_the_closing_mark() -> None:
-    assert closing_start("so it is.") == 8
-    assert closing_start("\u201eso it is!\u201c ") == 9
-    assert inside_clause("a X b.", "X", "x y.", 4) == 3
-    assert inside_clause("a b. X", "X", "x y.", 4) == 4
-    assert text_before_strays("a X b.", ("X",), "x y. X") == "x y."
-    assert text_before_strays("a b. X", ("X",), "x y. X") == "x y. X"
-    assert text_before_strays("a X b.", ("X",), "x X y.") == "x X y."
+def test_positions_at_the_closing_mark() -> None:
+    assert closing_marks_start("so it is.") == 8
+    assert closing_marks_start("\u201eso it is!\u201c ") == 9
+    assert clamp_to_clause("a X b.", "X", "x y.", 4) == 3
+    assert clamp_to_clause("a b. X", "X", "x y.", 4) == 4
+    assert without_strays("a X b.", ("X",), "x y. X") == "x y."
+    assert without_strays("a b. X", ("X",), "x y. X") == "x y. X"
+    assert without_strays("a X b.", ("X",), "x X y.") == "x X y."

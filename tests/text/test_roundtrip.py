@@ -1,4 +1,4 @@
-"""The round-trip texts lose nothing, and what counts the losses sees one of each kind."""
+"""The round-trip texts lose nothing, and the counter of losses sees one of each kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.text.passage import PassageOptions, TextFormat
+from app.text.parsed_text import ParseOptions, TextFormat
 from app.text.segments import Fallback, SegmentTranslation
 from benchmarks.roundtrip import Loss, Text, count, main, read_texts, through
 from benchmarks.roundtrip_models import MODELS, copied, in_order, without_alignment
@@ -25,23 +25,23 @@ def test_there_are_more_than_200_texts_of_many_kinds() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_lost(name: str) -> None:
     def translate(text: str, text_format: TextFormat) -> str:
-        return through(text, PassageOptions("en", "de", text_format), MODELS[name]).text
+        return through(text, ParseOptions("en", "de", text_format), MODELS[name]).text
 
     loss = count(read_texts(), translate, "en", "de")
     assert loss == Loss()
 
 
-def test_a_changed_number_is_carried() -> None:
+def test_a_changed_number_is_decoded_as_a_placeholder() -> None:
     model = without_alignment(lambda source: SegmentTranslation(source.replace("1", "7")))
-    finished = through("In 1998 it was 12 metres and 3 years old, {name}.", PassageOptions("en", "de"), model)
+    finished = through("In 1998 it was 12 metres and 3 years old, {name}.", ParseOptions("en", "de"), model)
     assert finished.text == "In 1998 it was 12 metres and 3 years old, {name}."
     assert finished.segments[0].fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not finished.segments[0].changed_numbers
 
 
-def test_a_lost_placeholder_is_translated_around() -> None:
+def test_the_parts_around_a_lost_placeholder_are_translated_separately() -> None:
     model = without_alignment(lambda source: in_order(source, [0]) if "Dear" in source else copied(source))
-    finished = through("Dear Anna, {link} is open", PassageOptions("en", "de"), model)
+    finished = through("Dear Anna, {link} is open", ParseOptions("en", "de"), model)
     assert finished.text == "Dear {link} is open"
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 
@@ -60,13 +60,13 @@ def test_a_lost_placeholder_is_translated_around() -> None:
         ("xml", "<b><i>a</i></b>", "<b><i>a</b></i>", "malformed"),
     ],
 )
-def test_a_loss_is_seen(text_format: str, source: str, result: str, field: str) -> None:
+def test_a_loss_is_counted(text_format: str, source: str, result: str, field: str) -> None:
     loss = count([Text("x", TextFormat(text_format), source)], lambda _text, _format: result, "en", "de")
     assert getattr(loss, field) > 0
     assert loss.texts == [source]
 
 
-def test_the_command_writes_what_it_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "roundtrip.json"
     assert main(["--output", str(output)]) == 0
     result = json.loads(output.read_text("utf-8"))

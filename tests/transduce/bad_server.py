@@ -1,4 +1,4 @@
-"""A server over bare sockets that does what a good one does not: cuts off, dawdles, refuses, falls silent."""
+"""A misbehaving server over bare sockets: it cuts connections, responds late, rejects requests or stays silent."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What is done with one connection, once its request has been read.
+# Handles one connection after its request has been read.
 Act = Callable[[socket.socket], None]
 
 
 class BadServer:
-    """Treats the k-th connection as the k-th act says, and the rest as the last one."""
+    """Handles the k-th connection with the k-th act, and all later ones with the last act."""
 
     def __init__(self, acts: list[Act]) -> None:
         self._acts = acts
@@ -50,7 +50,7 @@ class BadServer:
             connection.close()
 
     def until_left(self, connection: socket.socket) -> None:
-        """Wait for the caller to close."""
+        """Wait until the client closes the connection."""
         connection.settimeout(120)
         if connection.recv(1) == b"":
             self.has_seen_end.set()
@@ -88,12 +88,12 @@ def answer(status: int, body: object, headers: str = "") -> Act:
 
 
 def cut(sent: bytes = b"") -> Act:
-    """Close in the middle of the answer, or before it."""
+    """Close the connection in the middle of the response, or before it."""
     return lambda connection: connection.sendall(sent)
 
 
 def stream(*events: tuple[str, Any]) -> bytes:
-    """A stream that has not ended."""
+    """The beginning of an event stream."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: keep-alive\n\n"
     return head + b"".join(
         f"event: {name}\r\ndata: {json.dumps(data, ensure_ascii=False)}\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""A server over a real socket that answers as a test tells it to: the client's other end."""
+"""A scripted HTTP server over a real socket, for the tests of the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvicorn
 
 @dataclass
 class Answer:
-    """One prepared answer."""
+    """One prepared response."""
 
     status: int
     body: bytes = b"{}"
@@ -24,9 +24,9 @@ class Answer:
 
 @dataclass
 class ScriptedServer:
-    """Answers each POST with the next of `answers`; without one, every text in upper case.
+    """Responds to each POST with the next of `answers`; without one, with every text in upper case.
 
-    `requests` holds the parsed bodies in order of arrival, `headers` and `paths` what came with them.
+    `requests` holds the parsed bodies in order of arrival, `headers` and `paths` the headers and paths.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""The `transduce` command: help without any extra, exit codes, one clear line for every error."""
+"""The `transduce` command: help without any extra, exit codes, one line for every error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTRAS = ("torch", "onnx", "onnxruntime", "safetensors", "sacrebleu", "matplotli
 
 
 def without(modules: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in an interpreter that does not find `modules`."""
+    """Run the command in an interpreter without `modules`."""
     hide = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
     program = f"{hide}from transduce.cli import main\nsys.exit(main({list(arguments)!r}))"
     return subprocess.run(
@@ -43,7 +43,10 @@ def test_help_lists_every_command_without_any_extra() -> None:
     assert done.returncode == 0, done.stderr
     assert {"serve", "translate", "train", "evaluate", "export", "verify"} <= SUBCOMMANDS.keys()
     assert all(f"\n    {name} " in done.stdout for name in SUBCOMMANDS)
-    assert all(code in done.stdout for code in ("0 done", "1 failed", "2 the", "78 a setting", "130 stopped"))
+    assert all(
+        code in done.stdout
+        for code in ("0 success", "1 failure", "2 wrong", "78 wrong setting", "130 stopped")
+    )
 
 
 @pytest.mark.parametrize("name", list(SUBCOMMANDS))
@@ -72,7 +75,7 @@ def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("subcommand", ["return 0 if args.steps == 3 else 1"], indirect=True)
-def test_the_subcommands_own_code_comes_back(subcommand: str) -> None:
+def test_the_exit_code_of_the_subcommand_is_returned(subcommand: str) -> None:
     assert main([subcommand, "--steps", "3"]) == 0
     assert main([subcommand, "--steps", "4"]) == 1
 
@@ -113,7 +116,7 @@ def test_an_error_is_one_line_and_a_code(
 
 
 @pytest.mark.parametrize("subcommand", ["raise ModuleNotFoundError(name='onnxruntime')"], indirect=True)
-def test_a_missing_runtime_names_both_of_its_extras(
+def test_a_missing_onnxruntime_names_both_extras(
     subcommand: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -133,7 +136,7 @@ def test_debug_shows_the_traceback(
     assert shown.endswith("transduce probe: odd\n")
 
 
-def test_an_interpreter_whose_reader_has_gone_ends_quietly(tmp_path: Path) -> None:
+def test_a_closed_stdout_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     """As in `transduce translate ... | head -1`: no traceback, no complaint at exit."""
     (tmp_path / "chatter.py").write_text(
         "def add_chatter_arguments(parser): pass\n"

@@ -1,4 +1,4 @@
-"""The client against a server that misbehaves, over real sockets: what is asked again, and what is told."""
+"""The client against misbehaving servers over real sockets: retries, errors, streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from transduce.client.events import EventReader
 
 ERROR = {"error": {"code": "overloaded", "message": "the queue is full", "request_id": "r1"}}
 LATER = "Retry-After: 0.01\r\n"
-PATIENCE_S = 120.0  # only what hangs takes so long, on however busy a machine
+TIMEOUT_S = 120.0  # reached only by a hang, even on a busy machine
 
 
 def translated(server: BadServer, **options: float) -> str:
@@ -39,7 +39,7 @@ def translated(server: BadServer, **options: float) -> str:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_asks_to_come_back_is_asked_again(status: int) -> None:
+def test_a_request_is_retried_after_429_and_503(status: int) -> None:
     with bad_server(
         answer(status, ERROR, LATER), answer(status, ERROR, LATER), answer(200, TRANSLATED)
     ) as server:
@@ -48,13 +48,13 @@ def test_a_server_that_asks_to_come_back_is_asked_again(status: int) -> None:
 
 
 @pytest.mark.parametrize("act", [cut(), cut(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")])
-def test_a_broken_connection_is_tried_again(act: Act) -> None:
+def test_a_request_is_retried_after_a_broken_connection(act: Act) -> None:
     with bad_server(act, answer(200, TRANSLATED)) as server:
         assert translated(server) == "ja"
         assert server.num_requests == 2
 
 
-def test_a_server_that_always_breaks_is_left_alone_after_three() -> None:
+def test_a_connection_that_always_breaks_is_tried_three_times() -> None:
     with bad_server(cut()) as server:
         with pytest.raises(transduce.ConnectionFailed):
             translated(server)
@@ -75,7 +75,7 @@ def test_retries_end(options: dict[str, float], num_requests: int) -> None:
     assert str(raised.value) == "the server answered 429: the queue is full"
 
 
-def test_a_wait_beyond_the_budget_is_not_begun() -> None:
+def test_a_wait_beyond_max_wait_s_raises_at_once() -> None:
     with bad_server(answer(503, ERROR, "Retry-After: 3600\r\n")) as server:
         with pytest.raises(transduce.NotReady) as raised:
             translated(server, max_wait_s=3599)
@@ -84,9 +84,11 @@ def test_a_wait_beyond_the_budget_is_not_begun() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 500, 504])
-def test_what_asking_again_cannot_mend_is_told_at_once(status: int) -> None:
-    told = {"error": {"code": "bad", "message": "text[3] is\n blank", "request_id": "r", "field": "text[3]"}}
-    with bad_server(answer(status, told)) as server:
+def test_other_errors_are_not_retried(status: int) -> None:
+    error_body = {
+        "error": {"code": "bad", "message": "text[3] is\n blank", "request_id": "r", "field": "text[3]"}
+    }
+    with bad_server(answer(status, error_body)) as server:
         with pytest.raises(transduce.TransduceError) as raised:
             translated(server)
         assert server.num_requests == 1
@@ -103,7 +105,7 @@ def silent(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def test_a_silent_server_is_not_asked_twice() -> None:
+def test_a_timeout_is_not_retried() -> None:
     with bad_server(silent) as server:
         with (
             transduce.Client(server.url, timeout_s=0.3) as client,
@@ -114,9 +116,9 @@ def test_a_silent_server_is_not_asked_twice() -> None:
         assert raised.value.status is None
 
 
-def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+def test_no_server_at_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     with (
         transduce.Client(url) as client,
         pytest.raises(transduce.ConnectionFailed, match="no server answers"),
@@ -129,12 +131,12 @@ def test_nobody_listens() -> None:
     [[], "ja", {}, {"translations": 5}, {"translations": [{"text": None}]}, {"translations": [{"text": "a"}] * 2},
      {"translations": [{"text": "a", "segments": [{"source": 1}]}]}],
 )  # fmt: skip
-def test_an_answer_that_is_none(body: object) -> None:
+def test_an_invalid_response_raises_invalid_answer(body: object) -> None:
     with bad_server(answer(200, body)) as server, pytest.raises(transduce.InvalidAnswer):
         translated(server)
 
 
-def test_an_unknown_option_and_a_url_that_is_none() -> None:
+def test_an_unknown_option_and_an_invalid_url() -> None:
     with pytest.raises(ValueError, match="http://host:port"):
         transduce.Client("localhost:8000")
     with transduce.Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="beamsize"):
@@ -151,7 +153,7 @@ DONE = stream(("done", TRANSLATED)).partition(b"\r\n\r\n")[2]
 
 
 def test_a_stream_of_typed_events() -> None:
-    """In pieces of one byte: events may arrive torn, also within a character."""
+    """Events arrive in pieces of one byte, so also split within a character."""
 
     def slowly(connection: socket.socket) -> None:
         for place in range(len(WHOLE + DONE)):
@@ -167,7 +169,7 @@ def test_a_stream_of_typed_events() -> None:
     assert len(found) == 5
 
 
-def test_a_stream_is_asked_for_again_only_while_nothing_of_it_was_handed_out() -> None:
+def test_a_stream_is_retried_only_before_its_first_event() -> None:
     nothing = stream()
     with bad_server(answer(429, ERROR, LATER), cut(), cut(nothing), cut(WHOLE + DONE)) as server:
         assert len(events_of(server)) == 5
@@ -200,7 +202,7 @@ def test_closing_a_stream_closes_its_connection() -> None:
         with client.stream("yes", source="en", target="de") as events:
             next(events)
             assert not server.has_seen_end.is_set()
-        assert server.has_seen_end.wait(PATIENCE_S)
+        assert server.has_seen_end.wait(TIMEOUT_S)
 
 
 def test_cancelling_a_call_closes_its_connection() -> None:
@@ -218,12 +220,12 @@ def test_cancelling_a_call_closes_its_connection() -> None:
                     await client.translate("yes", source="en", target="de")
 
             task = asyncio.create_task(call())
-            assert await asyncio.to_thread(server.has_begun.wait, PATIENCE_S)
+            assert await asyncio.to_thread(server.has_begun.wait, TIMEOUT_S)
             await asyncio.sleep(0.1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert await asyncio.to_thread(server.has_seen_end.wait, PATIENCE_S)
+            assert await asyncio.to_thread(server.has_seen_end.wait, TIMEOUT_S)
 
     for is_stream in (False, True):
         begun = stream(("start", START)) if is_stream else b"HTTP/1.1 200 OK\r\n"
@@ -238,7 +240,7 @@ def test_cancelling_a_call_closes_its_connection() -> None:
             assert server.num_requests == 1
 
 
-def test_the_asynchronous_client_does_the_same() -> None:
+def test_the_async_client_behaves_like_the_sync_client() -> None:
     async def run(url: str) -> None:
         async with transduce.AsyncClient(url) as client:
             result = await client.translate("yes", source="en", target="de")
@@ -263,7 +265,9 @@ def test_the_asynchronous_client_does_the_same() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.text(max_size=9)), max_size=5), st.data())
-def test_events_however_they_are_cut(events: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_events_are_parsed_wherever_the_chunks_are_split(
+    events: list[tuple[str, str]], data: st.DataObject
+) -> None:
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     raw = "".join(
         f"event: {name}{end}data: {json.dumps({'t': text}, ensure_ascii=False)}{end}{end}"
@@ -281,7 +285,7 @@ def test_events_however_they_are_cut(events: list[tuple[str, str]], data: st.Dat
 
 
 @pytest.mark.parametrize("module", ["transduce", "transduce.client", "transduce.translate"])
-def test_the_client_pulls_in_nothing_of_the_server(module: str) -> None:
+def test_the_client_imports_nothing_of_the_server(module: str) -> None:
     program = (
         f"import {module}, transduce, json, sys; transduce.Client; print(json.dumps(sorted(sys.modules)))"
     )
@@ -296,7 +300,7 @@ def test_the_client_pulls_in_nothing_of_the_server(module: str) -> None:
     )
 
 
-def test_importing_the_package_alone_needs_no_http() -> None:
+def test_importing_the_package_imports_no_http_library() -> None:
     program = "import transduce, sys; assert 'httpx' not in sys.modules; from transduce import *"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -1,4 +1,4 @@
-"""Every example of docs/client.md runs against a server with the bundled model and prints what the page says."""
+"""Every example of docs/client.md runs against the bundled model and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url() -> Iterator[str]:
         yield process.ready().url
 
 
-def test_every_example_has_its_output() -> None:
+def test_every_example_has_an_output() -> None:
     assert len(EXAMPLES) == PAGE.count("```python") >= 5
 
 
@@ -42,7 +42,7 @@ def test_an_example(url: str, program: str, output: str) -> None:
     assert written.getvalue() == output
 
 
-def test_all_that_is_told_is_there(url: str) -> None:
+def test_every_result_field_is_filled(url: str) -> None:
     with transduce.Client(url) as client:
         result = client.translate(
             "Anna sees 3 rivers. It is late.",
@@ -73,8 +73,8 @@ def test_all_that_is_told_is_there(url: str) -> None:
     assert all(len(token.weights) == len(second.source_tokens) for token in second.tokens[:-1])
 
 
-def test_a_stream_adds_up_to_its_end(url: str) -> None:
-    """What was appended and replaced, segment by segment, is the text that the end tells."""
+def test_the_deltas_of_a_stream_add_up_to_its_result(url: str) -> None:
+    """The appended and replaced texts of each segment make the text of the last event."""
     text = "Where is the station? I am <b>hungry</b>.\n\nIt is late and the water is cold."
     with transduce.Client(url) as client:
         with client.stream(
@@ -94,7 +94,7 @@ def test_a_stream_adds_up_to_its_end(url: str) -> None:
     assert any(isinstance(event, transduce.Delta) for event in found)
 
 
-def test_the_servers_own_refusals(url: str) -> None:
+def test_errors_of_a_real_server(url: str) -> None:
     with transduce.Client(url) as client:
         with pytest.raises(transduce.RequestRefused) as raised:
             client.translate(["a", "<a>"], source="en", target="de", format="xml")

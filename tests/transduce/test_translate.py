@@ -1,4 +1,4 @@
-"""`transduce translate` over a real socket: line structure, limits, waiting, clear errors."""
+"""`transduce translate` over a real socket: line structure, limits, retries, error messages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_line_structure_is_kept(
     assert captured.err == b""
 
 
-def test_blank_lines_ask_nothing_of_the_server(server: ScriptedServer, tmp_path: Path) -> None:
+def test_blank_lines_send_no_request(server: ScriptedServer, tmp_path: Path) -> None:
     assert translate(server, written(tmp_path, b"\n  \none\n")) == 0
     assert [request["text"] for request in server.requests] == [["one"]]
 
@@ -82,7 +82,7 @@ def test_what_is_sent(server: ScriptedServer, tmp_path: Path) -> None:
     assert server.headers[1]["authorization"] == "Bearer secret"
 
 
-def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp_path: Path) -> None:
+def test_every_option_is_sent_under_its_api_name(server: ScriptedServer, tmp_path: Path) -> None:
     options = (
         "--beam-size 3 --patience 1.5 --early-stop bound --length-penalty power:0.5 --coverage-penalty 0.2 "
         "--min-target-length 2 --max-target-length 9 --min-target-ratio 0.5 --max-target-ratio 2 "
@@ -120,24 +120,24 @@ def test_every_option_is_sent_as_the_server_names_it(server: ScriptedServer, tmp
     ]
 
 
-def test_all_that_the_server_tells_is_written_as_json(
+def test_json_output_holds_the_full_result(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    told = [
+    translations = [
         {"text": "eins", "alternatives": [{"score": -0.5}]},
         {"text": "zw\u00f6lf\nzw\u00f6lf", "segments": []},
     ]
-    server.answers.append(Answer(200, json.dumps({"translations": told}).encode()))
+    server.answers.append(Answer(200, json.dumps({"translations": translations}).encode()))
     assert translate(server, written(tmp_path, b"one\n\n twelve"), "--json", "--length-penalty", "1") == 0
     lines = capsysbinary.readouterr().out.decode().splitlines()
-    assert [json.loads(line) for line in lines] == [[told[0]], [], [told[1]]]
+    assert [json.loads(line) for line in lines] == [[translations[0]], [], [translations[1]]]
     assert server.requests[0]["length_penalty"] == 1.0
 
 
 @pytest.mark.parametrize(
     "option", ["--num-hypotheses=2", "--num-alternatives=1", "--token-scores", "--alignment", "--attention"]
 )
-def test_what_a_line_of_text_cannot_show_needs_json(
+def test_detail_options_need_json(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     assert translate(server, written(tmp_path, b"one\n"), option) == 2
@@ -152,7 +152,7 @@ def test_what_a_line_of_text_cannot_show_needs_json(
         "--top-k=1.5", "--beam-size=0", "--temperature=inf",
     ],
 )  # fmt: skip
-def test_a_value_that_is_none(server: ScriptedServer, tmp_path: Path, option: str) -> None:
+def test_an_invalid_option_value(server: ScriptedServer, tmp_path: Path, option: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         translate(server, written(tmp_path, b"one\n"), option)
     assert stopped.value.code == 2
@@ -167,7 +167,7 @@ def test_the_environment_names_server_and_key(
     assert server.headers[0]["authorization"] == "Bearer other"
 
 
-def test_a_key_that_no_header_carries(
+def test_an_api_key_that_no_header_can_carry(
     server: ScriptedServer,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -175,7 +175,7 @@ def test_a_key_that_no_header_carries(
 ) -> None:
     monkeypatch.setenv("TRANSDUCE_API_KEY", "schl\u00fcssel")
     assert translate(server, written(tmp_path, b"one\n")) == 1
-    assert "TRANSDUCE_API_KEY holds no API key" in capsys.readouterr().err
+    assert "TRANSDUCE_API_KEY does not hold an API key" in capsys.readouterr().err
     assert server.requests == []
 
 
@@ -187,7 +187,7 @@ def test_stdin(
     assert capsysbinary.readouterr().out == b"ONE\nTWO"
 
 
-def test_lines_travel_in_batches(
+def test_lines_are_sent_in_batches(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lines = [f"line {number}\n".encode() for number in range(300)]
@@ -196,10 +196,10 @@ def test_lines_travel_in_batches(
     assert capsysbinary.readouterr().out == b"".join(lines).upper()
 
 
-def test_no_request_is_over_the_servers_limits(
+def test_every_request_keeps_the_servers_limits(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Lines of 4,999, 12,000 and 120,000 characters: items, and requests, stay within what a server takes."""
+    """Lines of 4,999, 12,000 and 120,000 characters are split so that items and requests keep the limits."""
     lines = ["a" * 4_999] * 12 + ["short words here. " * 667] + ["x y" * 40_000, "end"]
     content = "\n".join(lines).encode()
     assert translate(server, written(tmp_path, content), "--batch-size", "128") == 0
@@ -210,7 +210,7 @@ def test_no_request_is_over_the_servers_limits(
     assert capsysbinary.readouterr().out == content.upper()
 
 
-def test_an_overloaded_server_is_asked_again_when_it_says(
+def test_an_overloaded_server_is_retried_after_retry_after(
     server: ScriptedServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -232,7 +232,7 @@ def test_an_overloaded_server_is_asked_again_when_it_says(
     assert capsysbinary.readouterr().out == b"ONE\n"
 
 
-def test_patience_ends(
+def test_retries_stop_after_max_wait(
     server: ScriptedServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -248,7 +248,7 @@ def test_patience_ends(
 
 
 @pytest.mark.parametrize("status", [413, 504])
-def test_what_is_too_much_is_halved(
+def test_a_batch_that_is_too_large_is_halved(
     server: ScriptedServer, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], status: int
 ) -> None:
     server.answers = [Answer(status)]
@@ -271,9 +271,9 @@ def test_what_is_too_much_is_halved(
         (Answer(401, json.dumps({"error": "key missing"}).encode()), "the server answered 401: key missing"),
         (Answer(504, b"<html>late</html>"), "the server answered 504: <html>late</html>"),
         (Answer(500, b""), "the server answered 500: Internal Server Error"),
-        (Answer(200, b"hello"), "the answer is not JSON (JSONDecodeError)"),
-        (Answer(200, b'{"translations": []}'), "the answer holds 0 translations of 1 texts"),
-        (Answer(200, b'{"translations": [{"text": 5}]}'), "the answer is not a translation (TypeError)"),
+        (Answer(200, b"hello"), "the response is not JSON (JSONDecodeError)"),
+        (Answer(200, b'{"translations": []}'), "the response holds 0 translations for 1 texts"),
+        (Answer(200, b'{"translations": [{"text": 5}]}'), "the response is not a translation (TypeError)"),
     ],
 )
 def test_errors_are_one_line(
@@ -294,8 +294,8 @@ def test_a_line_that_is_not_utf8_is_named(
 
 
 def test_no_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"transduce translate: no server answers at {url}")
@@ -315,16 +315,16 @@ def test_a_silent_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             str(written(tmp_path, b"one\n")),
         ]
         assert main(arguments) == 1
-    assert "no answer" in capsys.readouterr().err
+    assert "no response" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://"])
-def test_a_url_that_is_none(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_url(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--url", url, *LANGUAGES, str(written(tmp_path, b"one\n"))]) == 1
     assert "http://host:port" in capsys.readouterr().err
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_loopback(
+def test_loopback_ignores_the_proxy_variables(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -354,7 +354,7 @@ def test_pieces_join_to_the_text(text: str, max_characters: int) -> None:
         ("short", ["short"]),
     ],
 )
-def test_a_long_line_is_cut_where_it_hurts_least(text: str, pieces: list[str]) -> None:
+def test_a_long_line_is_cut_at_sentences_then_at_white_space(text: str, pieces: list[str]) -> None:
     assert list(split_text(text, max_characters=16)) == pieces
 
 

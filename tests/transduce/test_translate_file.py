@@ -1,4 +1,4 @@
-"""`transduce translate FILE -o OUT` over a real socket: formats, the journal, what is sent of each kind of text."""
+"""`transduce translate FILE -o OUT` over a real socket: formats, journal, request options of each kind of text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(server: ScriptedServer, *arguments: object) -> int:
     return main(["translate", "--url", server.url, *LANGUAGES, *map(str, arguments)])
 
 
-def test_the_formats_are_those_of_the_files() -> None:
+def test_the_command_has_every_file_format() -> None:
     assert set(FORMATS) == {str(each) for each in FileFormat}
 
 
@@ -61,7 +61,7 @@ def test_a_file_of_each_format(swapping: ScriptedServer, tmp_path: Path, name: s
     assert out.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_what_is_sent_of_each_kind_of_text(server: ScriptedServer, tmp_path: Path) -> None:
+def test_the_request_options_of_each_kind_of_text(server: ScriptedServer, tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_bytes(b"One.\n\nTwo\nthree.\n\nFour *five*.\n\n<p>Six\n")
     server.answers = [Answer(422)]
@@ -92,7 +92,7 @@ def test_stdin_and_stdout(
     assert capsysbinary.readouterr().out == b'{"a": "yES"}'
 
 
-def test_an_interrupted_run_goes_on(
+def test_an_interrupted_run_is_resumed(
     swapping: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out, journal = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
@@ -101,7 +101,7 @@ def test_an_interrupted_run_goes_on(
     swapping.answers = [Answer(200, good), Answer(200, good), Answer(422)]
     arguments = (path, "-o", out, "--batch-size", 2)
     assert run(swapping, *arguments) == 1
-    assert "the same command goes on where this one stopped" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
     assert not out.exists()
     assert len(journal.read_text().splitlines()) == 5
     with journal.open("a") as file:
@@ -114,7 +114,7 @@ def test_an_interrupted_run_goes_on(
 
 
 @pytest.mark.parametrize("change", ["file", "options", "journal"])
-def test_a_journal_of_something_else_is_not_used(
+def test_a_journal_of_another_file_or_other_options_is_ignored(
     swapping: ScriptedServer, tmp_path: Path, change: str
 ) -> None:
     path, out, journal = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "b.txt.journal"
@@ -131,7 +131,9 @@ def test_a_journal_of_something_else_is_not_used(
     assert out.read_text().casefold() == path.read_text().casefold()
 
 
-def test_what_is_refused(server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_file_is_rejected(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, out = tmp_path / "a.json", tmp_path / "b"
     path.write_text('{"a": "b",\n}')
     assert run(server, path, "-o", out) == 1
@@ -143,20 +145,20 @@ def test_what_is_refused(server: ScriptedServer, tmp_path: Path, capsys: pytest.
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_server_that_loses_tags_spoils_no_file(
+def test_a_translation_without_its_tags_writes_no_file(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = tmp_path / "a.md", tmp_path / "b.md"
     path.write_bytes(b"Some *words*.\n")
     server.answers = [Answer(200, b'{"translations": [{"text": "no tags"}]}')]
     assert run(server, path, "-o", out) == 1
-    assert "cannot be put back: the translation lacks a tag" in capsys.readouterr().err
+    assert "cannot be inserted into the file: the translation lacks a tag" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["a.md"], (
-        "a journal of what cannot be used would be used again"
+        "a kept journal would reuse the unusable translation"
     )
 
 
-def test_long_texts_are_cut_outside_of_their_elements(
+def test_long_texts_are_cut_outside_elements(
     swapping: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "Short words **bold words here** and more. " * 400
@@ -168,14 +170,14 @@ def test_long_texts_are_cut_outside_of_their_elements(
     assert max(map(len, texts)) <= MAX_ITEM_CHARACTERS
     assert all(text.count("<g ") == text.count("</g>") for text in texts)
     assert out.read_text().startswith(words.swapcase().rstrip())
-    assert "stay as they are" in capsys.readouterr().err
+    assert "are left untranslated" in capsys.readouterr().err
     assert f"*{'in it ' * 1000}x*" in out.read_text()
 
 
 @given(
     st.lists(st.sampled_from(["word. ", "<g id='1'>", "</g>", "<x id='1'/>", "x" * 3000, " "]), max_size=30)
 )
-def test_pieces_of_markup_join_to_it(parts: list[str]) -> None:
+def test_pieces_of_markup_join_to_the_markup(parts: list[str]) -> None:
     unit = Unit("".join(parts), UnitFormat.XML)
     pieces = list(pieces_of(unit))
     assert "".join(pieces) == unit.text
@@ -187,7 +189,7 @@ def test_pieces_of_markup_join_to_it(parts: list[str]) -> None:
     )
 
 
-def test_the_docx_that_comes_out_is_one(swapping: ScriptedServer, tmp_path: Path) -> None:
+def test_the_translated_docx_is_valid(swapping: ScriptedServer, tmp_path: Path) -> None:
     path, out = tmp_path / "a.docx", tmp_path / "b.docx"
     path.write_bytes(docx())
     assert run(swapping, path, "-o", out) == 0
@@ -195,7 +197,7 @@ def test_the_docx_that_comes_out_is_one(swapping: ScriptedServer, tmp_path: Path
     assert units[0].text == "a TITLE HERE"
 
 
-def test_a_torn_line_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_incomplete_journal_line_is_overwritten(tmp_path: Path) -> None:
     with Journal(tmp_path / "out", b"data", {}) as journal:
         journal.add({0: "x" * 500})
     journal.path.write_bytes(journal.path.read_bytes()[:-5])
@@ -208,7 +210,7 @@ def test_a_torn_line_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(st.integers(0, 99), st.text(max_size=20)), st.integers(0, 400))
-def test_a_journal_cut_anywhere_is_read(
+def test_a_journal_truncated_anywhere_is_read(
     tmp_path_factory: pytest.TempPathFactory, done: dict[int, str], cut: int
 ) -> None:
     output = tmp_path_factory.mktemp("journal") / "out"
@@ -224,14 +226,14 @@ def test_a_journal_cut_anywhere_is_read(
         assert third.done == {**again.done, 100: "x"}
 
 
-def test_a_suffix_of_no_format_is_refused_with_those_that_there_are(
+def test_an_unsupported_suffix_is_rejected_with_the_supported_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.pptx"
     path.write_bytes(b"PK\x03\x04")
     assert main(["translate", str(path), "--source", "en", "--target", "de"]) == 2
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for name in SUFFIXES:
-        assert name in told
-    assert ".pptx" in told
-    assert "--format" in told
+        assert name in errors
+    assert ".pptx" in errors
+    assert "--format" in errors

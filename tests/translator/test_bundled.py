@@ -1,4 +1,4 @@
-"""The structured texts through the real model, as a server would translate them: nothing is lost."""
+"""Translates the structured texts with the bundled model: nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from app.main import Application
 from app.settings import Settings
-from app.text.passage import TextFormat
+from app.text.parsed_text import TextFormat
 from app.translator import Translation, TranslationRequest, Translator
 from benchmarks.roundtrip import Loss, count, read_texts
 from tests.api.server_process import ROOT

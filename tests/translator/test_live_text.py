@@ -1,4 +1,4 @@
-"""What is told of a growing translation adds up to it, whatever the subwords are."""
+"""The deltas of a streamed translation add up to it, for any split into subwords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from app.decoding.options import FinishReason
 from app.text.tokenizer import Tokenizer
-from app.translator.live_text import UNFINISHED_CHARACTER, LiveSegment, text_so_far
+from app.translator.live_text import REPLACEMENT_CHARACTER, LiveSegment, partial_text
 from tests.api.server_process import ROOT
 
 SENTENCES = (
@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
 
 
 class Screen:
-    """Shows what it is told, as a reader of a stream would."""
+    """An observer that shows the streamed text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -54,84 +54,84 @@ def live(tokenizer: Tokenizer, show: object = str) -> tuple[Screen, LiveSegment]
     return screen, LiveSegment(screen, (2, 5), tokenizer, show, is_greedy=True)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("text", "carried"), SENTENCES)
+@pytest.mark.parametrize(("text", "verbatim_spans"), SENTENCES)
 @pytest.mark.parametrize("seed", range(5))
 def test_deltas_add_up_to_the_text(
-    tokenizer: Tokenizer, text: str, carried: tuple[str, ...], seed: int
+    tokenizer: Tokenizer, text: str, verbatim_spans: tuple[str, ...], seed: int
 ) -> None:
     rng = random.Random(seed)
-    ids = tokenizer.encode_target(text, carried)[:-1]
-    whole = tokenizer.decode(ids, carried)
-    assert whole.num_mended == 0
+    ids = tokenizer.encode_target(text, verbatim_spans)[:-1]
+    whole = tokenizer.decode(ids, verbatim_spans)
+    assert whole.num_appended == 0
     screen, segment = live(tokenizer)
     position = 0
     while position < len(ids):
         count = rng.randint(1, 3)
-        segment.take(position, ids[position : position + count], carried)
+        segment.on_tokens(position, ids[position : position + count], verbatim_spans)
         position += count
         assert whole.text.startswith(screen.text)
-        assert UNFINISHED_CHARACTER not in screen.text
+        assert REPLACEMENT_CHARACTER not in screen.text
     assert screen.text.rstrip() == whole.text.rstrip()
     segment.finish(whole.text, FinishReason.STOP)
     assert screen.text == screen.final == whole.text
     assert screen.num_replaced == 0
 
 
-def test_a_character_in_bytes_is_told_whole(tokenizer: Tokenizer) -> None:
+def test_a_character_in_bytes_is_sent_whole(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode_target("ab 🎉 c", ())[:-1]
-    seen = {text_so_far(tokenizer, ids[:length], ()) for length in range(len(ids) + 1)}
+    seen = {partial_text(tokenizer, ids[:length], ()) for length in range(len(ids) + 1)}
     assert "ab " in seen
     assert "ab 🎉" in seen
-    assert not any(UNFINISHED_CHARACTER in text for text in seen)
+    assert not any(REPLACEMENT_CHARACTER in text for text in seen)
 
 
-def test_a_run_is_told_where_the_model_says_it_and_not_before(tokenizer: Tokenizer) -> None:
-    carried = ("東京", "🎉")
-    ids = tokenizer.encode_target("Er mag 東京 sehr", carried[:1])[:-1]
+def test_a_verbatim_span_is_sent_at_its_placeholder_and_not_before(tokenizer: Tokenizer) -> None:
+    verbatim_spans = ("東京", "🎉")
+    ids = tokenizer.encode_target("Er mag 東京 sehr", verbatim_spans[:1])[:-1]
     screen, segment = live(tokenizer)
     for position, identity in enumerate(ids):
-        segment.take(position, (identity,), carried)
+        segment.on_tokens(position, (identity,), verbatim_spans)
         assert "🎉" not in screen.text
     assert screen.text == "Er mag 東京 sehr"
-    final = tokenizer.decode(ids, carried).text
+    final = tokenizer.decode(ids, verbatim_spans).text
     segment.finish(final, FinishReason.STOP)
     assert screen.text == final == "Er mag 東京 sehr 🎉"
 
 
-def test_what_is_decoded_again_voids_what_was_told(tokenizer: Tokenizer) -> None:
+def test_a_restart_withdraws_the_text(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.encode_target(text)[:-1] for text in ("Das Haus", "Die Stadt"))
     screen, segment = live(tokenizer)
-    segment.take(0, first, ())
+    segment.on_tokens(0, first, ())
     assert screen.text == "Das Haus"
-    segment.take(0, (), ())
+    segment.on_tokens(0, (), ())
     assert screen.text == ""
-    segment.take(0, second, ())
+    segment.on_tokens(0, second, ())
     assert screen.text == "Die Stadt"
-    segment.begin_again()
+    segment.restart()
     assert screen.text == ""
-    segment.begin_again()  # nothing stands there: nothing is told
+    segment.restart()  # no text was sent, so that none is withdrawn
     assert screen.num_replaced == 2
-    segment.take(0, first, ())
+    segment.on_tokens(0, first, ())
     segment.finish("DAS Haus", FinishReason.LENGTH)
     assert screen.text == screen.final == "DAS Haus"
     assert screen.num_replaced == 3
 
 
-def test_it_is_told_as_it_will_look(tokenizer: Tokenizer) -> None:
+def test_the_text_is_sent_in_its_casing(tokenizer: Tokenizer) -> None:
     screen, segment = live(tokenizer, str.upper)
-    segment.take(0, tokenizer.encode_target("Straße frei")[:-1], ())
+    segment.on_tokens(0, tokenizer.encode_target("Straße frei")[:-1], ())
     assert screen.text == "STRASSE FREI"
     segment.finish("STRASSE FREI", FinishReason.STOP)
     assert screen.num_replaced == 0
 
 
-def test_without_tokens_the_whole_text_is_told_at_the_end(tokenizer: Tokenizer) -> None:
+def test_without_tokens_the_whole_text_is_sent_at_the_end(tokenizer: Tokenizer) -> None:
     screen, segment = live(tokenizer)
     segment.finish("Aus dem Vorrat", FinishReason.STOP)
     assert screen.text == screen.final == "Aus dem Vorrat"
 
 
-def test_of_a_beam_only_the_end_is_told(tokenizer: Tokenizer) -> None:
+def test_of_a_beam_only_the_final_text_is_sent(tokenizer: Tokenizer) -> None:
     screen = Screen()
     segment = LiveSegment(screen, (2, 5), tokenizer, str, is_greedy=False)
     segment.finish("Das Haus", FinishReason.STOP)

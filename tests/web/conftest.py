@@ -1,4 +1,4 @@
-"""The page in a real browser, before real servers. Without Chromium these tests are skipped; .ci/run installs it."""
+"""Fixtures for tests of the web page in a real browser with real servers. Without Chromium these tests are skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.api.server_process import ROOT, ServerProcess
 from tests.model.sentences import write_tokenizer
-from tests.web.desk import Desk
+from tests.web.page_object import TranslatePage
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -25,12 +25,12 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-OpenDesk = Callable[..., Desk]
+OpenUi = Callable[..., TranslatePage]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One a module: while Playwright runs, no other test can begin an event loop."""
+    """One browser per module, because no other test can start an event loop while Playwright runs."""
     if CHROMIUM is None:
         pytest.skip("no chromium here (Debian, Ubuntu: apt install chromium)")
     with sync_playwright() as playwright:
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[ServerProcess]:
-    """With the bundled model; it takes files."""
+    """A server with the bundled model that accepts files."""
     settings: dict[str, object] = {
         "bundle": ROOT / "bundles" / "en-de",
         "num_threads": 1,
@@ -56,51 +56,51 @@ def model_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def echo_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The command of a server whose model says the text itself; arguments such as hang_file=PATH may follow."""
+    """The command of a server whose model returns its input; arguments such as hang_file=PATH may follow."""
     tokenizer = write_tokenizer(tmp_path_factory.mktemp("echo") / "tokenizer.spm")
     return [sys.executable, "-W", "error", "-m", "tests.api.echo_server", str(tokenizer)]
 
 
 @pytest.fixture(scope="module")
 def hang_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For the echo server's hang_file; it is not there at first, and is gone after each test."""
+    """The path for the echo server's hang_file, which does not exist at first and is deleted after each test."""
     return tmp_path_factory.mktemp("hang") / "hang"
 
 
 @pytest.fixture(autouse=True)
-def nobody_stays_held(hang_file: Path) -> Iterator[None]:
+def remove_hang_file(hang_file: Path) -> Iterator[None]:
     yield
     hang_file.unlink(missing_ok=True)
 
 
 @pytest.fixture
-def open_desk(browser: Browser) -> Iterator[OpenDesk]:
-    """Opens the page of a server; options are those of a browser's context.
+def open_ui(browser: Browser) -> Iterator[OpenUi]:
+    """Opens the page of a server; options are those of a browser context.
 
-    Afterwards no page may have failed in a script, or have asked anyone but its own server.
+    After the test no page may have a script error or a request to another host.
     """
-    desks: list[Desk] = []
+    opened: list[TranslatePage] = []
 
     def open_page(
         server: ServerProcess, *, before: Callable[[Page], None] | None = None, **options: object
-    ) -> Desk:
+    ) -> TranslatePage:
         context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})  # type: ignore[arg-type]
         page = context.new_page()
-        desk = Desk(page, server.url)
-        desks.append(desk)
+        ui = TranslatePage(page, server.url)
+        opened.append(ui)
         if before is not None:
             before(page)
         page.goto(f"{server.url}/")
-        return desk
+        return ui
 
     yield open_page
-    for desk in desks:
-        desk.page.context.close()
-        assert desk.script_errors == []
-        assert [url for url in desk.asked if not url.startswith(f"{desk.url}/")] == []
+    for ui in opened:
+        ui.page.context.close()
+        assert ui.script_errors == []
+        assert [url for url in ui.urls if not url.startswith(f"{ui.url}/")] == []
 
 
 @pytest.fixture
-def desk(open_desk: OpenDesk, model_server: ServerProcess) -> Desk:
-    """The page of the bundled model's server, ready to be typed into."""
-    return open_desk(model_server).ready()
+def ui(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
+    """The page of the bundled model's server, ready for input."""
+    return open_ui(model_server).ready()

@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, read aloud, in both themes, on a telephone, from right to left."""
+"""Accessibility: keyboard, screen reader, both themes, narrow screens, right-to-left text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
-from tests.web.desk import Desk
+from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
-# Key, the word that has the focus then, and the word of the text that is marked.
+# Key, the word that then has the focus, and the word of the text that is marked.
 KEYS = [
     ("", "Wo", "Where"),
     ("End", "Bahnhof", "station"),
@@ -25,7 +25,7 @@ MIN_CONTRAST = 4.5
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
 
-# Text on the nearest opaque ground below it, as they are drawn; what is disabled or unseen does not count.
+# The contrast of text on the nearest opaque background; disabled and invisible text does not count.
 CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const pixel = (color) => {
@@ -64,12 +64,12 @@ CONTRASTS = """() => {
 }"""
 
 
-def barriers(desk: Desk) -> list[Any]:
-    """What axe finds, and text with a contrast below 4.5."""
-    found = Axe().run(desk.page, options=RULES).response
+def barriers(ui: TranslatePage) -> list[Any]:
+    """The violations that axe finds, and texts with a contrast below 4.5."""
+    found = Axe().run(ui.page, options=RULES).response
     assert found["passes"], "the rules were not run"
     broken = [(each["id"], [node["target"] for node in each["nodes"]]) for each in found["violations"]]
-    contrasts = desk.page.evaluate(CONTRASTS)
+    contrasts = ui.page.evaluate(CONTRASTS)
     assert len(contrasts) >= 10
     return broken + [(name, ratio) for name, ratio in contrasts if ratio < MIN_CONTRAST]
 
@@ -77,80 +77,80 @@ def barriers(desk: Desk) -> list[Any]:
 @pytest.mark.parametrize("width", [1180, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_barrier_in_any_state(
-    open_desk: OpenDesk, model_server: ServerProcess, theme: str, width: int
+    open_ui: OpenUi, model_server: ServerProcess, theme: str, width: int
 ) -> None:
-    desk = open_desk(model_server, color_scheme=theme, viewport={"width": width, "height": 860}).ready()
-    assert barriers(desk) == []
-    desk.type(f"{STATION} {STATION}\nThe children are playing in the garden.")
-    expect(desk["target"]).to_have_attribute("aria-busy", "false")
-    desk.word("Bahnhof").first.hover()
-    desk.page.wait_for_timeout(250)  # until colours have changed
-    assert barriers(desk) == []
-    desk.word("Bahnhof").first.click()
-    expect(desk["choices"].get_by_role("option").first).to_be_focused()
-    assert barriers(desk) == []
-    desk.page.keyboard.press("Escape")
-    desk.type("x" * 5001)
-    expect(desk["problem"]).to_be_visible()
-    assert barriers(desk) == []
-    desk.page.get_by_text("Glossary", exact=True).click()
-    desk.open_file("film.srt", b"1\n00:00:01,000 --> 00:00:02,000\nIt is late.\n")
-    expect(desk["download"]).to_be_visible()
-    assert barriers(desk) == []
+    ui = open_ui(model_server, color_scheme=theme, viewport={"width": width, "height": 860}).ready()
+    assert barriers(ui) == []
+    ui.type(f"{STATION} {STATION}\nThe children are playing in the garden.")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    ui.word("Bahnhof").first.hover()
+    ui.page.wait_for_timeout(250)  # wait for the colour transition
+    assert barriers(ui) == []
+    ui.word("Bahnhof").first.click()
+    expect(ui["choices"].get_by_role("option").first).to_be_focused()
+    assert barriers(ui) == []
+    ui.page.keyboard.press("Escape")
+    ui.type("x" * 5001)
+    expect(ui["problem"]).to_be_visible()
+    assert barriers(ui) == []
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui.open_file("film.srt", b"1\n00:00:01,000 --> 00:00:02,000\nIt is late.\n")
+    expect(ui["download"]).to_be_visible()
+    assert barriers(ui) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_heat_can_be_read(open_desk: OpenDesk, model_server: ServerProcess, theme: str) -> None:
-    """Numbers on all ten grounds of the map."""
-    desk = open_desk(model_server, color_scheme=theme).ready()
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    cell = desk["map"].locator("td.paid").first
+def test_every_heatmap_colour_is_readable(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
+    """Numbers on all ten backgrounds of the attention map."""
+    ui = open_ui(model_server, color_scheme=theme).ready()
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    cell = ui["map"].locator("td.paid").first
     for heat in range(10):
         cell.evaluate("(cell, heat) => { cell.className = `paid heat-${heat}`; }", heat)
-        ratios = dict(desk.page.evaluate(CONTRASTS))
+        ratios = dict(ui.page.evaluate(CONTRASTS))
         (found,) = [ratio for name, ratio in ratios.items() if name.startswith(f"paid heat-{heat}: 73")]
         assert found >= MIN_CONTRAST, heat
 
 
-def test_by_keyboard_alone(open_desk: OpenDesk, model_server: ServerProcess) -> None:
-    """From the languages over the text to its words."""
-    desk = open_desk(model_server)
-    keyboard = desk.page.keyboard
-    expect(desk["model"]).not_to_be_empty()
-    expect(desk["source"]).to_be_focused()
-    desk["source-language"].focus()
+def test_by_keyboard_alone(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    """From the languages through the text to its words."""
+    ui = open_ui(model_server)
+    keyboard = ui.page.keyboard
+    expect(ui["model"]).not_to_be_empty()
+    expect(ui["source"]).to_be_focused()
+    ui["source-language"].focus()
     keyboard.press("E")
-    assert desk["source-language"].input_value() == "en"
-    keyboard.press("Tab")  # the swap cannot be used with this model
-    expect(desk["target-language"]).to_be_focused()
+    assert ui["source-language"].input_value() == "en"
+    keyboard.press("Tab")  # the swap button is disabled with this model
+    expect(ui["target-language"]).to_be_focused()
     keyboard.press("Tab")
-    expect(desk["source"]).to_be_focused()
+    expect(ui["source"]).to_be_focused()
     keyboard.type(STATION)
-    desk.shows(STATION_DE)
+    ui.shows(STATION_DE)
     for name in ("open-file", "clear"):
         keyboard.press("Tab")
-        expect(desk[name]).to_be_focused()
+        expect(ui[name]).to_be_focused()
     keyboard.press("Tab")
     for key, word, origin in KEYS:
         if key:
             keyboard.press(key)
-        expect(desk.word(word)).to_be_focused()
-        assert desk.marked_in_source() == [origin]
+        expect(ui.word(word)).to_be_focused()
+        assert ui.marked_in_source() == [origin]
     keyboard.press("Tab")
-    expect(desk["copy"]).to_be_focused()
+    expect(ui["copy"]).to_be_focused()
     for _ in range(3):
         keyboard.press("Shift+Tab")
-    expect(desk["open-file"]).to_be_focused()
+    expect(ui["open-file"]).to_be_focused()
 
 
-def test_another_word_by_keyboard(desk: Desk) -> None:
-    keyboard = desk.page.keyboard
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    desk.word("Bahnhof").focus()
+def test_another_word_by_keyboard(ui: TranslatePage) -> None:
+    keyboard = ui.page.keyboard
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui.word("Bahnhof").focus()
     keyboard.press("Enter")
-    options = desk["choices"].get_by_role("option")
+    options = ui["choices"].get_by_role("option")
     expect(options.first).to_be_focused()
     keyboard.press("ArrowDown")
     expect(options.nth(1)).to_be_focused()
@@ -159,31 +159,31 @@ def test_another_word_by_keyboard(desk: Desk) -> None:
     expect(options.last).to_be_focused()
     sentence = options.last.locator(".sentence").inner_text()
     keyboard.press("Enter")
-    desk.shows(sentence)
-    expect(desk["target"].locator(".word:focus")).to_have_count(1)
+    ui.shows(sentence)
+    expect(ui["target"].locator(".word:focus")).to_have_count(1)
 
 
-def test_what_has_the_focus_shows_it(desk: Desk) -> None:
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    desk["source"].focus()
-    line = desk["source"].evaluate("box => getComputedStyle(box.closest('.pane'), '::before').height")
+def test_the_focus_is_visible(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui["source"].focus()
+    line = ui["source"].evaluate("box => getComputedStyle(box.closest('.pane'), '::before').height")
     assert line == "2px"
     for _ in range(7):
-        desk.page.keyboard.press("Tab")
-        outline = desk.page.evaluate(
+        ui.page.keyboard.press("Tab")
+        outline = ui.page.evaluate(
             """() => {
               const { outlineStyle, outlineWidth } = getComputedStyle(document.activeElement);
               return [outlineStyle, outlineWidth];
             }"""
         )
-        assert outline == ["solid", "2px"], desk.page.evaluate("() => document.activeElement.outerHTML")
+        assert outline == ["solid", "2px"], ui.page.evaluate("() => document.activeElement.outerHTML")
 
 
-def test_it_is_named_for_who_cannot_see_it(desk: Desk) -> None:
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    page = desk.page
+def test_elements_have_accessible_names(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    page = ui.page
     assert page.get_by_role("combobox", name="From").count() == 1
     assert page.get_by_role("combobox", name="To").count() == 1
     assert page.get_by_role("textbox", name="Text to translate").count() == 1
@@ -202,83 +202,81 @@ def test_it_is_named_for_who_cannot_see_it(desk: Desk) -> None:
     assert translation.get_attribute("lang") == "de"
 
 
-def test_the_theme_can_be_chosen_and_is_kept(open_desk: OpenDesk, model_server: ServerProcess) -> None:
-    desk = open_desk(model_server, color_scheme="light").ready()
+def test_the_theme_can_be_selected_and_is_kept(open_ui: OpenUi, model_server: ServerProcess) -> None:
+    ui = open_ui(model_server, color_scheme="light").ready()
 
     def ground() -> str:
-        color: str = desk.page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
+        color: str = ui.page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
         return color
 
     by_system = ground()
-    desk["theme"].select_option("dark")
+    ui["theme"].select_option("dark")
     assert ground() != by_system
-    desk.page.reload()
+    ui.page.reload()
     assert ground() != by_system
-    expect(desk["theme"]).to_have_value("dark")
-    desk["theme"].select_option("light")
+    expect(ui["theme"]).to_have_value("dark")
+    ui["theme"].select_option("light")
     assert ground() == by_system
 
 
 @pytest.mark.parametrize("width", [320, 360, 390, 760])
 def test_nothing_is_wider_than_the_window_before_a_language_is_chosen(
-    open_desk: OpenDesk, model_server: ServerProcess, width: int
+    open_ui: OpenUi, model_server: ServerProcess, width: int
 ) -> None:
-    """With all that may stand there: no text, terms, a translation, a file with a long name, a file that is refused."""
-    desk = open_desk(model_server, viewport={"width": width, "height": 800})
+    """In all states: no text, terms, a translation, a file with a long name, a rejected file."""
+    ui = open_ui(model_server, viewport={"width": width, "height": 800})
 
     def fits() -> None:
-        assert desk.page.evaluate("() => document.documentElement.scrollWidth") <= width
+        assert ui.page.evaluate("() => document.documentElement.scrollWidth") <= width
 
-    expect(desk["model"]).not_to_be_empty()
-    assert desk["source-language"].input_value() == "auto"
+    expect(ui["model"]).not_to_be_empty()
+    assert ui["source-language"].input_value() == "auto"
     fits()
-    desk.page.get_by_text("Glossary", exact=True).click()
-    desk["terms"].fill("station\t" + "Haltestelle" * 9)
-    desk.type(STATION)
-    expect(desk["copy"]).to_be_visible()
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui["terms"].fill("station\t" + "Haltestelle" * 9)
+    ui.type(STATION)
+    expect(ui["copy"]).to_be_visible()
     fits()
-    desk.open_file(f"{'long' * 15}.txt", b"Where is the station, please?\n" * 300)
-    expect(desk["download"]).to_be_visible()
+    ui.open_file(f"{'long' * 15}.txt", b"Where is the station, please?\n" * 300)
+    expect(ui["download"]).to_be_visible()
     fits()
-    desk.open_file(f"{'long' * 15}.csv", b"a,b")
-    expect(desk["problem"]).to_be_visible()
+    ui.open_file(f"{'long' * 15}.csv", b"a,b")
+    expect(ui["problem"]).to_be_visible()
     fits()
 
 
 @pytest.mark.parametrize("width", [320, 390, 760, 1180])
-def test_nothing_is_wider_than_the_window(
-    open_desk: OpenDesk, model_server: ServerProcess, width: int
-) -> None:
-    desk = open_desk(model_server, viewport={"width": width, "height": 800}).ready()
-    desk.type(f"The children are playing in the garden behind the house while it rains. {'x' * 120}")
-    expect(desk["target"]).to_have_attribute("aria-busy", "false")
-    expect(desk["timing"]).to_be_visible()
-    assert desk.page.evaluate("() => document.documentElement.scrollWidth") <= width
-    desk["target"].locator(".word").first.click()
-    expect(desk["choices"].locator("[role=option]").first).to_be_focused()
-    box = desk["choices"].bounding_box()
+def test_nothing_is_wider_than_the_window(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
+    ui = open_ui(model_server, viewport={"width": width, "height": 800}).ready()
+    ui.type(f"The children are playing in the garden behind the house while it rains. {'x' * 120}")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    expect(ui["timing"]).to_be_visible()
+    assert ui.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    ui["target"].locator(".word").first.click()
+    expect(ui["choices"].locator("[role=option]").first).to_be_focused()
+    box = ui["choices"].bounding_box()
     assert box is not None
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= width
 
 
-def test_from_right_to_left(desk: Desk) -> None:
-    """Each box takes the direction of what stands in it."""
-    desk.type("שלום עולם")
-    expect(desk["target"]).to_contain_text("שלום")
+def test_from_right_to_left(ui: TranslatePage) -> None:
+    """Each box has the direction of its text."""
+    ui.type("שלום עולם")
+    expect(ui["target"]).to_contain_text("שלום")
     for name in ("source", "mirror", "target"):
-        direction = desk[name].evaluate("box => getComputedStyle(box).direction")
+        direction = ui[name].evaluate("box => getComputedStyle(box).direction")
         assert direction == "rtl", name
-    words = desk["target"].locator(".word")
+    words = ui["target"].locator(".word")
     words.first.focus()
-    desk.page.keyboard.press("ArrowLeft")
+    ui.page.keyboard.press("ArrowLeft")
     expect(words.nth(1)).to_be_focused()
 
 
-def test_direction_marks_of_one_side_do_not_reach_the_other(desk: Desk) -> None:
-    desk.type("It is late. \u202e drawkcab")
-    expect(desk["target"]).to_contain_text("Es ist spät.")
+def test_direction_marks_of_one_side_do_not_reach_the_other(ui: TranslatePage) -> None:
+    ui.type("It is late. \u202e drawkcab")
+    expect(ui["target"]).to_contain_text("Es ist spät.")
     isolation = [
-        desk[name].evaluate("box => getComputedStyle(box).unicodeBidi") for name in ("source", "target")
+        ui[name].evaluate("box => getComputedStyle(box).unicodeBidi") for name in ("source", "target")
     ]
     assert all(value in {"isolate", "plaintext"} for value in isolation), isolation

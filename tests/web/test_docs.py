@@ -1,4 +1,4 @@
-"""The page of the API: every route is on it, and a request to each can be sent from it."""
+"""The API page: it has every route, and a request to each can be sent from it."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from app.api.probes import api_routes
 from app.main import Application
 from app.settings import load_settings
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
-from tests.web.desk import Desk
+from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
 from tests.web.test_access import barriers
 
 
 @pytest.fixture
-def docs(open_desk: OpenDesk, model_server: ServerProcess) -> Desk:
-    """The page, once the examples have the model's name."""
-    desk = open_desk(model_server)
-    desk.page.goto(f"{desk.url}/docs")
-    expect(section(desk, "GET", "/v2/models/{name}").locator("[name=path]")).to_have_value(
+def docs(open_ui: OpenUi, model_server: ServerProcess) -> TranslatePage:
+    """The page with the model's name in its examples."""
+    ui = open_ui(model_server)
+    ui.page.goto(f"{ui.url}/docs")
+    expect(section(ui, "GET", "/v2/models/{name}").locator("[name=path]")).to_have_value(
         "v2/models/en-de-small"
     )
-    return desk
+    return ui
 
 
-def section(desk: Desk, method: str, path: str) -> Locator:
-    """A route's, with its form opened."""
-    found = desk.page.get_by_role("region", name=f"{method} {path}", exact=True)
+def section(ui: TranslatePage, method: str, path: str) -> Locator:
+    """The section of a route, with its form open."""
+    found = ui.page.get_by_role("region", name=f"{method} {path}", exact=True)
     if found.locator("details:not([open])").count():
         found.get_by_text("Try it").click()
     return found
 
 
-def answer(desk: Desk, method: str, path: str) -> Locator:
-    """Send what stands in the form. Returns the route's section."""
-    found = section(desk, method, path)
+def answer(ui: TranslatePage, method: str, path: str) -> Locator:
+    """Send the form's request. Returns the route's section."""
+    found = section(ui, method, path)
     found.get_by_role("button", name="Send").click()
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^\d{3} "))
     return found
 
 
-def test_every_route_has_an_example_and_a_section(docs: Desk) -> None:
-    """Of all dialects, files among them; a route that is added without one is found here."""
+def test_every_route_has_an_example_and_a_section(docs: TranslatePage) -> None:
+    """The routes of all dialects, including files; a new route without an example fails here."""
     application = Application(load_settings({"files_enabled": True}))
     routes = set(api_routes(application.app.router))
     assert routes - {("GET", path) for path in ("/v1/models", "/livez", "/readyz", "/metrics")} == set(
@@ -78,13 +78,13 @@ def test_every_route_has_an_example_and_a_section(docs: Desk) -> None:
         ("GET", "/metrics", "transduce_"),
     ],
 )
-def test_a_request_can_be_tried(docs: Desk, method: str, path: str, text: str) -> None:
+def test_a_request_can_be_tried(docs: TranslatePage, method: str, path: str, text: str) -> None:
     found = answer(docs, method, path)
     expect(found.locator(".answer")).to_contain_text(text)
     expect(found.get_by_role("status")).to_contain_text(re.compile(r"^20[01] .* ms, "))
 
 
-def test_a_request_can_be_changed_and_refused(docs: Desk) -> None:
+def test_a_request_can_be_changed_and_refused(docs: TranslatePage) -> None:
     found = section(docs, "POST", "/v1/translate")
     found.locator("[name=body]").fill('{"text": "It is late.", "source": "en", "taget": "de"}')
     answer(docs, "POST", "/v1/translate")
@@ -92,7 +92,7 @@ def test_a_request_can_be_changed_and_refused(docs: Desk) -> None:
     expect(found.locator(".answer")).to_contain_text("did you mean target?")
 
 
-def test_a_file_can_be_sent_and_fetched(docs: Desk) -> None:
+def test_a_file_can_be_sent_and_fetched(docs: TranslatePage) -> None:
     found = section(docs, "POST", "/translate_file")
     file = FilePayload(name="late.txt", mimeType="text/plain", buffer=b"It is late.")
     found.locator("[name=file]").set_input_files(file)
@@ -103,21 +103,21 @@ def test_a_file_can_be_sent_and_fetched(docs: Desk) -> None:
     download = section(docs, "GET", "/download_file/{name}")
     download.locator("[name=path]").fill(url.group())
     answer(docs, "GET", "/download_file/{name}")
-    expect(download.locator(".save")).to_contain_text("Save the answer, 13 bytes")
+    expect(download.locator(".save")).to_contain_text("Save the response, 13 bytes")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_barrier(open_desk: OpenDesk, model_server: ServerProcess, theme: str) -> None:
-    desk = open_desk(model_server, color_scheme=theme)
-    desk.page.goto(f"{desk.url}/docs")
-    answer(desk, "GET", "/v1/models")
-    assert barriers(desk) == []
+def test_no_barrier(open_ui: OpenUi, model_server: ServerProcess, theme: str) -> None:
+    ui = open_ui(model_server, color_scheme=theme)
+    ui.page.goto(f"{ui.url}/docs")
+    answer(ui, "GET", "/v1/models")
+    assert barriers(ui) == []
 
 
 @pytest.mark.parametrize("width", [320, 1180])
-def test_it_fits_the_window(open_desk: OpenDesk, model_server: ServerProcess, width: int) -> None:
-    desk = open_desk(model_server, viewport={"width": width, "height": 800})
-    desk.page.goto(f"{desk.url}/docs")
-    for summary in desk.page.get_by_text("Try it").all():
+def test_it_fits_the_window(open_ui: OpenUi, model_server: ServerProcess, width: int) -> None:
+    ui = open_ui(model_server, viewport={"width": width, "height": 800})
+    ui.page.goto(f"{ui.url}/docs")
+    for summary in ui.page.get_by_text("Try it").all():
         summary.click()
-    assert desk.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert ui.page.evaluate("() => document.documentElement.scrollWidth") <= width

@@ -1,4 +1,4 @@
-"""The glossary, the swap of the languages, and an answer that is empty."""
+"""The glossary, the swap of the languages, and an empty translation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
-from tests.web.desk import Desk
+from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
 
 LATE, LATE_DE = "It is late.", "Es ist spät."
 STATION = "Where is the station?"
@@ -18,73 +18,71 @@ STATION = "Where is the station?"
 
 @pytest.fixture(scope="module")
 def two_way_server(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Translates from English to German and back, by saying the text itself."""
+    """A server that translates from English to German and back by returning the input."""
     with ServerProcess([*echo_command, "pairs=en>de,de>en"]) as server:
         yield server.ready()
 
 
-def test_terms_stand_in_the_translation(desk: Desk) -> None:
-    desk.page.get_by_text("Glossary", exact=True).click()
-    desk.type(STATION)
-    expect(desk["target"]).to_contain_text("Bahnhof")
-    desk["terms"].fill("station = Haltestelle")
-    expect(desk["target"]).to_contain_text("Haltestelle")
-    expect(desk["terms-count"]).to_have_text("(1)")
-    assert desk.bodies_posted()[-1]["glossary"] == {"terms": {"station": "Haltestelle"}}
-    desk["terms"].fill("")
-    expect(desk["target"]).to_contain_text("Bahnhof")
-    assert "glossary" not in desk.bodies_posted()[-1]
+def test_glossary_terms_are_translated(ui: TranslatePage) -> None:
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui.type(STATION)
+    expect(ui["target"]).to_contain_text("Bahnhof")
+    ui["terms"].fill("station = Haltestelle")
+    expect(ui["target"]).to_contain_text("Haltestelle")
+    expect(ui["terms-count"]).to_have_text("(1)")
+    assert ui.bodies_posted()[-1]["glossary"] == {"terms": {"station": "Haltestelle"}}
+    ui["terms"].fill("")
+    expect(ui["target"]).to_contain_text("Bahnhof")
+    assert "glossary" not in ui.bodies_posted()[-1]
 
 
-def test_a_line_that_is_no_term_is_told(desk: Desk) -> None:
-    desk.page.get_by_text("Glossary", exact=True).click()
-    desk.type(STATION)
-    desk["terms"].fill("river\tFluss\n\nstation\n= nothing\n__proto__ = a = b")
-    expect(desk["terms-hint"]).to_contain_text("line 3, 4")
-    expect(desk["terms-count"]).to_have_text("(2)")
-    expect(desk["target"]).to_have_attribute("aria-busy", "false")
-    expect(desk["problem"]).to_be_hidden()
-    body = json.loads(desk.posted[-1].post_data or "")
+def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui.type(STATION)
+    ui["terms"].fill("river\tFluss\n\nstation\n= nothing\n__proto__ = a = b")
+    expect(ui["terms-hint"]).to_contain_text("line 3, 4")
+    expect(ui["terms-count"]).to_have_text("(2)")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    expect(ui["problem"]).to_be_hidden()
+    body = json.loads(ui.posted[-1].post_data or "")
     assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
 
 
-def test_the_swap_is_off_and_says_why(desk: Desk) -> None:
-    """Where the way back is not served, and while the language is not known."""
-    expect(desk["swap"]).to_be_disabled()
-    expect(desk["swap"]).to_have_accessible_description(
+def test_a_disabled_swap_button_says_why(ui: TranslatePage) -> None:
+    """The reverse pair is not served, or the language is not known yet."""
+    expect(ui["swap"]).to_be_disabled()
+    expect(ui["swap"]).to_have_accessible_description(
         "This server does not translate from German to English."
     )
-    desk["source-language"].select_option("auto")
-    expect(desk["swap"]).to_be_disabled()
-    expect(desk["swap"]).to_have_attribute(
+    ui["source-language"].select_option("auto")
+    expect(ui["swap"]).to_be_disabled()
+    expect(ui["swap"]).to_have_attribute(
         "title", "Languages can be swapped once the language of the text is known."
     )
 
 
-def test_a_swap_puts_the_translation_into_the_source(
-    open_desk: OpenDesk, two_way_server: ServerProcess
-) -> None:
-    desk = open_desk(two_way_server).ready()
-    desk.page.get_by_text("Glossary", exact=True).click()
-    desk["terms"].fill("river = Fluss")
-    desk.type("Anna sees the river.")
-    desk.shows("Anna sees the Fluss.")
-    desk["swap"].click()
-    expect(desk["source"]).to_have_value("Anna sees the Fluss.")
-    assert desk["source-language"].input_value() == "de"
-    assert desk["target-language"].input_value() == "en"
-    expect(desk["terms"]).to_have_value("Fluss = river")
-    desk.shows("Anna sees the river.")
-    body = desk.bodies_posted()[-1]
+def test_a_swap_moves_the_translation_into_the_source(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
+    ui = open_ui(two_way_server).ready()
+    ui.page.get_by_text("Glossary", exact=True).click()
+    ui["terms"].fill("river = Fluss")
+    ui.type("Anna sees the river.")
+    ui.shows("Anna sees the Fluss.")
+    ui["swap"].click()
+    expect(ui["source"]).to_have_value("Anna sees the Fluss.")
+    assert ui["source-language"].input_value() == "de"
+    assert ui["target-language"].input_value() == "en"
+    expect(ui["terms"]).to_have_value("Fluss = river")
+    ui.shows("Anna sees the river.")
+    body = ui.bodies_posted()[-1]
     assert (body["source"], body["target"], body["text"]) == ("de", "en", "Anna sees the Fluss.")
 
 
-def test_a_swap_keeps_what_is_being_typed(open_desk: OpenDesk, two_way_server: ServerProcess) -> None:
-    """A translation of an older text does not take its place."""
-    desk = open_desk(two_way_server).ready()
-    desk.type("Anna sees the river.")
-    desk.shows("Anna sees the river.")
-    desk.page.evaluate(
+def test_a_swap_keeps_newer_input(open_ui: OpenUi, two_way_server: ServerProcess) -> None:
+    """A translation of an older text does not replace it."""
+    ui = open_ui(two_way_server).ready()
+    ui.type("Anna sees the river.")
+    ui.shows("Anna sees the river.")
+    ui.page.evaluate(
         """() => {
           const source = document.getElementById("source");
           source.value = "Otto sees the sea.";
@@ -92,13 +90,13 @@ def test_a_swap_keeps_what_is_being_typed(open_desk: OpenDesk, two_way_server: S
           document.getElementById("swap").click();
         }"""
     )
-    expect(desk["source"]).to_have_value("Otto sees the sea.")
-    desk.shows("Otto sees the sea.")
-    assert desk.bodies_posted()[-1]["source"] == "de"
+    expect(ui["source"]).to_have_value("Otto sees the sea.")
+    ui.shows("Otto sees the sea.")
+    assert ui.bodies_posted()[-1]["source"] == "de"
 
 
-def test_an_empty_answer_says_so(desk: Desk) -> None:
-    """Whatever the model: the answer is one that the server may give."""
+def test_an_empty_translation_shows_a_message(ui: TranslatePage) -> None:
+    """The response is replaced, so that it does not depend on the model."""
     segment = {
         "source": {"start": 0, "end": 4},
         "target": {"start": 0, "end": 0},
@@ -111,15 +109,15 @@ def test_an_empty_answer_says_so(desk: Desk) -> None:
         "usage": {"source_tokens": 2, "target_tokens": 1, "sentences": 1},
     }
     content = f"event: done\ndata: {json.dumps(done)}\n\n"
-    desk.page.route(
+    ui.page.route(
         "**/v1/translate/stream", lambda route: route.fulfill(body=content, content_type="text/event-stream")
     )
-    desk.type("Home")
-    expect(desk["nothing"]).to_contain_text("empty translation")
-    expect(desk["spoken"]).to_contain_text("empty translation")
+    ui.type("Home")
+    expect(ui["nothing"]).to_contain_text("empty translation")
+    expect(ui["spoken"]).to_contain_text("empty translation")
     for name in ("copy", "empty", "alignment"):
-        expect(desk[name]).to_be_hidden()
-    desk.page.unroute("**/v1/translate/stream")
-    desk.type(LATE)
-    desk.shows(LATE_DE)
-    expect(desk["nothing"]).to_be_hidden()
+        expect(ui[name]).to_be_hidden()
+    ui.page.unroute("**/v1/translate/stream")
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    expect(ui["nothing"]).to_be_hidden()

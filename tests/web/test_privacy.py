@@ -1,4 +1,4 @@
-"""The page and the description of the API ask nobody but the server, and no text becomes markup."""
+"""The web page and the API page send requests only to their server, and no text becomes markup."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from playwright.sync_api import Page, expect
 
 from app.api.page import FOLDER
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
-from tests.web.desk import Desk
+from tests.web.conftest import OpenUi
+from tests.web.page_object import TranslatePage
 
 SCRIPT = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>'
 
 
 @pytest.mark.parametrize("path", ["/", "/docs"])
-def test_a_visit_asks_this_server_only(open_desk: OpenDesk, model_server: ServerProcess, path: str) -> None:
-    """Every request that the browser makes is noted by the fixture, which also checks them."""
-    desk = open_desk(model_server)
-    desk.page.goto(f"{desk.url}{path}", wait_until="networkidle")
-    assert f"{desk.url}{path}" in desk.asked
+def test_a_visit_sends_requests_only_to_this_server(
+    open_ui: OpenUi, model_server: ServerProcess, path: str
+) -> None:
+    """The fixture records every request of the browser and checks it."""
+    ui = open_ui(model_server)
+    ui.page.goto(f"{ui.url}{path}", wait_until="networkidle")
+    assert f"{ui.url}{path}" in ui.urls
 
 
 def test_nothing_in_the_files_names_another_host() -> None:
@@ -33,16 +35,16 @@ def test_nothing_in_the_files_names_another_host() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.js")), ids=lambda file: file.name)
-def test_no_script_makes_markup_of_text(file: Path) -> None:
+def test_no_script_creates_markup_from_text(file: Path) -> None:
     text = file.read_text("utf-8")
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
     )
 
 
-def test_the_browser_would_refuse_it_anyway(desk: Desk) -> None:
-    """By its policy: no markup from text, no inline script, no inline style, no other host."""
-    refused = desk.page.evaluate(
+def test_the_content_security_policy_forbids_it(ui: TranslatePage) -> None:
+    """No markup from text, no inline script, no inline style, no other host."""
+    refused = ui.page.evaluate(
         """async () => {
           const found = [];
           try { document.body.innerHTML = "<b>x</b>"; } catch (error) { found.push(error.name); }
@@ -63,38 +65,38 @@ def test_the_browser_would_refuse_it_anyway(desk: Desk) -> None:
     assert refused["found"][0] == "TypeError"
     assert refused["ran"] is False
     assert refused["image"] == "img-src"
-    desk.asked.remove("http://127.0.0.1:9/x.png")  # noted before it was refused
+    ui.urls.remove("http://127.0.0.1:9/x.png")  # recorded before the policy blocked it
 
 
 @pytest.mark.parametrize("format_name", ["text", "html"])
-def test_markup_is_shown_and_never_run(desk: Desk, format_name: str) -> None:
-    desk["format"].select_option(format_name)
-    desk.type(f"It is late. {SCRIPT} It is late.")
-    expect(desk["target"]).to_contain_text("Es ist spät.")
-    expect(desk["target"]).to_have_attribute("aria-busy", "false")
-    assert desk.page.locator("main img, main script").count() == 0
-    assert desk.page.evaluate("() => window.ran") is None
+def test_markup_is_shown_and_never_run(ui: TranslatePage, format_name: str) -> None:
+    ui["format"].select_option(format_name)
+    ui.type(f"It is late. {SCRIPT} It is late.")
+    expect(ui["target"]).to_contain_text("Es ist spät.")
+    expect(ui["target"]).to_have_attribute("aria-busy", "false")
+    assert ui.page.locator("main img, main script").count() == 0
+    assert ui.page.evaluate("() => window.ran") is None
 
 
-def test_a_servers_words_are_text_too(open_desk: OpenDesk, model_server: ServerProcess) -> None:
+def test_a_servers_message_is_shown_as_text(open_ui: OpenUi, model_server: ServerProcess) -> None:
     def lie(page: Page) -> None:
         body = {"error": {"code": "invalid_request", "message": SCRIPT, "request_id": "1"}}
         page.route("**/v1/translate/stream", lambda route: route.fulfill(status=422, json=body))
 
-    desk = open_desk(model_server, before=lie).ready()
-    desk.type("It is late.")
-    expect(desk["problem-text"]).to_contain_text("<img src=x")
-    assert desk.page.locator(".problem img").count() == 0
-    assert desk.page.evaluate("() => window.ran") is None
+    ui = open_ui(model_server, before=lie).ready()
+    ui.type("It is late.")
+    expect(ui["problem-text"]).to_contain_text("<img src=x")
+    assert ui.page.locator(".problem img").count() == 0
+    assert ui.page.evaluate("() => window.ran") is None
 
 
-def test_no_text_is_stored(desk: Desk) -> None:
-    desk.type("It is late.")
-    desk.shows("Es ist spät.")
-    stored = desk.page.evaluate(
+def test_no_text_is_stored(ui: TranslatePage) -> None:
+    ui.type("It is late.")
+    ui.shows("Es ist spät.")
+    stored = ui.page.evaluate(
         """async () => {
           const cached = await caches.keys();
           return [localStorage.length, sessionStorage.length, document.cookie, location.href, cached.length];
         }"""
     )
-    assert stored == [0, 0, "", f"{desk.url}/", 0]
+    assert stored == [0, 0, "", f"{ui.url}/", 0]

@@ -1,4 +1,4 @@
-"""Pictures of the page, in both themes and on a telephone: `make screenshots` puts them into docs/."""
+"""Screenshots of the page in both themes and on a phone; `make screenshots` writes them into docs/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.api.server_process import ServerProcess
-from tests.web.conftest import OpenDesk
+from tests.web.conftest import OpenUi
 
 TEXT = "Where is the station? It is late, and I would like to go home.\n\nCould you help me, please?"
 TEXT_DE = "Wo ist der Bahnhof? Es ist spät, und ich möchte nach Hause gehen.\n\nKönntest du mir bitte helfen?"
@@ -26,31 +26,31 @@ COLORS = 224
         ("page-phone", "light", (390, 860)),
     ],
 )
-def test_a_picture(
-    open_desk: OpenDesk,
+def test_a_screenshot(
+    open_ui: OpenUi,
     model_server: ServerProcess,
     tmp_path: Path,
     name: str,
     theme: str,
     size: tuple[int, int],
 ) -> None:
-    """Small, and not of an empty page."""
+    """The file is small, and the page is not empty."""
     width, height = size
-    desk = open_desk(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
-    desk.type(TEXT)
-    desk.shows(TEXT_DE)
+    ui = open_ui(model_server, color_scheme=theme, viewport={"width": width, "height": height}).ready()
+    ui.type(TEXT)
+    ui.shows(TEXT_DE)
     if name == "page-dark":
-        desk.word("Könntest").click()
-        expect(desk["choices"].get_by_role("option").first).to_be_focused()
+        ui.word("Könntest").click()
+        expect(ui["choices"].get_by_role("option").first).to_be_focused()
     else:
-        desk.word("möchte").hover()
-        expect(desk["which"]).to_have_text("2 of 3")
-    desk.page.wait_for_timeout(250)  # until colours have changed
-    taken = tmp_path / "taken.png"
-    desk.page.screenshot(path=taken, full_page=name == "page-phone")
+        ui.word("möchte").hover()
+        expect(ui["which"]).to_have_text("2 of 3")
+    ui.page.wait_for_timeout(250)  # wait for the colour transition
+    shot = tmp_path / "shot.png"
+    ui.page.screenshot(path=shot, full_page=name == "page-phone")
     folder = Path(os.environ.get("SCREENSHOTS", tmp_path))
     file = folder / f"{name}.png"
-    with Image.open(taken) as picture:
+    with Image.open(shot) as picture:
         colors = picture.convert("RGB").getcolors(1 << 24)
         picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(file, optimize=True)
     assert colors is not None

@@ -1,4 +1,4 @@
-"""How the page is served: by name, with its type and tag, kept from everything else; or not at all."""
+"""How the page's files are served: names, types, tags and security headers, or not at all."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_an_unchanged_file_is_not_sent_again(client: httpx.Client, path: str) ->
     assert client.get(path, headers={"if-none-match": '"other"'}).content == found.content
 
 
-def test_what_the_page_is_told_of_the_server(client: httpx.Client) -> None:
-    told = client.get(FACTS_PATH).json()
-    assert told == {
+def test_the_page_gets_the_servers_facts(client: httpx.Client) -> None:
+    facts = client.get(FACTS_PATH).json()
+    assert facts == {
         "needs_key": False,
         "has_docs": True,
         "file_suffixes": [],
@@ -67,19 +67,19 @@ def test_nothing_else_is_served(client: httpx.Client, path: str) -> None:
     assert client.get(httpx.URL(str(client.base_url) + path)).status_code == 404
 
 
-def test_with_keys_the_page_is_open_and_tells_that_one_is_needed(echo_command: list[str]) -> None:
+def test_the_page_needs_no_key_and_says_that_the_api_does(echo_command: list[str]) -> None:
     keys = hashlib.sha256(b"key").hexdigest()
     with (
         ServerProcess(echo_command, {"api_keys": keys, "docs_enabled": "false"}) as server,
         server.ready().client() as client,
     ):
         assert all(client.get(path).status_code == 200 for path in page_paths())
-        told = client.get(FACTS_PATH).json()
-        assert (told["needs_key"], told["has_docs"]) == (True, False)
+        facts = client.get(FACTS_PATH).json()
+        assert (facts["needs_key"], facts["has_docs"]) == (True, False)
         assert client.get("/v1/models").status_code == 401
 
 
-def test_it_can_be_switched_off(echo_command: list[str]) -> None:
+def test_the_page_can_be_disabled(echo_command: list[str]) -> None:
     with ServerProcess(echo_command, {"page_enabled": "false"}) as server, server.ready().client() as client:
         assert {client.get(path).status_code for path in page_paths()} == {404}
         assert client.get("/livez").status_code == 200

@@ -1,4 +1,4 @@
-"""Words of a translation: where they come from, the map, and others in their place."""
+"""Words of a translation: alignment, the attention map, and alternatives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.desk import Desk
+from tests.web.page_object import TranslatePage
 
 STATION, STATION_DE = "Where is the station?", "Wo ist der Bahnhof?"
 LATE, LATE_DE = "It is late.", "Es ist spät."
@@ -21,9 +21,9 @@ LONG = (
 HELP, HELP_DE = "Could you help me, please?", "Könntest du mir bitte helfen?"
 
 
-def the_map(desk: Desk) -> tuple[list[str], list[str], list[list[int]]]:
-    """Columns, the rest last, rows, and percents; 0 where a cell is empty."""
-    table = desk["map"].locator("table")
+def the_map(ui: TranslatePage) -> tuple[list[str], list[str], list[list[int]]]:
+    """The map's columns with the remainder last, its rows, and the percentages; 0 for an empty cell."""
+    table = ui["map"].locator("table")
     rows = table.locator("tbody tr").all()
     percents = [[int(text or 0) for text in row.locator("td").all_text_contents()] for row in rows]
     return (
@@ -33,56 +33,56 @@ def the_map(desk: Desk) -> tuple[list[str], list[str], list[list[int]]]:
     )
 
 
-def test_pointing_at_a_word_marks_where_it_comes_from(desk: Desk) -> None:
-    desk.type(f"{STATION} {LATE}")
-    desk.shows(f"{STATION_DE} {LATE_DE}")
+def test_pointing_at_a_word_marks_its_source(ui: TranslatePage) -> None:
+    ui.type(f"{STATION} {LATE}")
+    ui.shows(f"{STATION_DE} {LATE_DE}")
     for word, origin in (("Bahnhof", "station"), ("spät", "late"), ("Wo", "Where")):
-        desk.word(word).hover()
-        assert desk.marked_in_source() == [origin]
-        expect(desk.word(word)).to_have_class("word marked")
-        expect(desk["map"].locator("tr.marked th")).to_have_text(word)
-    desk["beam"].hover()
-    assert desk.marked_in_source() == []
-    expect(desk["map"].locator("tr.marked")).to_have_count(0)
+        ui.word(word).hover()
+        assert ui.marked_in_source() == [origin]
+        expect(ui.word(word)).to_have_class("word marked")
+        expect(ui["map"].locator("tr.marked th")).to_have_text(word)
+    ui["beam"].hover()
+    assert ui.marked_in_source() == []
+    expect(ui["map"].locator("tr.marked")).to_have_count(0)
 
 
-def test_a_mark_lies_behind_its_word(desk: Desk) -> None:
-    """The mirror breaks its lines where the box does."""
+def test_a_mark_is_behind_its_word(ui: TranslatePage) -> None:
+    """The mirror breaks its lines where the text area does."""
     text = " ".join([STATION] * 12)
-    desk.type(text)
-    expect(desk["target"].locator(".word")).to_have_count(12 * 4)
-    box, mirror = desk["source"].bounding_box(), desk["mirror"].bounding_box()
+    ui.type(text)
+    expect(ui["target"].locator(".word")).to_have_count(12 * 4)
+    box, mirror = ui["source"].bounding_box(), ui["mirror"].bounding_box()
     assert box == mirror
-    heights = desk["source"].evaluate("box => [box.clientHeight, box.scrollHeight]")
+    heights = ui["source"].evaluate("box => [box.clientHeight, box.scrollHeight]")
     assert heights[0] == heights[1], "nothing scrolls within the box"
 
 
-def test_marks_are_gone_once_the_text_is_another(desk: Desk) -> None:
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    desk.word("Bahnhof").hover()
-    assert desk.marked_in_source() == ["station"]
-    desk["source"].press("End")
-    desk["source"].press("x")
-    assert desk.marked_in_source() == []
+def test_marks_disappear_when_the_text_changes(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui.word("Bahnhof").hover()
+    assert ui.marked_in_source() == ["station"]
+    ui["source"].press("End")
+    ui["source"].press("x")
+    assert ui.marked_in_source() == []
 
 
-def test_the_caret_marks_what_its_word_became(desk: Desk) -> None:
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    desk["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
-    expect(desk["target"].locator(".word.marked")).to_have_text("Bahnhof")
+def test_the_caret_marks_the_translation_of_its_word(ui: TranslatePage) -> None:
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    ui["source"].evaluate("box => { box.focus(); box.setSelectionRange(15, 15); }")
+    expect(ui["target"].locator(".word.marked")).to_have_text("Bahnhof")
 
 
 @pytest.mark.parametrize("text", [STATION, NAMES], ids=["whole words", "words of several subwords"])
-def test_the_map_is_the_servers_weights(desk: Desk, text: str) -> None:
-    """Each cell is what a word's subwords pay to those of another: summed over these, on average over those."""
+def test_the_map_shows_the_servers_weights(ui: TranslatePage, text: str) -> None:
+    """A cell is the sum over the source word's subwords, averaged over the translated word's subwords."""
     body = {"text": text, "source": "en", "target": "de", "alignment": True, "attention": True}
-    told = desk.page.request.post(f"{desk.url}/v1/translate", data=body).json()
-    ((translation,), (segment,)) = told["translations"], told["translations"][0]["segments"]
-    desk.type(text)
-    desk.shows(translation["text"])
-    columns, rows, percents = the_map(desk)
+    response = ui.page.request.post(f"{ui.url}/v1/translate", data=body).json()
+    ((translation,), (segment,)) = response["translations"], response["translations"][0]["segments"]
+    ui.type(text)
+    ui.shows(translation["text"])
+    columns, rows, percents = the_map(ui)
     sources, targets = words_of(text), words_of(translation["text"])
     assert columns == [*sources.values(), "rest"]
     assert rows == list(targets.values())
@@ -91,7 +91,7 @@ def test_the_map_is_the_servers_weights(desk: Desk, text: str) -> None:
     nums = np.zeros((len(rows), 1))
     for token in segment["tokens"][:-1]:
         if not token["text"].strip():
-            continue  # a space by itself is of no word
+            continue  # white space alone belongs to no word
         row = word_at(translation["text"], targets, token["target"])
         assert row is not None
         nums[row] += 1
@@ -100,40 +100,40 @@ def test_the_map_is_the_servers_weights(desk: Desk, text: str) -> None:
     assert np.abs(np.array(percents) - 100 * paid / nums).max() <= 0.53, "whole percents"
     assert np.array(percents).sum(axis=1) == pytest.approx(100, abs=len(columns) / 2)
     assert (nums.max() > 1) == (text == NAMES)
-    drawn = desk["map"].locator("tbody td.paid").all_text_contents()
+    drawn = ui["map"].locator("tbody td.paid").all_text_contents()
     assert len(drawn) > 2 * len(rows), "not the largest alone"
     assert all(drawn)
 
 
 def words_of(text: str) -> dict[tuple[int, int], str]:
-    """Words and signs by their places."""
+    """The spans of words and punctuation."""
     return {match.span(): match.group() for match in re.finditer(r"\w+|[^\w\s]", text)}
 
 
 def word_at(text: str, words: dict[tuple[int, int], str], span: dict[str, int]) -> int | None:
-    """The number of the word that a subword is part of; None for the end of the sentence."""
+    """The index of a subword's word; None for the end of the sentence."""
     said = text[span["start"] : span["end"]]
     start = span["end"] - len(said.lstrip())
     found = [index for index, (first, last) in enumerate(words) if first <= start < last]
     return found[0] if said else None
 
 
-def test_a_text_too_long_for_all_weights_shows_the_largest(desk: Desk) -> None:
-    desk.type("\n".join(["Why?"] * 300))
-    expect(desk["which"]).to_have_text("1 of 300")
-    columns, rows, percents = the_map(desk)
+def test_a_text_too_long_for_all_weights_shows_the_largest(ui: TranslatePage) -> None:
+    ui.type("\n".join(["Why?"] * 300))
+    expect(ui["which"]).to_have_text("1 of 300")
+    columns, rows, percents = the_map(ui)
     assert (columns, rows) == (["Why", "?", "rest"], ["Warum", "?"])
     assert [sum(percent > 0 for percent in row[:-1]) for row in percents] == [1, 1]
-    asked = [(body.get("attention"), body.get("alignment")) for body in desk.bodies_posted()]
-    assert asked == [(True, True), (None, True)]
+    details = [(body.get("attention"), body.get("alignment")) for body in ui.bodies_posted()]
+    assert details == [(True, True), (None, True)]
 
 
-def test_a_large_map_scrolls_within_its_box(desk: Desk) -> None:
-    """Both ways, and the heads of its rows and columns stay."""
-    desk.page.set_viewport_size({"width": 700, "height": 860})
-    desk.type(LONG)
-    expect(desk["alignment"]).to_be_visible()
-    box = desk["map"]
+def test_a_large_map_scrolls_within_its_box(ui: TranslatePage) -> None:
+    """It scrolls in both directions while the heads of rows and columns stay visible."""
+    ui.page.set_viewport_size({"width": 700, "height": 860})
+    ui.type(LONG)
+    expect(ui["alignment"]).to_be_visible()
+    box = ui["map"]
     inner, outer = box.evaluate(
         "box => [[box.scrollWidth, box.scrollHeight], [box.clientWidth, box.clientHeight]]"
     )
@@ -148,20 +148,20 @@ def test_a_large_map_scrolls_within_its_box(desk: Desk) -> None:
     assert row["x"] == pytest.approx(at["x"], abs=3)
     assert column["y"] >= at["y"] - 1
     assert column["y"] + column["height"] < at["y"] + at["height"] / 2
-    assert desk.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert ui.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_map_is_drawn(desk: Desk) -> None:
-    """Darker where more attention is paid."""
-    desk.type(STATION)
-    desk.shows(STATION_DE)
-    cells = desk["map"].locator("td.paid")
+def test_the_map_is_drawn(ui: TranslatePage) -> None:
+    """Cells with more attention are darker."""
+    ui.type(STATION)
+    ui.shows(STATION_DE)
+    cells = ui["map"].locator("td.paid")
     grounds = {
         int(cell.inner_text()): cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
         for cell in cells.all()
     }
     assert len(set(grounds.values())) > 1
-    empty = desk["map"].locator("tbody td:not(.paid)").first
+    empty = ui["map"].locator("tbody td:not(.paid)").first
     assert empty.evaluate("cell => getComputedStyle(cell).backgroundColor") not in grounds.values()
     box = cells.first.bounding_box()
     assert box is not None
@@ -169,23 +169,23 @@ def test_the_map_is_drawn(desk: Desk) -> None:
     assert box["height"] > 20
 
 
-def test_each_sentence_has_its_map(desk: Desk) -> None:
-    desk.type(f"{STATION}\n{LATE}")
-    desk.shows(f"{STATION_DE}\n{LATE_DE}")
-    expect(desk["which"]).to_have_text("1 of 2")
-    expect(desk["previous"]).to_be_disabled()
-    desk["next"].click()
-    expect(desk["which"]).to_have_text("2 of 2")
-    assert the_map(desk)[1] == ["Es", "ist", "spät", "."]
-    desk.word("Bahnhof").hover()
-    expect(desk["which"]).to_have_text("1 of 2")
+def test_each_sentence_has_its_own_map(ui: TranslatePage) -> None:
+    ui.type(f"{STATION}\n{LATE}")
+    ui.shows(f"{STATION_DE}\n{LATE_DE}")
+    expect(ui["which"]).to_have_text("1 of 2")
+    expect(ui["previous"]).to_be_disabled()
+    ui["next"].click()
+    expect(ui["which"]).to_have_text("2 of 2")
+    assert the_map(ui)[1] == ["Es", "ist", "spät", "."]
+    ui.word("Bahnhof").hover()
+    expect(ui["which"]).to_have_text("1 of 2")
 
 
-def test_another_word_takes_a_words_place_and_leads_on(desk: Desk) -> None:
-    desk.type(f"{LATE} {HELP} {STATION}")
-    desk.shows(f"{LATE_DE} {HELP_DE} {STATION_DE}")
-    desk.word("Könntest").click()
-    options = desk["choices"].get_by_role("option")
+def test_an_alternative_replaces_its_word_and_the_rest_follows(ui: TranslatePage) -> None:
+    ui.type(f"{LATE} {HELP} {STATION}")
+    ui.shows(f"{LATE_DE} {HELP_DE} {STATION_DE}")
+    ui.word("Könntest").click()
+    options = ui["choices"].get_by_role("option")
     expect(options.first).to_be_focused()
     sentences = options.locator(".sentence").all_text_contents()
     assert len(sentences) == len(set(sentences)) >= 3
@@ -194,35 +194,35 @@ def test_another_word_takes_a_words_place_and_leads_on(desk: Desk) -> None:
     assert all(sentence.startswith(word) for word, sentence in zip(words, sentences, strict=True))
     (wanted,) = [sentence for sentence in sentences if sentence.startswith("Können Sie")]
     options.filter(has_text=wanted).click()
-    desk.shows(f"{LATE_DE} {wanted} {STATION_DE}")
-    expect(desk["choices"]).to_be_hidden()
-    expect(desk.word("Können")).to_be_focused()
-    # Everything behind it has moved, and still knows where it comes from.
-    desk.word("Bahnhof").hover()
-    assert desk.marked_in_source() == ["station"]
-    assert the_map(desk)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
-    assert desk.paths_posted()[-2:] == ["/v1/score", "/v1/translate"]
+    ui.shows(f"{LATE_DE} {wanted} {STATION_DE}")
+    expect(ui["choices"]).to_be_hidden()
+    expect(ui.word("Können")).to_be_focused()
+    # The following text has moved and is still aligned.
+    ui.word("Bahnhof").hover()
+    assert ui.marked_in_source() == ["station"]
+    assert the_map(ui)[1] == ["Wo", "ist", "der", "Bahnhof", "?"]
+    assert ui.paths_posted()[-2:] == ["/v1/score", "/v1/translate"]
 
 
-def test_an_exchanged_word_may_be_exchanged_again(desk: Desk) -> None:
-    desk.type(HELP)
-    desk.shows(HELP_DE)
+def test_a_replaced_word_can_be_replaced_again(ui: TranslatePage) -> None:
+    ui.type(HELP)
+    ui.shows(HELP_DE)
     for _ in range(2):
-        before = desk["target"].inner_text()
-        desk["target"].locator(".word").first.click()
-        desk["choices"].get_by_role("option").first.click()
-        expect(desk["target"]).not_to_have_text(before)
+        before = ui["target"].inner_text()
+        ui["target"].locator(".word").first.click()
+        ui["choices"].get_by_role("option").first.click()
+        expect(ui["target"]).not_to_have_text(before)
 
 
-def test_escape_closes_the_other_words_and_gives_the_focus_back(desk: Desk) -> None:
-    desk.type(LATE)
-    desk.shows(LATE_DE)
-    desk.word("spät").click()
-    expect(desk["choices"].get_by_role("option").first).to_be_focused()
-    desk.page.keyboard.press("Escape")
-    expect(desk["choices"]).to_be_hidden()
-    expect(desk.word("spät")).to_be_focused()
-    desk.shows(LATE_DE)
+def test_escape_closes_the_alternatives_and_restores_the_focus(ui: TranslatePage) -> None:
+    ui.type(LATE)
+    ui.shows(LATE_DE)
+    ui.word("spät").click()
+    expect(ui["choices"].get_by_role("option").first).to_be_focused()
+    ui.page.keyboard.press("Escape")
+    expect(ui["choices"]).to_be_hidden()
+    expect(ui.word("spät")).to_be_focused()
+    ui.shows(LATE_DE)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_escape_closes_the_other_words_and_gives_the_focus_back(desk: Desk) -> N
     ],
     ids=["beyond the first plane", "combining"],
 )
-def test_places_count_code_points(desk: Desk, sample: dict[str, Any]) -> None:
-    found = desk.page.evaluate(
+def test_offsets_count_code_points(ui: TranslatePage, sample: dict[str, Any]) -> None:
+    found = ui.page.evaluate(
         """async ({text, spans}) => {
           const { answerOf } = await import("./assets/spans.js");
           const segments = spans.map(([start, end]) => ({ source: {start, end}, target: {start, end} }));
@@ -246,9 +246,9 @@ def test_places_count_code_points(desk: Desk, sample: dict[str, Any]) -> None:
     assert found == sample["units"]
 
 
-def test_a_stream_may_be_cut_anywhere(desk: Desk) -> None:
-    """Also within a character and between the two halves of a line's end."""
-    found = desk.page.evaluate(
+def test_stream_chunks_may_end_anywhere(ui: TranslatePage) -> None:
+    """Chunks may end within a character and between the two halves of a line ending."""
+    found = ui.page.evaluate(
         """async () => {
           const { eventsOf } = await import("./assets/client.js");
           const text = ': keep-alive\\r\\n\\r\\nevent: delta\\r\\ndata: {"text":"ä😀"}\\r\\n\\r\\n' +

@@ -1,4 +1,4 @@
-"""The HTTP client of a Transduce server, for threads and for asyncio. It imports nothing of the server."""
+"""The HTTP client of a Transduce server, synchronous and for asyncio. It imports nothing of the server."""
 
 from transduce.client.async_client import AsyncClient, AsyncTranslationStream
 from transduce.client.errors import (

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same as `sync_client`, awaited. Cancelling a call closes its connection."""
+"""The client for asyncio: the methods of `sync_client`, awaited. Cancelling a call closes its connection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from transduce.client.results import (
     read_models,
     read_scores,
 )
-from transduce.client.retries import Attempts, RetryPolicy
+from transduce.client.retries import RetryLimits, RetryState
 
 
 class AsyncClient:
-    """A connection to one server, kept open between calls; tasks may share it. An async context manager.
+    """A client of one server that keeps connections open between calls; tasks may share it. An async context manager.
 
-    Every method raises TransduceError. A call is made again after 429, 503 and a failed connection, as the server's
-    Retry-After asks, at most `max_retries` times and waiting at most `max_wait_s` seconds altogether.
+    Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
+    Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class AsyncClient:
         max_retries: int = 5,
         max_wait_s: float = 60.0,
     ) -> None:
-        """Open nothing yet. timeout_s: seconds to wait for an answer, or for the next piece of a stream.
+        """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
         Raises:
             ValueError: the URL is not of the form http://host:port.
         """
         self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
-        self._policy = RetryPolicy(max_retries, max_wait_s)
+        self._limits = RetryLimits(max_retries, max_wait_s)
         self._http = httpx.AsyncClient(**self._endpoint.http_options())
 
     async def __aenter__(self) -> Self:
@@ -59,30 +59,30 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the client."""
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; streams that are still open end."""
+        """Close all connections; open streams end."""
         await self._http.aclose()
 
     async def translate(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> TranslationResult:
-        """One translation a text, in order, also of a single string. source: a language, or `auto`."""
+        """Translate a text, or several in order. source: a language code, or `auto`."""
         body = wire.translate_body(text, source, target, options)
-        return wire.translations_of(await self._ask("POST", wire.TRANSLATE, body), wire.num_texts(text))
+        return wire.translations_of(await self._request("POST", wire.TRANSLATE, body), wire.num_texts(text))
 
     def stream(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> AsyncTranslationStream:
-        """The translation as it comes into being. Nothing is sent before the first event is asked for."""
+        """Stream the translation as it is produced. The request is sent when the first event is read."""
         body = wire.translate_body(text, source, target, options)
         return AsyncTranslationStream(self._events(body))
 
     async def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
-        """The language of each text."""
-        answer = await self._ask("POST", wire.DETECT, {"text": wire.listed(text)})
+        """Detect the language of each text."""
+        answer = await self._request("POST", wire.DETECT, {"text": wire.json_texts(text)})
         return parsed(read_detections, answer, "a detection")
 
     async def score(
@@ -94,16 +94,16 @@ class AsyncClient:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """How probable each translation is, in the model's eyes."""
+        """Score each translation with the model."""
         body = wire.score_body(text, translation, (source, target), options)
-        return parsed(read_scores, await self._ask("POST", wire.SCORE, body), "a score")
+        return parsed(read_scores, await self._request("POST", wire.SCORE, body), "a score")
 
     async def models(self) -> tuple[Model, ...]:
-        """The models that are served."""
-        return parsed(read_models, await self._ask("GET", wire.MODELS, None), "a list of models")
+        """List the served models."""
+        return parsed(read_models, await self._request("GET", wire.MODELS, None), "a list of models")
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        attempts = Attempts(self._policy)
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        attempts = RetryState(self._limits)
         while True:
             try:
                 response = await self._http.request(method, path, json=body)
@@ -112,13 +112,16 @@ class AsyncClient:
                 failure.__cause__ = error
             else:
                 if response.status_code == httpx.codes.OK:
-                    return wire.answer_of(response)
-                failure = wire.refusal(response)
+                    return wire.json_of(response)
+                failure = wire.error_of(response)
             await asyncio.sleep(attempts.wait_after(failure))
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[Event, None]:
-        """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
-        attempts = Attempts(self._policy)
+        """The events of a stream.
+
+        A request is not retried after its first event, because the caller has part of the result.
+        """
+        attempts = RetryState(self._limits)
         has_begun = False
         while True:
             try:
@@ -139,11 +142,11 @@ class AsyncClient:
             async with self._http.stream("POST", wire.STREAM, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
-                    raise wire.refusal(response)
+                    raise wire.error_of(response)
                 async for chunk in response.aiter_bytes():
                     for name, data in reader.feed(chunk):
                         if name == "error":
-                            raise wire.streamed_error(data)
+                            raise wire.stream_error(data)
                         event = read_event(name, data)
                         if event is not None:
                             yield event
@@ -155,7 +158,7 @@ class AsyncClient:
 
 
 class AsyncTranslationStream:
-    """The events of one translation, to be iterated once. Closing it, or leaving its scope, cancels the work."""
+    """The events of one translation, for one iteration. Closing it, or leaving its scope, cancels the work."""
 
     def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         self._events = events
@@ -175,7 +178,7 @@ class AsyncTranslationStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the stream."""
         await self.close()
 
     async def close(self) -> None:

@@ -1,20 +1,23 @@
-"""Every error that the client raises.
+"""The exceptions that the client raises.
 
 TransduceError
-  ConnectionFailed      nobody answers, or the connection broke
-  TimedOut              no answer in time, here (timeout_s) or there (the request's own deadline, 504)
-  RequestRefused        the request is at fault: status, code, field; asking again changes nothing
-  Overloaded            the server's queue is full: come back after retry_after_s
-  NotReady              the server is loading, draining or dead: come back after retry_after_s
-  ServerFailed          the server's own fault
-  InvalidAnswer         the answer is not what the API says: another server, or another version
+  ConnectionFailed      no server answers, or the connection broke
+  TimedOut              no response within timeout_s, or the request's own deadline passed (504)
+  RequestRefused        the request is invalid: status, code, field; a retry does not help
+  Overloaded            the server's queue is full: retry after retry_after_s
+  NotReady              the server is loading, draining or dead: retry after retry_after_s
+  ServerFailed          the server failed
+  InvalidAnswer         the response does not match the API: another server, or another version
 """
 
 from __future__ import annotations
 
 
 class TransduceError(Exception):
-    """Base of all. message: one line; never holds the text that was sent. request_id: the server's, for its log."""
+    """Base of all client errors.
+
+    `message`: one line without request text. `request_id`: identifies the request in the server's log.
+    """
 
     def __init__(self, message: str, *, status: int | None = None, request_id: str | None = None) -> None:
         super().__init__(message)
@@ -23,23 +26,23 @@ class TransduceError(Exception):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        """With the status, where a server told one."""
+        """The message, with the status if the server responded."""
         return self.message if self.status is None else f"the server answered {self.status}: {self.message}"
 
 
 class ConnectionFailed(TransduceError):
-    """Nobody listens, the name is unknown, or the connection broke before the answer was whole."""
+    """No server answers, the host name is unknown, or the connection broke before the response was complete."""
 
 
 class TimedOut(TransduceError):
-    """The time was up: the client's `timeout_s`, or with status 504 the request's own deadline at the server."""
+    """No response within the client's `timeout_s`, or with status 504 the request's own deadline passed."""
 
 
 class RequestRefused(TransduceError):
-    """The request cannot be answered as it is.
+    """The server rejects the request as invalid.
 
-    status: 400 to 499. code: the server's word for it, such as `invalid_request`; empty where it has none.
-    field: what is wrong, as a path such as `text[3]`; None where it is no field.
+    status: 400 to 499. code: the server's error code, such as `invalid_request`; empty without one. field: the path of
+    the bad field, such as `text[3]`; None if the error concerns no field.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class RequestRefused(TransduceError):
 
 
 class _TryLater(TransduceError):
-    """retry_after_s: seconds that the server asks to wait; None where it names none."""
+    """retry_after_s: the server's Retry-After in seconds; None without one."""
 
     def __init__(
         self,
@@ -72,16 +75,16 @@ class _TryLater(TransduceError):
 
 
 class Overloaded(_TryLater):
-    """429, also after the retries."""
+    """Status 429, after all retries."""
 
 
 class NotReady(_TryLater):
-    """503, also after the retries."""
+    """Status 503, after all retries."""
 
 
 class ServerFailed(TransduceError):
-    """Any other status from 500 on."""
+    """Any other status of 500 or more."""
 
 
 class InvalidAnswer(TransduceError):
-    """What came is not the answer that the API promises."""
+    """The response does not match the API."""

@@ -1,4 +1,4 @@
-"""The events of a streamed translation, and the reader of `text/event-stream` that they come through."""
+"""The events of a streamed translation, and the parser of `text/event-stream`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from transduce.client.results import (
     read_translations,
 )
 
+# Largest event that is buffered; a longer one ends the stream with an error.
 MAX_EVENT_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
 class Started:
-    """First of all. segments: of each text, the source spans of what is translated at once."""
+    """The first event. segments: for each text, the source spans of its segments."""
 
     model: ModelName
     num_segments: int
@@ -31,7 +32,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Delta:
-    """`text` was appended to the segment's translation."""
+    """`text` is appended to the segment's translation."""
 
     text_index: int
     segment: int
@@ -40,7 +41,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What was streamed for the segment is void: `text` stands there now."""
+    """`text` replaces everything streamed for the segment so far."""
 
     text_index: int
     segment: int
@@ -49,7 +50,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class SegmentDone:
-    """The segment's translation is whole."""
+    """The segment's translation is complete."""
 
     text_index: int
     segment: int
@@ -61,7 +62,7 @@ class SegmentDone:
 
 @dataclass(frozen=True)
 class Done:
-    """Last of all: what `translate` would have returned."""
+    """The last event: the result that `translate` would return."""
 
     result: TranslationResult
 
@@ -70,7 +71,7 @@ Event = Started | Delta | Replaced | SegmentDone | Done
 
 
 def read_event(name: str, data: Json) -> Event | None:
-    """One event; None for a kind that this client does not know. Raises InvalidAnswer."""
+    """Parse one event; None for an unknown kind. Raises InvalidAnswer."""
     return parsed(lambda answer: _read(name, answer), data, f"an event of kind {name[:20]!r}")
 
 
@@ -103,10 +104,10 @@ def _read(name: str, data: Json) -> Event | None:
 
 
 class EventReader:
-    r"""Bytes in, (name, data) out.
+    r"""Incremental parser: bytes in, (name, data) out.
 
-    A line ends at \n, \r\n or \r and nowhere else (HTML standard, 9.2.6): other line separators of Unicode may
-    stand in the data, so no `splitlines` and none of the libraries that use it.
+    A line ends only at \n, \r\n or \r (HTML standard, 9.2.6). Other Unicode line separators may occur in the data, so
+    `str.splitlines` cannot be used.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class EventReader:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, Json]]:
-        """The events that are whole now. Raises InvalidAnswer for data that are no JSON."""
+        """Yield the events that are complete. Raises InvalidAnswer for data that is not JSON."""
         self._rest += chunk
         if len(self._rest) > MAX_EVENT_BYTES:
             raise InvalidAnswer(f"an event is longer than {MAX_EVENT_BYTES} bytes")

@@ -1,6 +1,6 @@
-"""What may be asked of the server beside texts and languages, as keyword arguments. docs/http-api.md has the meanings.
+"""The request options as keyword arguments of the client; docs/http-api.md describes them.
 
-An argument that is not given is left to the server. Values are checked there, names here.
+An omitted argument has the server's default. The client checks the names, the server the values.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any, Literal, TypedDict
 
 
 class LengthPenalty(TypedDict):
-    """Formula and exponent."""
+    """Formula and exponent of the length penalty."""
 
     formula: Literal["wu", "power"]
     alpha: float
 
 
 class Sampling(TypedDict, total=False):
-    """How subwords are drawn."""
+    """How subwords are sampled."""
 
     temperature: float
     top_k: int
@@ -26,19 +26,19 @@ class Sampling(TypedDict, total=False):
 
 
 class GlossaryById(TypedDict):
-    """A glossary that the server keeps."""
+    """A glossary stored on the server."""
 
     id: str
 
 
 class GlossaryOfTerms(TypedDict):
-    """Terms of this request alone: source term -> target term."""
+    """Terms for this request only: source term -> target term."""
 
     terms: Mapping[str, str]
 
 
-class TellOptions(TypedDict, total=False):
-    """What is told of translations, and how long it may take."""
+class SharedOptions(TypedDict, total=False):
+    """The options of both routes: details in the response, the scores, and the deadline."""
 
     timeout_ms: int
     length_penalty: float | LengthPenalty
@@ -49,8 +49,8 @@ class TellOptions(TypedDict, total=False):
     num_alternatives: int
 
 
-class TranslateOptions(TellOptions, total=False):
-    """Everything that POST /v1/translate takes."""
+class TranslateOptions(SharedOptions, total=False):
+    """All options of POST /v1/translate."""
 
     beam_size: int
     num_hypotheses: int
@@ -74,12 +74,14 @@ class TranslateOptions(TellOptions, total=False):
     glossary: GlossaryById | GlossaryOfTerms
 
 
-class ScoreOptions(TellOptions, total=False):
-    """Everything that POST /v1/score takes."""
+class ScoreOptions(SharedOptions, total=False):
+    """All options of POST /v1/score."""
 
 
-def checked(options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]) -> dict[str, Any]:
-    """The options as fields of a body. Raises TypeError for a name that is none."""
+def request_fields(
+    options: Mapping[str, Any], known: type[TranslateOptions | ScoreOptions]
+) -> dict[str, Any]:
+    """The options as fields of a request body. Raises TypeError for an unknown name."""
     unknown = sorted(options.keys() - known.__annotations__.keys())
     if unknown:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
@@ -87,7 +89,7 @@ def checked(options: Mapping[str, Any], known: type[TranslateOptions | ScoreOpti
 
 
 def _json(value: object) -> object:
-    """JSON knows lists and objects only."""
+    """Convert mappings and sequences to the dicts and lists of JSON."""
     if isinstance(value, Mapping):
         return dict(value)
     return value if isinstance(value, str) or not isinstance(value, Sequence) else list(value)

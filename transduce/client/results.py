@@ -1,4 +1,4 @@
-"""The server's answers as frozen values. Spans count Unicode code points, `end` is exclusive."""
+"""The server's results as frozen values. Spans count Unicode code points; `end` is exclusive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Span(NamedTuple):
-    """Characters start..end-1 of a text."""
+    """The characters start..end-1 of a text."""
 
     start: int
     end: int
 
 
 class Alternative(NamedTuple):
-    """A subword that could have stood in a token's place; `text` None: the end of the sentence."""
+    """An alternative subword at a token's position; `text` is None for the end of the sentence."""
 
     text: str | None
     log_probability: float
@@ -28,9 +28,9 @@ class Alternative(NamedTuple):
 
 @dataclass(frozen=True)
 class Token:
-    """One subword. text: None for the end. source, attention: with `alignment` only.
+    """One subword of a translation. text: None for the end token. source, attention: only with `alignment`.
 
-    weights: with `attention`, how much it pays to each of its segment's, or pair's, `source_tokens`.
+    weights: with `attention`, the attention weight of each of the segment's (or pair's) `source_tokens`.
     """
 
     text: str | None
@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of a segment."""
+    """One candidate translation of a segment."""
 
     text: str
     score: float
@@ -54,7 +54,7 @@ class Hypothesis:
 
 
 class ChangedNumbers(NamedTuple):
-    """Numbers of a segment that its translation lacks, and numbers of the translation that the segment lacks."""
+    """The segment's numbers that its translation lacks, and the translation's numbers that the segment lacks."""
 
     missing: tuple[str, ...]
     added: tuple[str, ...]
@@ -62,7 +62,7 @@ class ChangedNumbers(NamedTuple):
 
 @dataclass(frozen=True)
 class GlossaryHit:
-    """A term of the glossary that stands in the text at `source`, and what stands for it in the translation."""
+    """A glossary term at `source` in the text, and its translation."""
 
     source: Span
     term: str
@@ -71,10 +71,10 @@ class GlossaryHit:
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence, or a part of an over-long one. What was not asked for is None or empty.
+    """A sentence, or a part of an over-long one. Fields that the request does not enable are None or empty.
 
-    fallbacks: what its markup and placeholders needed beyond the model's own doing. changed_numbers: None where they
-    agree. source_tokens: with `attention`, the text's subwords; the end token's span is empty.
+    fallbacks: corrections that its markup and placeholders needed after decoding. changed_numbers: None if all numbers
+    agree. source_tokens: with `attention`, the segment's subwords; the end token's span is empty.
     """
 
     source: Span
@@ -93,10 +93,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Translation:
-    """One text's translation.
+    """The translation of one text.
 
-    source: its language, given or detected; confidence: 0 to 1, where it was detected. hypotheses: whole texts, best
-    first, where several were asked for. glossary_hits: where a glossary was. raw: all that the server told of it.
+    source: its language, as requested or detected. confidence: 0 to 1, only if detected. hypotheses: whole texts, best
+    first, if the request has `num_hypotheses`. glossary_hits: only with a glossary. raw: the server's JSON object.
     """
 
     text: str
@@ -110,7 +110,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Usage:
-    """Subwords, end tokens counted, and sentences."""
+    """Number of subwords, including end tokens, and of sentences."""
 
     source_tokens: int = 0
     target_tokens: int = 0
@@ -119,7 +119,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class ModelName:
-    """Which model answered."""
+    """The model that produced the result."""
 
     name: str = ""
     version: str = ""
@@ -127,7 +127,7 @@ class ModelName:
 
 @dataclass(frozen=True)
 class TranslationResult:
-    """One translation a text, in order. seed: what was drawn with, where `sampling` was asked for."""
+    """One translation per text, in order. seed: the seed of the sampling, only with `sampling`."""
 
     translations: tuple[Translation, ...]
     model: ModelName = ModelName()
@@ -136,19 +136,19 @@ class TranslationResult:
 
     @property
     def text(self) -> str:
-        """The translation of the only text. Raises ValueError where there were several."""
+        """The translation of the only text. Raises ValueError if there are several."""
         (only,) = self.translations
         return only.text
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The translations' texts."""
+        """The translated texts."""
         return tuple(each.text for each in self.translations)
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """How probable a translation is. score: log_probability over the length penalty, and the coverage penalty."""
+    """The score of one translation: its log-probability after length penalty and coverage penalty."""
 
     log_probability: float
     score: float
@@ -159,7 +159,7 @@ class PairScore:
 
 @dataclass(frozen=True)
 class ScoreResult:
-    """One score a pair, in order."""
+    """One score per pair, in order."""
 
     scores: tuple[PairScore, ...]
     model: ModelName = ModelName()
@@ -167,7 +167,7 @@ class ScoreResult:
 
 
 class Candidate(NamedTuple):
-    """A language and how probable it is, 0 to 1."""
+    """A language and its probability, 0 to 1."""
 
     language: str
     confidence: float
@@ -175,7 +175,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Detection:
-    """The language of a text; None where it has no words. candidates: the likeliest first."""
+    """The detected language of a text; None if the text has no words. candidates: the most probable first."""
 
     language: str | None
     confidence: float
@@ -184,7 +184,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What is translated into what."""
+    """A source and a target language."""
 
     source: str
     target: str
@@ -192,7 +192,7 @@ class LanguagePair:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that is served. raw: all that the server told of it."""
+    """A served model. raw: the server's JSON object."""
 
     name: str
     version: str
@@ -203,17 +203,17 @@ class Model:
 
 
 def parsed(read: Callable[[Json], T], answer: object, what: str) -> T:
-    """`read(answer)`. Raises InvalidAnswer where the answer lacks what is promised, or holds it in another form."""
+    """The result of `read(answer)`. Raises InvalidAnswer if a field is missing or has a wrong type."""
     try:
         if not isinstance(answer, Mapping):
             raise TypeError(f"{type(answer).__name__} instead of an object")
         return read(answer)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidAnswer(f"the answer is not {what} ({type(error).__name__})") from error
+        raise InvalidAnswer(f"the response is not {what} ({type(error).__name__})") from error
 
 
 def read_translations(answer: Json) -> TranslationResult:
-    """Of POST /v1/translate."""
+    """Parse the response of POST /v1/translate."""
     return TranslationResult(
         translations=tuple(_translation(each) for each in answer["translations"]),
         model=ModelName(**_chosen(answer.get("model", {}), "name", "version")),
@@ -223,7 +223,7 @@ def read_translations(answer: Json) -> TranslationResult:
 
 
 def read_scores(answer: Json) -> ScoreResult:
-    """Of POST /v1/score."""
+    """Parse the response of POST /v1/score."""
     return ScoreResult(
         scores=tuple(
             PairScore(
@@ -241,7 +241,7 @@ def read_scores(answer: Json) -> ScoreResult:
 
 
 def read_detections(answer: Json) -> tuple[Detection, ...]:
-    """Of POST /v1/detect."""
+    """Parse the response of POST /v1/detect."""
     return tuple(
         Detection(
             each["language"],
@@ -253,7 +253,7 @@ def read_detections(answer: Json) -> tuple[Detection, ...]:
 
 
 def read_models(answer: Json) -> tuple[Model, ...]:
-    """Of GET /v1/models."""
+    """Parse the response of GET /v1/models."""
     return tuple(
         Model(
             name=each["name"],
@@ -270,14 +270,14 @@ def read_models(answer: Json) -> tuple[Model, ...]:
 
 
 def read_span(value: Json) -> Span:
-    """Start and end."""
+    """Parse a span."""
     return Span(value["start"], value["end"])
 
 
 def _translation(each: Json) -> Translation:
     text = each["text"]
     if not isinstance(text, str):
-        raise TypeError("text is no string")
+        raise TypeError("text is not a string")
     return Translation(
         text=text,
         source=each.get("source", ""),
@@ -344,5 +344,5 @@ def _tokens(owner: Json) -> tuple[Token, ...]:
 
 
 def _chosen(value: Json, *names: str) -> dict[str, Any]:
-    """Fields that a later server may add are left out."""
+    """Select the known fields; a later server may add others."""
     return {name: value[name] for name in names if name in value}

@@ -1,4 +1,4 @@
-"""When a call is made again: after 429 and 503 and where the connection failed, never for long, never in step."""
+"""Retries of a call after 429, 503 or a failed connection, bounded in number and time, with jitter."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from dataclasses import dataclass
 
 from transduce.client.errors import ConnectionFailed, NotReady, Overloaded, TransduceError
 
+# Wait after 429 or 503 without a Retry-After header.
 DEFAULT_RETRY_AFTER_S = 1.0
-# A server that is started anew is back after a moment; one that is not there stays away.
+# A restarting server is back after a moment; a missing one stays away, so more retries would only delay the error.
 MAX_CONNECTION_RETRIES = 2
 CONNECTION_RETRY_S = 0.2
-# What is added to a wait at random, as a share of it: callers that were refused together do not come back together.
+# Random share added to each wait, so that callers that were rejected together do not retry together.
 JITTER = 0.25
 
 
 @dataclass(frozen=True)
-class RetryPolicy:
-    """max_retries: repetitions of one call. max_wait_s: seconds that it may wait between them, altogether."""
+class RetryLimits:
+    """max_retries: retries of one call. max_wait_s: total seconds between its attempts."""
 
     max_retries: int = 5
     max_wait_s: float = 60.0
 
 
-class Attempts:
-    """The attempts of one call."""
+class RetryState:
+    """The attempts of one call so far."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
+    def __init__(self, limits: RetryLimits) -> None:
+        self._limits = limits
         self._num_retries = 0
         self._num_connections = 0
         self._waited_s = 0.0
 
     def wait_after(self, error: TransduceError) -> float:
-        """Seconds to wait before the next attempt. Raises `error` where there is to be none."""
+        """Seconds to wait before the next attempt. Raises `error` if there is none."""
         wait_s = self._wait_s(error) * (1 + random.uniform(0, JITTER))
-        if self._num_retries == self._policy.max_retries or self._waited_s + wait_s > self._policy.max_wait_s:
+        if self._num_retries == self._limits.max_retries or self._waited_s + wait_s > self._limits.max_wait_s:
             raise error
         self._num_retries += 1
         self._waited_s += wait_s

@@ -1,4 +1,4 @@
-"""The client for threads: every method waits for its answer."""
+"""The synchronous client: every method blocks until its result arrives."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from transduce.client.results import (
     read_models,
     read_scores,
 )
-from transduce.client.retries import Attempts, RetryPolicy
+from transduce.client.retries import RetryLimits, RetryState
 
 
 class Client:
-    """A connection to one server, kept open between calls; threads may share it. Use it as a context manager.
+    """A client of one server that keeps connections open between calls.
 
-    Every method raises TransduceError. A call is made again after 429, 503 and a failed connection, as the server's
-    Retry-After asks, at most `max_retries` times and waiting at most `max_wait_s` seconds altogether.
+    Threads may share it. Use it as a context manager.
+
+    Every method raises TransduceError. After 429, 503 or a failed connection a call is retried as the server's
+    Retry-After says, at most `max_retries` times and with at most `max_wait_s` seconds of waiting in total.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class Client:
         max_retries: int = 5,
         max_wait_s: float = 60.0,
     ) -> None:
-        """Open nothing yet. timeout_s: seconds to wait for an answer, or for the next piece of a stream.
+        """Open no connection yet. timeout_s: seconds to wait for a response, or for the next piece of a stream.
 
         Raises:
             ValueError: the URL is not of the form http://host:port.
         """
         self._endpoint = wire.Endpoint.of(url, api_key, timeout_s)
-        self._policy = RetryPolicy(max_retries, max_wait_s)
+        self._limits = RetryLimits(max_retries, max_wait_s)
         self._http = httpx.Client(**self._endpoint.http_options())
 
     def __enter__(self) -> Self:
@@ -59,30 +61,30 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the client."""
         self.close()
 
     def close(self) -> None:
-        """Close the connections; streams that are still open end."""
+        """Close all connections; open streams end."""
         self._http.close()
 
     def translate(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> TranslationResult:
-        """One translation a text, in order, also of a single string. source: a language, or `auto`."""
+        """Translate a text, or several in order. source: a language code, or `auto`."""
         body = wire.translate_body(text, source, target, options)
-        return wire.translations_of(self._ask("POST", wire.TRANSLATE, body), wire.num_texts(text))
+        return wire.translations_of(self._request("POST", wire.TRANSLATE, body), wire.num_texts(text))
 
     def stream(
         self, text: wire.Texts, *, source: str, target: str, **options: Unpack[TranslateOptions]
     ) -> TranslationStream:
-        """The translation as it comes into being. Nothing is sent before the first event is asked for."""
+        """Stream the translation as it is produced. The request is sent when the first event is read."""
         body = wire.translate_body(text, source, target, options)
         return TranslationStream(self._events(body))
 
     def detect(self, text: wire.Texts) -> tuple[Detection, ...]:
-        """The language of each text."""
-        answer = self._ask("POST", wire.DETECT, {"text": wire.listed(text)})
+        """Detect the language of each text."""
+        answer = self._request("POST", wire.DETECT, {"text": wire.json_texts(text)})
         return parsed(read_detections, answer, "a detection")
 
     def score(
@@ -94,16 +96,16 @@ class Client:
         target: str,
         **options: Unpack[ScoreOptions],
     ) -> ScoreResult:
-        """How probable each translation is, in the model's eyes."""
+        """Score each translation with the model."""
         body = wire.score_body(text, translation, (source, target), options)
-        return parsed(read_scores, self._ask("POST", wire.SCORE, body), "a score")
+        return parsed(read_scores, self._request("POST", wire.SCORE, body), "a score")
 
     def models(self) -> tuple[Model, ...]:
-        """The models that are served."""
-        return parsed(read_models, self._ask("GET", wire.MODELS, None), "a list of models")
+        """List the served models."""
+        return parsed(read_models, self._request("GET", wire.MODELS, None), "a list of models")
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        attempts = Attempts(self._policy)
+    def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        attempts = RetryState(self._limits)
         while True:
             try:
                 response = self._http.request(method, path, json=body)
@@ -112,13 +114,16 @@ class Client:
                 failure.__cause__ = error
             else:
                 if response.status_code == httpx.codes.OK:
-                    return wire.answer_of(response)
-                failure = wire.refusal(response)
+                    return wire.json_of(response)
+                failure = wire.error_of(response)
             time.sleep(attempts.wait_after(failure))
 
     def _events(self, body: dict[str, Any]) -> Generator[Event, None, None]:
-        """Once an event was handed out nothing is asked again: the caller has a part of the answer."""
-        attempts = Attempts(self._policy)
+        """The events of a stream.
+
+        A request is not retried after its first event, because the caller has part of the result.
+        """
+        attempts = RetryState(self._limits)
         has_begun = False
         while True:
             try:
@@ -139,11 +144,11 @@ class Client:
             with self._http.stream("POST", wire.STREAM, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     response.read()
-                    raise wire.refusal(response)
+                    raise wire.error_of(response)
                 for chunk in response.iter_bytes():
                     for name, data in reader.feed(chunk):
                         if name == "error":
-                            raise wire.streamed_error(data)
+                            raise wire.stream_error(data)
                         event = read_event(name, data)
                         if event is not None:
                             yield event
@@ -155,7 +160,7 @@ class Client:
 
 
 class TranslationStream:
-    """The events of one translation, to be iterated once. Closing it, or leaving its scope, cancels the work."""
+    """The events of one translation, for one iteration. Closing it, or leaving its scope, cancels the work."""
 
     def __init__(self, events: Generator[Event, None, None]) -> None:
         self._events = events
@@ -175,7 +180,7 @@ class TranslationStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`."""
+        """Close the stream."""
         self.close()
 
     def close(self) -> None:

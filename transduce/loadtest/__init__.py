@@ -1,5 +1,6 @@
-"""The load tester: requests on a schedule that no answer can delay, and what became of each of them.
+"""The load tester: sends requests on a fixed schedule, whatever the responses, and records the outcome of each.
 
-`plan.py` says what is sent where and when, `runner.run(plan)` sends it, `result.RunResult` is what came of it,
-`sweep.sweep(...)` finds the highest rate that keeps a promise. It speaks HTTP and imports no other room.
+`plan.RunPlan` holds what is sent, where and when; `runner.run(plan)` sends it and returns a `result.RunResult`;
+`sweep.sweep(...)` finds the highest rate that meets an objective. The load tester speaks HTTP and imports no other
+package of the project.
 """

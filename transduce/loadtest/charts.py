@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines and bars on linear or logarithmic axes. Colours come from the page's style sheet."""
+"""Charts as inline SVG: lines and bars on linear or logarithmic axes. The page's style sheet sets the colours."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from html import escape
 WIDTH, HEIGHT = 560, 270
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 36, 48
 NUM_TICKS = 6
-# Between ticks of a logarithmic axis, so that the style sheet's larger letters of narrow screens have room.
+# Least pixels between ticks of a logarithmic axis, so that the larger letters on narrow screens fit.
 TICK_WIDTH, TICK_HEIGHT = 58, 23
-# Of an axis that begins anywhere: room on both sides.
+# Margin on both sides of an axis that does not start at 0, as a share of its range.
 MARGIN = 0.05
-# With more points than this no marks are drawn, unless asked for.
+# Lines with more points have no marks unless `Series.marks` is set.
 MOST_MARKS = 40
 
 Point = tuple[float, float]
@@ -25,7 +25,7 @@ Point = tuple[float, float]
 class Series:
     """One line. colour: a class of the style sheet, c0 to c7.
 
-    marks: for each point, whether it is filled; empty for none. line: where given, what is drawn through instead.
+    marks: for each point, whether its mark is filled; empty for no marks. line: other points for the line, if set.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. label: with the unit. ticks: where given, (value, text) instead of round numbers."""
+    """One axis. label: with its unit. ticks: (value, text) instead of round numbers, if set."""
 
     label: str
     is_log: bool = False
@@ -48,7 +48,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Guide:
-    """A straight line across the chart at a value of the y axis, or of the x axis where is_upright."""
+    """A straight line across the chart at a value of the y axis, or of the x axis if is_upright."""
 
     value: float
     name: str
@@ -57,7 +57,7 @@ class Guide:
 
 @dataclass(frozen=True)
 class Chart:
-    """Everything that one chart shows. bars: (from, to, height), drawn behind the lines."""
+    """The content of one chart. bars: (from, to, height), drawn behind the lines."""
 
     x: Axis
     y: Axis
@@ -68,7 +68,7 @@ class Chart:
 
 
 def draw(chart: Chart) -> str:
-    """The chart as an <svg> with its legend above it; an empty text where there is nothing to show."""
+    """The chart as an <svg> with its legend above it; an empty string without data."""
     xs = [x for series in chart.series for x, _ in series.points] + [
         x for low, high, _ in chart.bars for x in (low, high)
     ]
@@ -82,7 +82,7 @@ def draw(chart: Chart) -> str:
     bottom = chart.height - BOTTOM
     parts = [
         legend([(one.name, one.colour, one.is_dashed) for one in chart.series]),
-        f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(in_words(chart))}">',
+        f'<svg viewBox="0 0 {WIDTH} {chart.height}" role="img" aria-label="{escape(describe_chart(chart))}">',
     ]
     for value, text in y_ticks:
         y = to_y(value)
@@ -111,7 +111,7 @@ Scale = Callable[[float], float]
 def _scale(
     axis: Axis, values: Sequence[float], start: float, end: float, *, is_from_zero: bool = False
 ) -> tuple[Scale, list[tuple[float, str]]]:
-    """Value to pixel, and where the ticks are."""
+    """A function from value to pixel, and the ticks."""
     low, high = min(values), max(values)
     if axis.low is not None:
         low = axis.low
@@ -143,23 +143,23 @@ def _scale(
 
 
 def _step(span: float) -> float:
-    """1, 2 or 5 times a power of ten, so that there are about NUM_TICKS of it in the span."""
+    """1, 2 or 5 times a power of ten, so that the span has about NUM_TICKS steps."""
     rough = span / NUM_TICKS
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _log_ticks(low: float, high: float, most: float) -> list[tuple[float, str]]:
-    """Powers of ten, with 2 and 5 times them where there is room for so many."""
+    """Powers of ten, and 2 and 5 times them if at most `most` ticks result."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    # 2 to 5 is the widest of the steps, 1 to 2 and 5 to 10 are a quarter narrower.
+    # The step from 2 to 5 is the widest; those from 1 to 2 and 5 to 10 are a quarter narrower.
     factors = (1, 2, 5) if math.log10(high / low) / math.log10(2) <= most else (1,)
     values = [factor * 10.0**power for power, factor in itertools.product(powers, factors)]
     return [(value, number_text(value)) for value in values if low <= value <= high]
 
 
-def in_words(chart: Chart) -> str:
-    """What one sees in the chart, for those who do not."""
+def describe_chart(chart: Chart) -> str:
+    """A description of the chart for screen readers."""
     parts = [f"{chart.y.label} over {chart.x.label}."]
     for series in chart.series:
         if series.points:
@@ -175,7 +175,7 @@ def in_words(chart: Chart) -> str:
 
 
 def legend(entries: Sequence[tuple[str, str, bool]]) -> str:
-    """Name, colour and whether it is dashed, of each line."""
+    """The legend: name, colour and whether the line is dashed."""
     keys = "".join(
         f'<span><i class="{colour}{" dash" if is_dashed else ""}"></i>{escape(name)}</span>'
         for name, colour, is_dashed in entries
@@ -184,7 +184,7 @@ def legend(entries: Sequence[tuple[str, str, bool]]) -> str:
 
 
 def number_text(value: float) -> str:
-    """Short, with thousands apart."""
+    """A short number with thousands separators."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:
@@ -204,7 +204,7 @@ def _bar(to_x: Scale, to_y: Scale, bottom: float, bar: tuple[float, float, float
 
 
 def _guide(to_x: Scale, to_y: Scale, bottom: float, guide: Guide) -> tuple[str, str]:
-    """The line, and its name, which stands above everything."""
+    """The line, and its label, which is drawn above everything else."""
     if guide.is_upright:
         x = to_x(guide.value)
         anchor, at = ("end", x - 5) if x > WIDTH / 2 else ("start", x + 5)

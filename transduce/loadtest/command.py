@@ -1,7 +1,7 @@
-"""`transduce loadtest URL`: load on a server, a report, and an exit code that says whether it held.
+"""`transduce loadtest URL`: puts load on a server and writes a report; the exit code says whether objectives were met.
 
-Exit codes: 0 every threshold was met; 1 one was missed, too few requests were answered, or the command failed; 3 the
-run is not valid, because the tester itself was late.
+Exit codes: 0 every threshold is met; 1 one is missed, too few requests were answered, or the command failed; 3 the run
+is not valid, because the tester itself was late.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from tqdm import tqdm
 
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.arguments import add_arguments, make_plan
+from transduce.loadtest.baseline import baseline_answers
 from transduce.loadtest.compare import compare_files
-from transduce.loadtest.document import EXIT_CODES, Circumstances, Document, make_document, write_json
-from transduce.loadtest.figures import percentile_of
-from transduce.loadtest.page import run_page
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.document import EXIT_CODES, Document, RunMetadata, make_document, write_json
+from transduce.loadtest.html_report import html_report
+from transduce.loadtest.percentiles import percentile_of
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, references_of
-from transduce.loadtest.rest import answers_at_rest
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, Progress, run
 from transduce.loadtest.server_side import ServerSide, difference, pinned
-from transduce.loadtest.sweep import Point, SweepResult, SweepSettings, sweep
-from transduce.loadtest.words import run_in_words
+from transduce.loadtest.sweep import SweepPoint, SweepResult, SweepSettings, sweep
+from transduce.loadtest.text_report import text_report
 
 COMPARE = "compare"
-# Of the latencies that the progress shows.
+# Seconds of recent latencies that the progress bar shows.
 LAST_S = 5.0
 
 
@@ -42,52 +42,52 @@ def add_loadtest_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_loadtest(args: argparse.Namespace) -> int:
-    """Carry out what the arguments ask for. Returns the exit code.
+    """Execute what the arguments define. Returns the exit code.
 
     Raises:
-        CommandError: the arguments contradict one another.
+        CommandError: the arguments contradict each other.
         OSError, ValueError: a file cannot be read or written.
     """
     if args.url == COMPARE:
         return compare_files(args.files, args.html)
     if args.files:
-        raise CommandError("files belong to compare", exit_code=ExitCode.USAGE)
+        raise CommandError("result files can only follow `compare`", exit_code=ExitCode.USAGE)
     plan = make_plan(args)
     server = ServerSide(plan.target, args.server_pid)
     with pinned(args.server_pid if args.pin else None) as pinning:
-        expected = answers_at_rest(plan, args.rest) if args.rest else references_of(plan.workload)
-        carry_out = _watched(server, expected)
+        expected = baseline_answers(plan, args.rest) if args.rest else references_of(plan.workload)
+        carry_out = _with_server_figures(server, expected)
         found = _sweep(plan, args, carry_out) if args.sweep else None
         runs = [] if args.sweep else _runs(plan, args.runs, carry_out)
     models = server.models()
-    circumstances = Circumstances(
+    metadata = RunMetadata(
         label=args.label or f"{plan.workload.name} on {plan.target.url}",
         command=shlex.join(["transduce", *sys.argv[1:]]),
         models=models,
         pinning=pinning,
     )
-    document = make_document(plan, runs, found, circumstances, min_rate=args.min_rate, min_ok=args.min_ok)
+    document = make_document(plan, runs, found, metadata, min_rate=args.min_rate, min_ok=args.min_ok)
     _write(document, args.json, args.html)
-    print(run_in_words(document))
+    print(text_report(document))
     return EXIT_CODES[document["verdict"]]
 
 
-Run = Callable[[Plan, OnProgress | None], RunResult]
+Run = Callable[[RunPlan, OnProgress | None], RunResult]
 
 
-def _watched(server: ServerSide, expected: Expectation | None) -> Run:
-    """A run with what it did to the server."""
+def _with_server_figures(server: ServerSide, expected: Expectation | None) -> Run:
+    """A function that executes a run and adds the server's figures to its result."""
 
-    def carry_out(plan: Plan, on_progress: OnProgress | None) -> RunResult:
-        before, started_at = server.standing(), time.monotonic()
+    def carry_out(plan: RunPlan, on_progress: OnProgress | None) -> RunResult:
+        before, started_at = server.snapshot(), time.monotonic()
         result = run(plan, on_progress, expected=expected)
         seconds = time.monotonic() - started_at
-        return dataclasses.replace(result, server=difference(before, server.standing(), seconds))
+        return dataclasses.replace(result, server=difference(before, server.snapshot(), seconds))
 
     return carry_out
 
 
-def _runs(plan: Plan, num_runs: int, carry_out: Run) -> list[RunResult]:
+def _runs(plan: RunPlan, num_runs: int, carry_out: Run) -> list[RunResult]:
     found = []
     for number in range(num_runs):
         name = f"run {number + 1} of {num_runs}"
@@ -96,7 +96,7 @@ def _runs(plan: Plan, num_runs: int, carry_out: Run) -> list[RunResult]:
     return found
 
 
-def _sweep(plan: Plan, args: argparse.Namespace, carry_out: Run) -> SweepResult:
+def _sweep(plan: RunPlan, args: argparse.Namespace, carry_out: Run) -> SweepResult:
     settings = SweepSettings(
         duration_s=args.duration,
         kind=args.arrivals,
@@ -104,14 +104,14 @@ def _sweep(plan: Plan, args: argparse.Namespace, carry_out: Run) -> SweepResult:
         first_rate=args.rate,
     )
 
-    def with_bar(one: Plan, _: OnProgress | None) -> RunResult:
+    def with_bar(one: RunPlan, _: OnProgress | None) -> RunResult:
         with _Bar(one, "sweep") as bar:
             return carry_out(one, bar.show)
 
-    return sweep(plan, settings, on_point=_tell_point, run_one=with_bar)
+    return sweep(plan, settings, on_point=_print_point, run_one=with_bar)
 
 
-def _tell_point(point: Point) -> None:
+def _print_point(point: SweepPoint) -> None:
     latency = point.result.latency
     p99 = f"p99 {latency.p99_ms:.0f} ms" if latency else "no answers"
     held = "holds" if point.holds else "not valid" if not point.result.is_valid else "does not hold"
@@ -119,9 +119,9 @@ def _tell_point(point: Point) -> None:
 
 
 class _Bar:
-    """The progress of one run on stderr, where that is a terminal."""
+    """The progress bar of one run on stderr, if that is a terminal."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: RunPlan, name: str) -> None:
         self._total = max(1, round(plan.duration_s + plan.warm_up_s))
         self._warm_up_s = plan.warm_up_s
         self._bar = tqdm(
@@ -140,7 +140,7 @@ class _Bar:
         self._bar.close()
 
     def show(self, progress: Progress) -> None:
-        """Called twice a second from the run's event loop."""
+        """Update the bar. The run's event loop calls this twice a second."""
         recent = []
         for sample in reversed(progress.samples):
             if sample.ended_s < progress.elapsed_s - LAST_S:
@@ -148,12 +148,12 @@ class _Bar:
             if sample.is_ok:
                 recent.append(sample.latency_s)
         p50, p99 = percentile_of(recent, 50), percentile_of(recent, 99)
-        told = (
+        latencies = (
             "" if p50 is None or p99 is None else f", last {LAST_S:g} s: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         )
         self._bar.n = min(self._total, progress.elapsed_s + self._warm_up_s)
         self._bar.set_postfix_str(
-            f"sent {progress.num_sent}, failed {progress.num_failed}, open {progress.num_open}{told}",
+            f"sent {progress.num_sent}, failed {progress.num_failed}, open {progress.num_open}{latencies}",
             refresh=True,
         )
 
@@ -163,4 +163,4 @@ def _write(document: Document, json_path: Path | None, html_path: Path | None) -
         write_json(document, json_path)
     if html_path is not None:
         html_path.parent.mkdir(parents=True, exist_ok=True)
-        html_path.write_text(run_page(document), "utf-8")
+        html_path.write_text(html_report(document), "utf-8")

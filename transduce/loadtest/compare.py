@@ -1,4 +1,4 @@
-"""`transduce loadtest compare a.json b.json`: result files side by side, the first as the measure of the others."""
+"""`transduce loadtest compare a.json b.json`: compares result files side by side, relative to the first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from transduce.errors import CommandError, ExitCode
 from transduce.loadtest.charts import Axis, Chart, draw
 from transduce.loadtest.document import Document, read_json
-from transduce.loadtest.drawings import limits, percentile_chart, rate_series
-from transduce.loadtest.page import HOLLOW, shown_runs
+from transduce.loadtest.html_report import MARKS_NOTE, shown_runs
+from transduce.loadtest.report_charts import limits, percentile_chart, rate_series
 from transduce.loadtest.style import PAGE, STYLE
 from transduce.loadtest.tables import facts, page_number, section, table
 
 MIN_FILES = 2
 MAX_FILES = 8
-# Name, distribution or figure of a run, percentile.
+# Title, distribution of a run, percentile.
 LATENCIES = (
     ("latency p50, ms", "latency", "p50"),
     ("latency p90, ms", "latency", "p90"),
@@ -35,23 +35,23 @@ Row = tuple[str, list[float | None]]
 
 
 def compare_files(paths: Sequence[Path], html: Path | None) -> int:
-    """Print the table, and write the page where one is wanted. Returns the exit code.
+    """Print the comparison, and write the HTML page if `html` is set. Returns the exit code.
 
     Raises:
         CommandError: too few or too many files.
-        OSError, ValueError: one cannot be read.
+        OSError, ValueError: a file cannot be read.
     """
     if not MIN_FILES <= len(paths) <= MAX_FILES:
         raise CommandError(f"compare takes {MIN_FILES} to {MAX_FILES} result files", exit_code=ExitCode.USAGE)
     documents = [read_json(path) for path in paths]
-    print(table_in_words(documents))
+    print(text_table(documents))
     if html is not None:
         html.write_text(compare_page(documents), "utf-8")
     return ExitCode.OK
 
 
 def figure_rows(documents: Sequence[Document]) -> list[Row]:
-    """Each figure and its value in each file: the median of the runs; of a sweep, of those at the rate found."""
+    """The figures and their values in each file: the median of the runs, or of a sweep's runs at its highest rate."""
     rows: list[Row] = []
     if any(document["sweep"] for document in documents):
         found = [document["sweep"]["max_rate"] if document["sweep"] else None for document in documents]
@@ -85,12 +85,12 @@ def _median(runs: Sequence[dict[str, Any]], figure: Any) -> float | None:
 
 
 def ratio(value: float | None, first: float | None) -> str:
-    """Of a value to the first file's; empty where there is none."""
+    """The ratio of a value to the first file's; empty if either is missing."""
     return f"×{value / first:.2f}" if value is not None and first else ""
 
 
 def labels_of(documents: Sequence[Document]) -> list[str]:
-    """The files' labels, made different where they are not."""
+    """The files' labels; equal labels are numbered."""
     labels = [document["label"] for document in documents]
     return [
         label if labels.count(label) == 1 else f"{label} ({number})"
@@ -98,8 +98,8 @@ def labels_of(documents: Sequence[Document]) -> list[str]:
     ]
 
 
-def table_in_words(documents: Sequence[Document]) -> str:
-    """For a terminal: a column for each file."""
+def text_table(documents: Sequence[Document]) -> str:
+    """The comparison for a terminal, with a column per file."""
     labels = labels_of(documents)
     lines = [f"{chr(ord('A') + number)}: {label}" for number, label in enumerate(labels)]
     lines += [
@@ -119,7 +119,7 @@ def table_in_words(documents: Sequence[Document]) -> str:
 
 
 def compare_page(documents: Sequence[Document]) -> str:
-    """The comparison as one page."""
+    """The comparison as an HTML page."""
     labels = labels_of(documents)
     rows = [
         [
@@ -134,17 +134,17 @@ def compare_page(documents: Sequence[Document]) -> str:
     verdicts = [
         f"<span class='verdict {document['verdict']}'>{document['verdict']}</span>" for document in documents
     ]
-    told = list(zip(labels, documents, strict=True))
+    labelled = list(zip(labels, documents, strict=True))
     body = [
         "<h1>Load tests compared</h1>",
-        f"<p class=soft>The first is the measure: {escape(labels[0])}</p>",
-        *(_not_valid(label, document["problems"]) for label, document in told),
+        f"<p class=soft>Ratios are relative to the first file: {escape(labels[0])}</p>",
+        *(_not_valid(label, document["problems"]) for label, document in labelled),
         section("Figures", table(("", *labels), [["verdict", *verdicts], *rows])),
         "<div class=pair>",
-        section("Latency over rate, p99", _wide(_rates(documents, labels)), HOLLOW),
+        section("Latency over rate, p99", _wide(_rates(documents, labels)), MARKS_NOTE),
         section("Latency by percentile", _wide(_percentiles(documents, labels))),
         "</div>",
-        section("Commands", facts([(escape(label), _command(one)) for label, one in told])),
+        section("Commands", facts([(escape(label), _command(one)) for label, one in labelled])),
     ]
     return PAGE.format(title="Load tests compared", style=STYLE, body="".join(body))
 

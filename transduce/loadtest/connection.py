@@ -1,8 +1,7 @@
-"""HTTP/1.1 over bare connections: one request at a time on each, and the time of every byte that matters.
+"""HTTP/1.1 over raw connections: one request at a time per connection, with the time of each relevant byte.
 
-httptools parses, as it does for the server. Measured against httpx, which takes over a millisecond of processor time
-for a request, and more with every open connection (docs/load-testing.md): too much for a tester that shares a
-small machine and has to keep its schedule.
+httptools parses the responses. httpx is too slow for a tester that shares a small machine and must keep its schedule:
+it takes over a millisecond of CPU time per request, and more with every open connection (docs/load-testing.md).
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ import httptools
 
 from transduce.loadtest.plan import Target
 
-# A server closes connections that are idle; uvicorn after 5 s. Older ones are not used again.
+# Servers close idle connections, uvicorn after 5 s; connections that are idle for longer are not reused.
 MAX_IDLE_S = 4.0
 CACHED_HEADER = b"x-transduce-cached-sentences"
 now = time.perf_counter
 
 
 class ConnectFailedError(Exception):
-    """No connection came about."""
+    """No connection could be opened."""
 
 
 class ConnectionLostError(Exception):
-    """The connection ended, or spoke something else than HTTP, before the answer was whole."""
+    """The connection ended, or sent something other than HTTP, before the response was complete."""
 
 
 @dataclass(slots=True)
-class Received:
-    """One answer. Times in seconds of time.perf_counter. first_text_at: 0 until a stream shows text.
+class RawResponse:
+    """One response. Times are in seconds of time.perf_counter. first_text_at: 0 until a stream contains text.
 
-    num_cached: sentences that the server says it had translated before; None where it does not say.
+    num_cached: sentences that the server answered from its cache; None if it does not report them.
     """
 
     status: int = 0
@@ -49,39 +48,39 @@ class Received:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Its methods from `data_received` on are called by the loop and by the parser."""
+    """One connection. The event loop and the parser call its methods from `connection_made` on."""
 
     def __init__(self, first_text: tuple[bytes, ...]) -> None:
         self._first_text = first_text
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._received: Received | None = None
+        self._received: RawResponse | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ends_with_connection = True
-        self._may_go_on = False
+        self._keeps_alive = False
         self.idle_since = 0.0
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request may go over it."""
+        """Whether the connection can be reused."""
         transport = self._transport
         return (
-            self._may_go_on
+            self._keeps_alive
             and transport is not None
             and not transport.is_closing()
             and now() - self.idle_since < MAX_IDLE_S
         )
 
-    async def exchange(self, content: bytes) -> tuple[float, Received]:
-        """Send and receive. Returns when the first byte was handed over, and the answer.
+    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
+        """Send a request and receive its response. Returns the time of sending, and the response.
 
         Raises:
-            ConnectionLostError: it ended before.
+            ConnectionLostError: the connection ended first.
         """
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLostError
         self._parser = httptools.HttpResponseParser(self)
-        received = self._received = Received()
+        response = self._received = RawResponse()
         self._ends_with_connection = True
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         sent_at = now()
@@ -90,79 +89,79 @@ class Connection(asyncio.Protocol):
             await waiter
         finally:
             self._waiter = None
-        self.idle_since = received.ended_at
-        return sent_at, received
+        self.idle_since = response.ended_at
+        return sent_at, response
 
     def close(self) -> None:
-        """At once; what is under way is lost."""
+        """Abort the connection; a request in progress is lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember it, without Nagle's delay."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
+        """Store the transport and disable Nagle's algorithm."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """An answer without a length ends here; any other is lost."""
-        received = self._received
-        if exc is None and received is not None and received.status and self._ends_with_connection:
+        """A response without a length ends here; any other is lost."""
+        response = self._received
+        if exc is None and response is not None and response.status and self._ends_with_connection:
             self.on_message_complete()
-        self._may_go_on = False
+        self._keeps_alive = False
         self._end(ConnectionLostError())
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of an answer."""
-        received = self._received
-        if received is None:
+        """Parse a part of the response."""
+        response = self._received
+        if response is None:
             self.close()
             return
-        if not received.first_byte_at:
-            received.first_byte_at = now()
+        if not response.first_byte_at:
+            response.first_byte_at = now()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self._may_go_on = False
+            self._keeps_alive = False
             self.close()
             self._end(ConnectionLostError())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """What is needed of the head."""
+        """Store the relevant headers."""
         lowered = name.lower()
-        received = self._received
-        if received is None:
+        response = self._received
+        if response is None:
             return
         if lowered == b"server-timing":
-            received.server_timing = value.decode("latin-1")
+            response.server_timing = value.decode("latin-1")
         elif lowered == CACHED_HEADER and value.isdigit():
-            received.num_cached = int(value)
+            response.num_cached = int(value)
         elif lowered in {b"content-length", b"transfer-encoding"}:
             self._ends_with_connection = False
 
     def on_headers_complete(self) -> None:
-        """The status is known."""
+        """Store the status."""
         if self._received is not None:
             self._received.status = self._parser.get_status_code()
 
     def on_body(self, data: bytes) -> None:
-        """Some of the body; for a stream, whether it has text in it by now."""
-        received = self._received
-        if received is None:
+        """Append to the body, and note when it first contains text."""
+        response = self._received
+        if response is None:
             return
-        received.body += data
-        if not received.first_text_at and any(mark in received.body for mark in self._first_text):
-            received.first_text_at = now()
+        response.body += data
+        if not response.first_text_at and any(mark in response.body for mark in self._first_text):
+            response.first_text_at = now()
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
-        received = self._received
-        if received is None:
+        """The response is complete."""
+        response = self._received
+        if response is None:
             return
-        received.ended_at = now()
+        response.ended_at = now()
         self._received = None
-        self._may_go_on = self._parser.should_keep_alive()
+        self._keeps_alive = self._parser.should_keep_alive()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -172,35 +171,35 @@ class Connection(asyncio.Protocol):
             self._waiter.set_exception(error)
 
 
-class Pool:
-    """Connections to one server: the one that was idle last is taken first, a new one is opened where none is.
+class ConnectionPool:
+    """A pool of connections to one server: reuses the most recently idle one, or opens a new one.
 
-    max_connections: where given, no more are open, and whoever finds none waits its turn.
+    max_connections: None for no limit; at the limit a request waits for a free connection.
     """
 
     def __init__(self, target: Target, max_connections: int | None = None) -> None:
         self._target = target
         self._idle: list[Connection] = []
-        self._places = asyncio.Semaphore(max_connections) if max_connections else None
+        self._slots = asyncio.Semaphore(max_connections) if max_connections else None
         self._tls = ssl.create_default_context() if target.has_tls else None
         self.num_opened = 0
 
-    async def exchange(self, content: bytes) -> tuple[float, Received]:
-        """Send over some connection, and receive.
+    async def exchange(self, content: bytes) -> tuple[float, RawResponse]:
+        """Send a request over a connection of the pool, and receive its response.
 
         Raises:
             ConnectFailedError, ConnectionLostError.
         """
-        if self._places is None:
+        if self._slots is None:
             return await self._exchange(content)
-        async with self._places:
+        async with self._slots:
             return await self._exchange(content)
 
-    async def _exchange(self, content: bytes) -> tuple[float, Received]:
+    async def _exchange(self, content: bytes) -> tuple[float, RawResponse]:
         connection = self._take_idle() or await self._open()
         try:
             answered = await connection.exchange(content)
-        except BaseException:  # a time limit's cancellation too: nobody reads what still comes
+        except BaseException:  # also on a timeout's cancellation: the rest of the response is not read
             connection.close()
             raise
         if connection.is_usable:
@@ -232,14 +231,14 @@ class Pool:
         return connection
 
     def close(self) -> None:
-        """All idle connections."""
+        """Close all idle connections."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
 
 
 def head(target: Target, content_length: int) -> bytes:
-    """Request line and headers."""
+    """The request line and the headers."""
     default = target.port == {True: 443, False: 80}[target.has_tls]
     host = f"[{target.host}]" if ":" in target.host else target.host
     fields = {

@@ -1,4 +1,4 @@
-"""How each API words a request and its answer. Another server is one more `Dialect`."""
+"""The dialects: how each API formats a request and its response. To support another server, add a `Dialect`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import orjson
 
 
 class BadAnswerError(Exception):
-    """A 200 whose body is no answer to what was asked."""
+    """A response with status 200 whose body is not a valid result."""
 
 
 class StreamError(Exception):
-    """A stream that began well and ended in an error event."""
+    """A stream that began with status 200 and ended in an error event."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What one request asks for.
+class RequestSpec:
+    """The content of one request.
 
     Attributes:
-        texts: one or several; an empty tuple is never asked.
-        is_array: several go as an array, one may too.
+        texts: one or more texts.
+        is_array: whether a single text is sent as an array, as several always are.
         options: further fields of the body.
     """
 
@@ -33,13 +33,13 @@ class Asked:
 
     @property
     def value(self) -> str | list[str]:
-        """The texts as they stand in a body."""
+        """The texts as a JSON value."""
         return list(self.texts) if self.is_array or len(self.texts) != 1 else self.texts[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What an answer tells. Token and sentence counts are 0 where the dialect tells none."""
+class ParsedResponse:
+    """The content of one response. Token and sentence counts are 0 if the dialect has none."""
 
     texts: tuple[str, ...]
     num_source_tokens: int = 0
@@ -51,9 +51,9 @@ class Dialect(Protocol):
     """One API.
 
     Attributes:
-        name: as `--dialect` takes it.
+        name: its value for `--dialect`.
         path: below the server's root.
-        first_text: what stands in a streamed body once it holds text; empty where answers come whole.
+        first_text: byte strings that mark the first text of a streamed body; empty if responses are not streamed.
     """
 
     name: str
@@ -61,18 +61,19 @@ class Dialect(Protocol):
     first_text: tuple[bytes, ...]
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """Beside Host and Content-Length."""
+        """The headers besides Host and Content-Length."""
         ...
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """The request's body."""
         ...
 
-    def read(self, body: bytes) -> Told:
-        """Read a 200's body; raises BadAnswerError, StreamError."""
+    def read(self, body: bytes) -> ParsedResponse:
+        """Parse the body of a response with status 200; raises BadAnswerError, StreamError."""
         ...
 
 
+# Longer messages of a server are cut.
 MAX_ERROR_CHARACTERS = 200
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -85,31 +86,31 @@ class NativeDialect:
     first_text: tuple[bytes, ...] = ()
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The key as a bearer token."""
+        """The key is a bearer token."""
         return {**JSON_HEADERS, **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
-        """The key is in the headers."""
-        return orjson.dumps({"text": asked.value, "source": source, "target": target, **asked.options})
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
+        """The fields of the native API; the key is in the headers."""
+        return orjson.dumps({"text": spec.value, "source": source, "target": target, **spec.options})
 
-    def read(self, body: bytes) -> Told:
-        """Texts and usage; raises BadAnswerError."""
+    def read(self, body: bytes) -> ParsedResponse:
+        """Parse texts and usage; raises BadAnswerError."""
         return _native_answer(_json(body))
 
 
 class StreamDialect(NativeDialect):
-    """`POST /v1/translate/stream`: server-sent events, the last of which is the whole answer."""
+    """`POST /v1/translate/stream`: server-sent events; the last one holds the whole result."""
 
     name = "stream"
     path = "/v1/translate/stream"
     first_text = (b"event: delta", b"event: segment", b"event: replace")
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """As of the native dialect, and what is wanted back."""
+        """The headers of the native dialect, and Accept."""
         return {**super().headers(api_key), "Accept": "text/event-stream"}
 
-    def read(self, body: bytes) -> Told:
-        """The `done` event; raises BadAnswerError, StreamError."""
+    def read(self, body: bytes) -> ParsedResponse:
+        """Parse the `done` event; raises BadAnswerError, StreamError."""
         for event in reversed(body.replace(b"\r\n", b"\n").split(b"\n\n")):
             lines = (line.partition(b":") for line in event.split(b"\n"))
             fields = {name: value.removeprefix(b" ") for name, _, value in lines}
@@ -121,47 +122,47 @@ class StreamDialect(NativeDialect):
 
 
 class RootDialect:
-    """`POST /translate` as clients of LibreTranslate send it (docs/http-dialects.md)."""
+    """`POST /translate`, the API of LibreTranslate (docs/http-dialects.md)."""
 
     name = "root"
     path = "/translate"
     first_text: tuple[bytes, ...] = ()
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The key is in the body."""
+        """Only the content type; the key is in the body."""
         return JSON_HEADERS
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
         """`q`, `source`, `target`, `api_key`."""
-        fields: dict[str, Any] = {"q": asked.value, "source": source, "target": target, **asked.options}
+        fields: dict[str, Any] = {"q": spec.value, "source": source, "target": target, **spec.options}
         return orjson.dumps({**fields, "api_key": api_key} if api_key else fields)
 
-    def read(self, body: bytes) -> Told:
-        """`translatedText`; raises BadAnswerError."""
+    def read(self, body: bytes) -> ParsedResponse:
+        """Parse `translatedText`; raises BadAnswerError."""
         found = _json(body).get("translatedText")
         texts = [found] if isinstance(found, str) else found
-        return Told(_texts(texts))
+        return ParsedResponse(_texts(texts))
 
 
 class V2Dialect:
-    """`POST /v2/translate`, whose key has a scheme of its own (docs/http-dialects.md)."""
+    """`POST /v2/translate`, whose key has its own scheme (docs/http-dialects.md)."""
 
     name = "v2"
     path = "/v2/translate"
     first_text: tuple[bytes, ...] = ()
 
     def headers(self, api_key: str | None) -> dict[str, str]:
-        """The key with the scheme that clients of this API send."""
+        """The key with the scheme of this API's clients."""
         return {**JSON_HEADERS, **({"Authorization": f"DeepL-Auth-Key {api_key}"} if api_key else {})}
 
-    def body(self, asked: Asked, source: str, target: str, api_key: str | None) -> bytes:
-        """Always an array; languages in capitals."""
-        fields = {"text": list(asked.texts), "source_lang": source.upper(), "target_lang": target.upper()}
-        return orjson.dumps({**fields, **asked.options})
+    def body(self, spec: RequestSpec, source: str, target: str, api_key: str | None) -> bytes:
+        """The texts are always an array; language codes are in capitals."""
+        fields = {"text": list(spec.texts), "source_lang": source.upper(), "target_lang": target.upper()}
+        return orjson.dumps({**fields, **spec.options})
 
-    def read(self, body: bytes) -> Told:
-        """`translations[].text`; raises BadAnswerError."""
-        return Told(_translations(_json(body)))
+    def read(self, body: bytes) -> ParsedResponse:
+        """Parse `translations[].text`; raises BadAnswerError."""
+        return ParsedResponse(_translations(_json(body)))
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -170,7 +171,7 @@ DIALECTS: dict[str, Dialect] = {
 
 
 def error_message(body: bytes) -> str:
-    """What the body of an error says, of any dialect: one line of at most MAX_ERROR_CHARACTERS."""
+    """The message in the body of an error response of any dialect: one line of at most MAX_ERROR_CHARACTERS."""
     try:
         found: object = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -186,30 +187,30 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadAnswerError("the answer is not JSON") from error
+        raise BadAnswerError("the response is not JSON") from error
     if not isinstance(found, dict):
-        raise BadAnswerError("the answer is no JSON object")
+        raise BadAnswerError("the response is not a JSON object")
     return found
 
 
 def _texts(found: object) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise BadAnswerError("the answer holds no texts")
+        raise BadAnswerError("the response holds no texts")
     return tuple(found)
 
 
 def _translations(answer: dict[str, Any]) -> tuple[str, ...]:
     found = answer.get("translations")
     if not isinstance(found, Sequence) or not all(isinstance(each, dict) for each in found):
-        raise BadAnswerError("the answer holds no translations")
+        raise BadAnswerError("the response holds no translations")
     return _texts([each.get("text") for each in found])
 
 
-def _native_answer(answer: dict[str, Any]) -> Told:
+def _native_answer(answer: dict[str, Any]) -> ParsedResponse:
     usage = answer.get("usage")
     if not isinstance(usage, dict):
-        raise BadAnswerError("the answer holds no usage")
-    return Told(
+        raise BadAnswerError("the response holds no usage")
+    return ParsedResponse(
         _translations(answer),
         num_source_tokens=_count(usage, "source_tokens"),
         num_target_tokens=_count(usage, "target_tokens"),
@@ -220,5 +221,5 @@ def _native_answer(answer: dict[str, Any]) -> Told:
 def _count(usage: dict[str, Any], name: str) -> int:
     found = usage.get(name)
     if not isinstance(found, int):
-        raise BadAnswerError("the answer's usage is not in numbers")
+        raise BadAnswerError("the response's usage is not numeric")
     return found

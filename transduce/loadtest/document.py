@@ -1,4 +1,4 @@
-"""The result file: one JSON document of everything that a command did, from which every report is drawn."""
+"""The result file: one JSON document with all results of a command; every report is made from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.repeats import latency_of_all, summary
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.sample import DISCONNECTED, OK
@@ -37,8 +37,8 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """What belongs into a document beside figures. models: what the server says it serves."""
+class RunMetadata:
+    """The part of a document that is not figures. models: the models the server reports."""
 
     label: str
     command: str
@@ -47,18 +47,18 @@ class Circumstances:
 
 
 def make_document(
-    plan: Plan,
+    plan: RunPlan,
     runs: Sequence[RunResult],
     sweep: SweepResult | None,
-    circumstances: Circumstances,
+    metadata: RunMetadata,
     *,
     min_rate: float | None = None,
     min_ok: float = DEFAULT_MIN_OK,
 ) -> Document:
-    """Everything of one command. runs: empty where it was a sweep. min_rate: requests/s that are asked for.
+    """The document of one command. runs: empty for a sweep. min_rate: the required requests/s.
 
-    min_ok: share of requests that must be answered, 0 to 1; in a sweep, which overloads a server on purpose, one answer
-    is enough.
+    min_ok: the share of requests that must be answered, 0 to 1. In a sweep, which overloads the server on purpose, one
+    response is enough.
     """
     problems = [
         f"run {number}: {problem}" for number, one in enumerate(runs, start=1) for problem in one.problems
@@ -70,25 +70,25 @@ def make_document(
         verdict = FAILED
     return {
         "format": FORMAT,
-        "label": circumstances.label,
+        "label": metadata.label,
         "verdict": verdict,
         "failure": failure,
         "problems": problems,
         "thresholds": [asdict(threshold) for threshold in thresholds],
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": circumstances.command,
+        "command": metadata.command,
         "target": {
             "url": plan.target.url,
             "dialect": plan.target.dialect.name,
             "source": plan.target.source,
             "target": plan.target.target,
-            "models": circumstances.models,
+            "models": metadata.models,
         },
         "plan": describe_plan(plan),
         "machine": {
             **describe_machine(),
-            "server_cores": list(circumstances.pinning.server),
-            "tester_cores": list(circumstances.pinning.tester),
+            "server_cores": list(metadata.pinning.server),
+            "tester_cores": list(metadata.pinning.tester),
         },
         "summary": summary(runs),
         "latency_of_all_runs_ms": latency_of_all(runs),
@@ -103,9 +103,9 @@ def _runs_of(sweep: SweepResult) -> list[RunResult]:
 
 
 def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
-    """Why the server did not answer well enough, with the commonest error; None where it did.
+    """The reason why too few requests were answered, with the commonest error; None if enough were.
 
-    min_ok: share of requests that must be answered, of all runs together; no answer at all always is a failure.
+    min_ok: the required share of requests over all runs, 0 to 1; no response at all is always a failure.
     """
     num_judged = sum(one.num_judged for one in runs)
     num_ok = sum(one.outcomes[OK] for one in runs)
@@ -126,7 +126,7 @@ def find_failure(runs: Sequence[RunResult], min_ok: float) -> str | None:
 def find_thresholds(
     slos: Sequence[Slo], runs: Sequence[RunResult], sweep: SweepResult | None, min_rate: float | None
 ) -> list[Threshold]:
-    """Each objective, by the median share of the runs, and the rate. A sweep is held against the rate alone."""
+    """Each objective, by the median share of the runs, and the required rate. A sweep has only the rate."""
     found = []
     for number, slo in enumerate(slos if runs else ()):
         share = statistics.median(one.attained[number].share for one in runs)
@@ -142,12 +142,12 @@ def find_thresholds(
     if sweep is not None:
         rate = sweep.max_rate
         needed = f"at least {min_rate:g} requests/s" if min_rate else "some rate"
-        told = "none" if rate is None else f"{rate:.1f} requests/s"
+        found_rate = "none" if rate is None else f"{rate:.1f} requests/s"
         found.append(
             Threshold(
                 f"rate with {', '.join(sweep.slos)}",
                 needed,
-                told,
+                found_rate,
                 rate is not None and rate >= (min_rate or 0),
             )
         )
@@ -164,8 +164,8 @@ def find_thresholds(
     return found
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The plan in JSON; no key, no text."""
+def describe_plan(plan: RunPlan) -> dict[str, Any]:
+    """The plan as JSON, without the API key and the texts."""
     load = asdict(plan.load)
     return {
         "load": {"mode": "open" if isinstance(plan.load, Arrivals) else "closed", **load},
@@ -185,7 +185,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """That the tester runs on."""
+    """The machine that the tester runs on."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -207,17 +207,17 @@ def describe_machine() -> dict[str, Any]:
 
 
 def write_json(document: Document, path: Path) -> None:
-    """Raises OSError."""
+    """Write a result file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def read_json(path: Path) -> Document:
-    """A result file. Raises OSError, ValueError."""
+    """Read a result file. Raises OSError, ValueError."""
     try:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"{path} is no result of `transduce loadtest` of this version")
+        raise ValueError(f"{path} is not a result file of this version of `transduce loadtest`")
     return found

@@ -1,8 +1,8 @@
-"""Distinct English texts without numbers, drawn by a seed: clauses with words in their slots, joined to any length.
+"""Distinct English texts without numbers, drawn from a seed: templates with word slots, joined to any length.
 
-A server may keep translations of sentences that it has seen, so a load of distinct texts must never repeat one. The
-first clause of a sentence makes it distinct: its words are the digits of a mixed radix, and the text's number within
-the run, spread over all combinations, is written in them. The other parts are drawn at random.
+A server may cache translations, so a load of distinct texts must never repeat one. The first clause makes a sentence
+distinct: its words are the digits of a mixed-radix number, which encodes the text's number within the run. The other
+parts are random.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRAMMAR = Path(__file__).with_name("grammar.toml")
-# A distinct sentence begins with a clause of so many combinations at least: more than any run sends.
+# The first clause of a distinct sentence has at least this many combinations: more than any run sends.
 MIN_COMBINATIONS = 10_000_000
-# Sentences of so many words may begin with an opening such as "Last May,".
+# Sentences with at least this many words may begin with an opening such as "Last May,".
 MIN_WORDS_WITH_OPENING = 12
-# Combinations are taken in steps of about this share of all, so that texts of one run are far from alike.
+# Consecutive numbers are this share of all combinations apart, so that the texts of a run differ widely.
 STEP_SHARE = (math.sqrt(5) - 1) / 2
 SENTENCE_END = "."
 
 
 @dataclass(frozen=True)
 class Template:
-    """A word or the entries of a slot for each word of a text. num_combinations: how many texts it makes."""
+    """A list of word choices, one per word of the text. num_combinations: the number of texts it can produce."""
 
     slots: tuple[tuple[str, ...], ...]
     num_combinations: int
 
     @property
     def num_words(self) -> int:
-        """Of any text that it makes."""
+        """The number of words of its texts."""
         return len(self.slots)
 
     def fill(self, combination: int) -> str:
@@ -47,9 +47,9 @@ class Template:
 
 @dataclass(frozen=True)
 class Grammar:
-    """The parts of `grammar.toml`.
+    """The contents of `grammar.toml`.
 
-    starts: clauses that a distinct sentence may begin with. speaker: stands before a text.
+    starts: clauses that may begin a distinct sentence. speaker: words that precede a text.
     """
 
     clauses: tuple[Template, ...]
@@ -60,18 +60,18 @@ class Grammar:
 
     @functools.cached_property
     def max_clause_words(self) -> int:
-        """Of the longest clause."""
+        """The length of the longest clause."""
         return max(clause.num_words for clause in self.clauses)
 
     @functools.cached_property
     def min_clause_words(self) -> int:
-        """Of the shortest clause."""
+        """The length of the shortest clause."""
         return min(clause.num_words for clause in self.clauses)
 
 
 @functools.cache
 def read_grammar() -> Grammar:
-    """The grammar beside this file. Raises ValueError where a slot is unknown or no clause has enough combinations."""
+    """Read `grammar.toml`. Raises ValueError for an unknown slot, or if no clause has MIN_COMBINATIONS."""
     found = tomllib.loads(GRAMMAR.read_text("utf-8"))
     slots = {name: tuple(words.split()) for name, words in found["slots"].items()}
     clauses = tuple(_template(text, slots) for text in found["clauses"])
@@ -84,7 +84,7 @@ def read_grammar() -> Grammar:
 
 
 def _template(text: str, slots: dict[str, tuple[str, ...]]) -> Template:
-    """A word of its own is a slot with one entry; a comma after a slot's name is part of each entry."""
+    """Parse a template. A plain word is a slot with one entry; a comma after a slot's name belongs to each entry."""
     entries: list[tuple[str, ...]] = []
     for part in text.split():
         name, _, mark = part.removeprefix("{").partition("}")
@@ -98,9 +98,9 @@ def _template(text: str, slots: dict[str, tuple[str, ...]]) -> Template:
 
 
 def distinct_sentence(num_words: int, seed: int, number: int) -> str:
-    """A sentence of about `num_words` words; every `number` of a seed below MIN_COMBINATIONS makes another one.
+    """A sentence of about `num_words` words; each `number` below MIN_COMBINATIONS gives another one per seed.
 
-    It has a word more or less at times; the shortest has four words. Another seed draws other sentences.
+    It may have one word more or less; the shortest has four words.
     """
     grammar = read_grammar()
     draw = random.Random(f"sentence {seed} {number}")
@@ -112,7 +112,7 @@ def distinct_sentence(num_words: int, seed: int, number: int) -> str:
     first = draw.choice(_fitting(left, is_start=True))
     parts.append(first.fill(_spread(first, seed, number)))
     left -= first.num_words
-    # A connector is one word, or a comma and one word.
+    # A connector is one word, possibly after a comma.
     while left > grammar.min_clause_words:
         clause = draw.choice(_fitting(left - 1, is_start=False))
         parts += [draw.choice(grammar.connectors), " ", clause.fill(draw.randrange(clause.num_combinations))]
@@ -122,14 +122,14 @@ def distinct_sentence(num_words: int, seed: int, number: int) -> str:
 
 
 def distinct_opening(seed: int, number: int) -> str:
-    """Words to stand before a text, such as "Anna Keller of Graz wrote:"; distinct as `distinct_sentence`."""
+    """Words that precede a text, such as "Anna Keller of Graz wrote:"; distinct like `distinct_sentence`."""
     opening = read_grammar().speaker
     return opening.fill(_spread(opening, seed, number))
 
 
 @functools.lru_cache(maxsize=512)
 def _fitting(num_words: int, *, is_start: bool) -> tuple[Template, ...]:
-    """Clauses that end a sentence of so many further words, or that leave room for others."""
+    """Clauses that end a sentence with `num_words` further words, or that leave room for more clauses."""
     grammar = read_grammar()
     clauses = grammar.starts if is_start else grammar.clauses
     if num_words > grammar.max_clause_words:
@@ -140,14 +140,17 @@ def _fitting(num_words: int, *, is_start: bool) -> tuple[Template, ...]:
 
 
 def _spread(template: Template, seed: int, number: int) -> int:
-    """The combination that a number stands for: each number below num_combinations has its own."""
+    """The combination of a number; numbers below num_combinations have different ones."""
     first, step = _walk(template.num_combinations, seed)
     return (first + step * number) % template.num_combinations
 
 
 @functools.lru_cache(maxsize=256)
 def _walk(total: int, seed: int) -> tuple[int, int]:
-    """Where a seed's walk through all of `total` combinations begins, and its step, which meets each of them once."""
+    """Start and step of a seed's walk through `total` combinations.
+
+    The step is coprime to `total`, so the walk visits each combination once.
+    """
     draw = random.Random(f"walk {seed} {total}")
     step = int(total * STEP_SHARE) + draw.randrange(max(1, total // 1000))
     while math.gcd(step, total) != 1:

@@ -1,7 +1,7 @@
-"""Being on time: waking at a moment that was set before, and knowing by how much the loop was late.
+"""Precise timing: waking at a set moment, and measuring how late the event loop is.
 
-Timers of an event loop are as coarse as a millisecond. So the last two milliseconds before a request is due are spent
-turning the loop, which reads and writes meanwhile.
+Timers of an event loop are as coarse as a millisecond. For the last two milliseconds before a request is due, the loop
+therefore spins, and still reads and writes.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import time
 
-TURNING_S = 0.002
+# Seconds of spinning before a moment. Less risks late requests; more wastes CPU time.
+SPIN_S = 0.002
 PROBE_S = 0.02
 
 
 async def wait_until(moment: float) -> None:
-    """Until time.perf_counter() says `moment`; returns at once where it is past."""
+    """Wait until time.perf_counter() reaches `moment`; returns immediately if it is past."""
     left_s = moment - time.perf_counter()
-    if left_s > TURNING_S:
-        await asyncio.sleep(left_s - TURNING_S)
+    if left_s > SPIN_S:
+        await asyncio.sleep(left_s - SPIN_S)
     while time.perf_counter() < moment:  # noqa: ASYNC110 - a timer would be a millisecond late
         await asyncio.sleep(0)
 
 
 class LoopProbe:
-    """By how much the event loop is late with a timer that goes off every 20 ms; a millisecond is its resolution.
+    """Measures how late the event loop fires a timer every 20 ms; the resolution is a millisecond.
 
-    late_s: one value a timer, in seconds, those from `started_at` on.
+    late_s: one value per timer from `started_at` on, in seconds.
     """
 
     def __init__(self, started_at: float) -> None:
@@ -33,7 +34,7 @@ class LoopProbe:
         self.late_s: list[float] = []
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Measure until cancelled."""
         while True:
             due_at = time.perf_counter() + PROBE_S
             await asyncio.sleep(PROBE_S)

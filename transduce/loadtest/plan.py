@@ -1,4 +1,4 @@
-"""What a run sends, where, and when."""
+"""The plan of one run: target server, workload and schedule."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from transduce.loadtest.dialects import DIALECTS, Dialect
 from transduce.loadtest.slo import Slo
 from transduce.loadtest.workload import Workload
 
+# Limits of one run, described at RunPlan.
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_WARM_UP_S = 5.0
 DEFAULT_MAX_LAG_S = 0.002
@@ -18,14 +19,14 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Target:
-    """The server that is asked.
+    """The server under test.
 
     Attributes:
         url: its root, http or https.
-        dialect: how it is asked.
+        dialect: the API that requests use.
         source: language of the texts.
         target: language to translate into.
-        api_key: sent as the dialect sends one.
+        api_key: sent as the dialect defines.
     """
 
     url: str
@@ -35,19 +36,19 @@ class Target:
     api_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError: the URL names no server."""
+        """Raises ValueError for an invalid URL."""
         parts = urlsplit(self.url)
         if parts.scheme not in PORTS or not parts.hostname:
             raise ValueError("the server's URL must look like http://127.0.0.1:8000")
 
     @property
     def host(self) -> str:
-        """Name or address."""
+        """Host name or address."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """The URL's, or its scheme's."""
+        """The URL's port, or the default of its scheme."""
         parts = urlsplit(self.url)
         return parts.port or PORTS[parts.scheme]
 
@@ -58,25 +59,26 @@ class Target:
 
     @property
     def path(self) -> str:
-        """Of the route, below the path that the URL may have."""
+        """The path of the route, below the URL's own path."""
         return urlsplit(self.url).path.rstrip("/") + self.dialect.path
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """One run.
 
     Attributes:
         target: the server.
-        workload: what is sent.
-        load: when: arrivals on a schedule, or clients that wait.
-        warm_up_s: seconds at the first rate before the run begins; their answers are left out.
-        seed: draws the times, the texts and the disconnects.
-        timeout_s: an answer that takes longer, from when its request was due, is a timeout.
-        max_connections: where given, requests wait for a free connection; the wait is part of their latency.
-        slos: what the run is held against; the last one decides what counts as goodput.
-        max_lag_s: a tester that is later than this (p99), and than a hundredth of the median latency, has measured
-            itself: the run is not valid.
+        workload: the requests.
+        load: when they are sent: arrivals on a schedule, or clients that wait for their responses.
+        warm_up_s: seconds at the first rate before the run begins; their results are not counted.
+        seed: determines the times, the texts and the disconnects.
+        timeout_s: a response that takes longer, from its request's due time, is a timeout.
+        max_connections: None for no limit; at the limit requests wait for a free connection, and the wait counts as
+            latency.
+        slos: the objectives; the last one defines goodput.
+        max_lag_s: the run is not valid if the tester's lag (p99) exceeds both this and a hundredth of the median
+            latency, because the figures are then the tester's own.
         keeps_texts: whether samples keep the translations.
     """
 
@@ -92,19 +94,19 @@ class Plan:
     keeps_texts: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a negative warm-up, no time for an answer, or no connection."""
+        """Raises ValueError for a negative warm-up, a time limit or lag of 0, or no connection."""
         if self.warm_up_s < 0 or min(self.timeout_s, self.max_lag_s) <= 0:
-            raise ValueError("a warm-up is not negative; a time limit and a lag are above 0")
+            raise ValueError("the warm-up must not be negative; the time limit and the lag must be above 0")
         if self.max_connections is not None and self.max_connections < 1:
-            raise ValueError("at least one connection is needed")
+            raise ValueError("at least one connection is required")
 
     @property
     def duration_s(self) -> float:
-        """Of what is measured."""
+        """Seconds of the measured run, without the warm-up."""
         return self.load.duration_s
 
     def warm_up_arrivals(self) -> Arrivals | None:
-        """What is sent before the run begins; None without a warm-up, and in a closed loop."""
+        """The arrivals of the warm-up; None without one and in a closed loop."""
         if self.warm_up_s <= 0 or isinstance(self.load, ClosedLoop):
             return None
         return Arrivals(

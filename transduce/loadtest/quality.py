@@ -1,7 +1,7 @@
-"""Whether translations are as good under load as at rest: against references, or against the answers at rest.
+"""Compares translations under load with references, or with the responses of the idle server.
 
-A server that keeps translations may answer from its store what was asked at rest. Where it says so, those answers are
-left out; where all are, there is nothing to compare (docs/load-testing.md says how to ask for it).
+A server that caches translations may answer from its cache. Responses that it marks as such are left out; if all are,
+there is nothing to compare (docs/load-testing.md describes how to avoid this).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Expectation:
-    """What translations are compared with.
+    """The expected translations.
 
     Attributes:
-        against: what that is, for the report.
-        texts: by the entry of the workload; entries may be missing.
+        against: their origin, for the report.
+        texts: by workload entry; entries may be missing.
     """
 
     against: str
@@ -30,36 +30,36 @@ class Expectation:
 
 
 def references_of(workload: Workload) -> Expectation | None:
-    """The workload's own references; None where it has none."""
+    """The workload's references; None without references."""
     if workload.references is None:
         return None
     return Expectation("references", dict(enumerate(workload.references)))
 
 
 def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] | None:
-    """chrF and the share of exact matches of the answers that something is expected of; None where there is none.
+    """chrF and the share of exact matches with the expected translations; None if there is nothing to compare.
 
-    Answers that hold sentences from the server's own store are left out; `num_known` tells how many.
+    Responses with cached sentences are left out; `num_known` counts them.
 
     Raises:
         ModuleNotFoundError: sacrebleu is not installed.
     """
-    import sacrebleu  # takes a second
+    import sacrebleu  # slow to import: a second
 
     found = [
         sample
         for sample in samples
-        if sample.told is not None and sample.number in expected.texts and sample.scheduled_s >= 0
+        if sample.response is not None and sample.number in expected.texts and sample.scheduled_s >= 0
     ]
     if not found:
         return None
     pairs = [
         pair
         for sample in found
-        if sample.told is not None and not sample.num_cached
-        for pair in zip(sample.told.texts, expected.texts[sample.number], strict=True)
+        if sample.response is not None and not sample.num_cached
+        for pair in zip(sample.response.texts, expected.texts[sample.number], strict=True)
     ]
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "against": expected.against,
         "num_texts": len(pairs),
         "num_known": sum(bool(sample.num_cached) for sample in found),
@@ -69,7 +69,7 @@ def compare(samples: Sequence[Sample], expected: Expectation) -> dict[str, Any] 
     if pairs:
         metric = sacrebleu.CHRF()
         score = metric.corpus_score([text for text, _ in pairs], [[wanted for _, wanted in pairs]])
-        told["chrf"] = score.score
-        told["signature"] = str(metric.get_signature())
-        told["exact_share"] = sum(text == wanted for text, wanted in pairs) / len(pairs)
-    return told
+        figures["chrf"] = score.score
+        figures["signature"] = str(metric.get_signature())
+        figures["exact_share"] = sum(text == wanted for text, wanted in pairs) / len(pairs)
+    return figures

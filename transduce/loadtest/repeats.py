@@ -1,4 +1,4 @@
-"""Several runs of one plan with different seeds: the median, and how far the runs lie apart."""
+"""Several runs of one plan with different seeds: medians, and the spread between runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from transduce.loadtest.figures import PERCENTILES, merged
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.percentiles import PERCENTILES, merged
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
@@ -20,8 +20,8 @@ RATES = (
 DISTRIBUTIONS = ("latency", "uncorrected_latency", "first_text", "lag")
 
 
-def repeat(plan: Plan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
-    """Carry out a plan several times, each with a seed of its own."""
+def repeat(plan: RunPlan, num_runs: int, on_progress: OnProgress | None = None) -> list[RunResult]:
+    """Execute a plan several times, each time with another seed."""
     return [
         run(dataclasses.replace(plan, seed=plan.seed + 1000 * number), on_progress)
         for number in range(num_runs)
@@ -29,7 +29,7 @@ def repeat(plan: Plan, num_runs: int, on_progress: OnProgress | None = None) -> 
 
 
 def summary(runs: Sequence[RunResult]) -> dict[str, dict[str, float]]:
-    """Median, least and most of each figure over the runs; rates per second, latencies in ms."""
+    """Median, minimum and maximum of each figure over the runs; rates per second, latencies in ms."""
     values: dict[str, list[float]] = {}
     for run_ in runs:
         for name in RATES:
@@ -52,6 +52,6 @@ def _add(values: dict[str, list[float]], name: str, value: float | None) -> None
 
 
 def latency_of_all(runs: Sequence[RunResult]) -> dict[str, float]:
-    """Percentiles, in ms, of the answers of all runs together; empty where there is none."""
+    """Latency percentiles in ms over all runs together; empty without responses."""
     encoded = [run_.latency.hdr for run_ in runs if run_.latency is not None]
     return merged(encoded) if encoded else {}

@@ -1,4 +1,4 @@
-"""What came of a run, in figures that go into JSON as they are."""
+"""The figures of a run, in the form in which they are written as JSON."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from transduce.loadtest.arrivals import Arrivals
-from transduce.loadtest.figures import Distribution, distribution, percentile_of, rank_of
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.percentiles import Distribution, distribution, percentile_of, rank_of
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.sample import DISCONNECTED, Sample, count_outcomes, read_server_timing
 from transduce.loadtest.slo import Attainment, Slo
 
-# Of the median latency: a tester may be so late.
+# Permitted lag of the tester as a share of the median latency.
 MAX_LAG_SHARE = 0.01
+# Most bins of the timeline.
 MAX_TIMELINE = 120
 
 
 @dataclass(slots=True)
-class Observed:
-    """What a run saw.
+class RunRecord:
+    """The raw data of a run.
 
-    error_examples: what was said of the first request with each outcome but `ok`. cpu_share: of one core, that the
-    tester used.
+    error_examples: the first error message for each outcome other than `ok`. cpu_share: CPU time of the tester as a
+    share of one core.
     """
 
     started_at: str
@@ -37,8 +38,8 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """One stretch of the timeline. from_s: where it begins; latencies in ms, of requests due in it."""
+class TimelineBin:
+    """One bin of the timeline. from_s: its start; latencies in ms, of the requests due in it."""
 
     from_s: float
     num_sent: int
@@ -52,8 +53,8 @@ class Moment:
 class PhaseResult:
     """One phase of the arrivals.
 
-    recovery_s: from the phase's begin to the last request due in it that missed the objective; None where the last
-    tenth of its requests still missed it, or there is no objective.
+    recovery_s: time from the phase's start to the due time of its last request that missed the objective; None if the
+    last tenth of its requests still missed it, or without an objective.
     """
 
     rate: float
@@ -69,28 +70,28 @@ class PhaseResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run. Rates are per second of the run's own time, the warm-up left out.
+    """One run. Rates are per second of the run, without the warm-up.
 
     Attributes:
         offered_rate: requests that were due.
-        achieved_rate: answers that came within the run's time.
-        goodput: answers that met the objective; None without one.
-        outcomes: what became of each request: `ok`, `http_429`, `timeout`, ...; they add up to num_sent.
-        warm_up_outcomes: the same of the warm-up.
-        error_examples: by outcome, what the first error of its kind said; nothing where it said nothing.
-        latency: of answers, from when their requests were due.
-        uncorrected_latency: of the same answers, from when their requests were sent.
-        first_text: to the first text of a stream.
-        refusals: how long an answer took that was none (429, 503, ...).
-        lag: by how much the tester began requests late; None in a closed loop.
-        loop_lag: by how much its event loop was late with a timer.
-        problems: why the run is not valid; empty where it is.
-        per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the answers within the run's time;
-            0 where the dialect tells none.
-        cached_share: of the sentences, those that the server answered from its cache; None where it does not say.
-        phases_ms: of the server's own, from Server-Timing: mean, p50, p99.
-        quality: filled in by `quality.py`.
-        server: filled in by `server_side.py`.
+        achieved_rate: responses that arrived during the run.
+        goodput: responses that met the objective; None without one.
+        outcomes: number of requests by outcome: `ok`, `http_429`, `timeout`, ...; they add up to num_sent.
+        warm_up_outcomes: the same for the warm-up.
+        error_examples: the first error message by outcome, if it had one.
+        latency: of answered requests, from their due times.
+        uncorrected_latency: of the same requests, from when they were sent.
+        first_text: time to the first text of a stream.
+        refusals: time until an error response (429, 503, ...).
+        lag: delay with which the tester began requests; None in a closed loop.
+        loop_lag: delay of a timer in the tester's event loop.
+        problems: reasons why the run is not valid; empty if it is.
+        per_s: `sentences`, `source_words`, `source_tokens`, `target_tokens` of the responses that arrived during the
+            run; 0 if the dialect does not report them.
+        cached_share: share of sentences answered from the server's cache; None if the server does not report it.
+        phases_ms: the server's phases, from Server-Timing: mean, p50, p99.
+        quality: set by `quality.py`.
+        server: set by `server_side.py`.
     """
 
     mode: str
@@ -116,7 +117,7 @@ class RunResult:
     per_s: dict[str, float]
     cached_share: float | None
     phases_ms: dict[str, dict[str, float]]
-    timeline: list[Moment]
+    timeline: list[TimelineBin]
     phases: list[PhaseResult]
     tester_cpu_share: float
     num_connections: int
@@ -126,45 +127,44 @@ class RunResult:
 
     @property
     def num_judged(self) -> int:
-        """Requests but those that the tester gave up by itself."""
+        """Requests that were not cancelled by the tester itself."""
         return self.num_sent - self.outcomes.get(DISCONNECTED, 0)
 
     @property
     def is_valid(self) -> bool:
-        """Whether the figures are the server's, not the tester's."""
+        """Whether the figures describe the server and not the tester."""
         return not self.problems
 
     @property
     def meets_slos(self) -> bool:
-        """Whether every objective was met."""
+        """Whether every objective is met."""
         return all(attainment.is_met for attainment in self.attained)
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields and `is_valid`."""
+        """The fields and `is_valid` as JSON."""
         return {"is_valid": self.is_valid, **asdict(self)}
 
 
-def make_result(plan: Plan, observed: Observed) -> RunResult:
-    """The figures of what was seen.
+def make_result(plan: RunPlan, record: RunRecord) -> RunResult:
+    """Compute the figures of a run.
 
     Raises:
-        ConservationError: a bug of the tester.
+        ConservationError: a bug in the tester.
     """
-    warm_up = [sample for sample in observed.samples if sample.scheduled_s < 0]
-    samples = [sample for sample in observed.samples if sample.scheduled_s >= 0]
-    count_outcomes(observed.samples, observed.num_sent)
+    warm_up = [sample for sample in record.samples if sample.scheduled_s < 0]
+    samples = [sample for sample in record.samples if sample.scheduled_s >= 0]
+    count_outcomes(record.samples, record.num_sent)
     answered = [sample for sample in samples if sample.is_ok]
-    # Also of requests from the warm-up, as those that the run itself leaves open come later.
-    in_time = [
-        sample for sample in observed.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s
-    ]
+    # Requests of the warm-up count if their response arrives during the run, because some of the run's own arrive after
+    # it.
+    in_time = [sample for sample in record.samples if sample.is_ok and 0 <= sample.ended_s <= plan.duration_s]
     is_open = isinstance(plan.load, Arrivals)
     latency = distribution(sample.latency_s for sample in answered)
     lag = distribution(max(0.0, sample.lag_s) for sample in samples) if is_open else None
     goal = plan.slos[-1] if plan.slos else None
     return RunResult(
         mode="open" if is_open else "closed",
-        started_at=observed.started_at,
+        started_at=record.started_at,
         seed=plan.seed,
         duration_s=plan.duration_s,
         warm_up_s=plan.warm_up_s,
@@ -173,9 +173,9 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         achieved_rate=len(in_time) / plan.duration_s,
         goodput=None if goal is None else _num_within(samples, goal) / plan.duration_s,
         attained=[slo.judge(_num_within(samples, slo), _num_judged(samples)) for slo in plan.slos],
-        outcomes=count_outcomes(samples, observed.num_sent - len(warm_up)),
+        outcomes=count_outcomes(samples, record.num_sent - len(warm_up)),
         warm_up_outcomes=count_outcomes(warm_up, len(warm_up)),
-        error_examples=observed.error_examples,
+        error_examples=record.error_examples,
         latency=latency,
         uncorrected_latency=distribution(sample.uncorrected_latency_s for sample in answered),
         first_text=distribution(
@@ -183,16 +183,16 @@ def make_result(plan: Plan, observed: Observed) -> RunResult:
         ),
         refusals=distribution(sample.latency_s for sample in samples if sample.is_refusal),
         lag=lag,
-        loop_lag=distribution(observed.loop_late_s),
+        loop_lag=distribution(record.loop_late_s),
         problems=_problems(latency, lag, len(samples), plan.max_lag_s),
         per_s={name: amount / plan.duration_s for name, amount in _amounts(in_time).items()},
         cached_share=_cached_share(answered),
         phases_ms=_server_phases(answered),
         timeline=_timeline(samples, plan.duration_s),
         phases=_phases(plan.load, samples, goal) if isinstance(plan.load, Arrivals) else [],
-        tester_cpu_share=observed.cpu_share,
-        num_connections=observed.num_connections,
-        max_open=observed.max_open,
+        tester_cpu_share=record.cpu_share,
+        num_connections=record.num_connections,
+        max_open=record.max_open,
     )
 
 
@@ -207,13 +207,13 @@ def _problems(
         if lag.p99_ms > limit_ms:
             problems.append(
                 f"the tester began requests up to {lag.p99_ms:.2f} ms late (p99), more than {limit_ms:.2f} ms: "
-                "the figures are its own"
+                "the figures include its own delay"
             )
     return problems
 
 
 def _num_judged(samples: Sequence[Sample]) -> int:
-    """Requests that the tester gave up by itself say nothing about the server."""
+    """The number of requests that were not cancelled by the tester; the others say nothing about the server."""
     return sum(sample.outcome != DISCONNECTED for sample in samples)
 
 
@@ -222,20 +222,20 @@ def _num_within(samples: Sequence[Sample], slo: Slo) -> int:
 
 
 def _amounts(answered: Sequence[Sample]) -> dict[str, int]:
-    told = [sample.told for sample in answered if sample.told is not None]
+    responses = [sample.response for sample in answered if sample.response is not None]
     return {
-        "sentences": sum(each.num_sentences for each in told),
+        "sentences": sum(each.num_sentences for each in responses),
         "source_words": sum(sample.num_words for sample in answered),
-        "source_tokens": sum(each.num_source_tokens for each in told),
-        "target_tokens": sum(each.num_target_tokens for each in told),
+        "source_tokens": sum(each.num_source_tokens for each in responses),
+        "target_tokens": sum(each.num_target_tokens for each in responses),
     }
 
 
 def _cached_share(answered: Sequence[Sample]) -> float | None:
     num_sentences, num_cached = 0, 0
     for sample in answered:
-        if sample.told is not None and sample.num_cached is not None:
-            num_sentences += sample.told.num_sentences
+        if sample.response is not None and sample.num_cached is not None:
+            num_sentences += sample.response.num_sentences
             num_cached += sample.num_cached
     return num_cached / num_sentences if num_sentences else None
 
@@ -255,24 +255,24 @@ def _server_phases(answered: Sequence[Sample]) -> dict[str, dict[str, float]]:
     }
 
 
-def _timeline(samples: Sequence[Sample], duration_s: float) -> list[Moment]:
-    """The run in equal stretches of at least a second, at most MAX_TIMELINE, by when requests were due."""
+def _timeline(samples: Sequence[Sample], duration_s: float) -> list[TimelineBin]:
+    """The run in equal bins of at least a second, at most MAX_TIMELINE, by due time."""
     num = max(1, min(MAX_TIMELINE, int(duration_s)))
     step_s = duration_s / num
     stretches: list[list[Sample]] = [[] for _ in range(num)]
     for sample in samples:
         stretches[min(num - 1, int(sample.scheduled_s / step_s))].append(sample)
-    return [_moment(number * step_s, own) for number, own in enumerate(stretches)]
+    return [_timeline_bin(number * step_s, own) for number, own in enumerate(stretches)]
 
 
-def _moment(from_s: float, samples: Sequence[Sample]) -> Moment:
+def _timeline_bin(from_s: float, samples: Sequence[Sample]) -> TimelineBin:
     latencies = [sample.latency_s for sample in samples if sample.is_ok]
-    num_given_up = sum(sample.outcome == DISCONNECTED for sample in samples)
-    return Moment(
+    num_cancelled = sum(sample.outcome == DISCONNECTED for sample in samples)
+    return TimelineBin(
         from_s=from_s,
         num_sent=len(samples),
         num_ok=len(latencies),
-        num_failed=len(samples) - len(latencies) - num_given_up,
+        num_failed=len(samples) - len(latencies) - num_cancelled,
         p50_ms=percentile_of(latencies, 50),
         p99_ms=percentile_of(latencies, 99),
     )

@@ -1,4 +1,4 @@
-"""One run: requests begun on schedule, each followed to its end."""
+"""Executes one run: begins requests on schedule and follows each to its outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from typing import Any
 import uvloop
 
 from transduce.loadtest.arrivals import Arrivals, ClosedLoop
-from transduce.loadtest.connection import ConnectFailedError, ConnectionLostError, Pool, Received, head
-from transduce.loadtest.dialects import BadAnswerError, StreamError, Told, error_message
+from transduce.loadtest.connection import (
+    ConnectFailedError,
+    ConnectionLostError,
+    ConnectionPool,
+    RawResponse,
+    head,
+)
+from transduce.loadtest.dialects import BadAnswerError, ParsedResponse, StreamError, error_message
 from transduce.loadtest.pacing import LoopProbe, wait_until
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.quality import Expectation, compare
-from transduce.loadtest.result import Observed, RunResult, make_result
+from transduce.loadtest.result import RunRecord, RunResult, make_result
 from transduce.loadtest.sample import (
     BAD_ANSWER,
     CONNECT_FAILED,
@@ -33,22 +39,23 @@ from transduce.loadtest.sample import (
     TIMEOUT,
     Sample,
 )
-from transduce.loadtest.workload import RequestSequence, Sending
+from transduce.loadtest.workload import RequestSequence, RunRequest
 
 now = time.perf_counter
+# Seconds between progress reports.
 PROGRESS_S = 0.5
-# Room between the preparation of a run and its first request.
+# Seconds between the preparation of a run and its first request.
 HEAD_START_S = 0.05
-# Of what is under way when a run's own time is over, beyond its time limit.
+# Seconds beyond the time limit in which requests may still end after the run.
 GRACE_S = 1.0
-# A client of a closed loop that was refused waits so long, or it would do nothing but ask.
+# Seconds that a client of a closed loop pauses after a failure; without it a client would only repeat failing requests.
 AFTER_FAILURE_S = 0.05
 HTTP_OK = 200
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is. elapsed_s: negative in the warm-up. samples: all that have ended so far, in that order."""
+    """Progress of a run. elapsed_s: negative in the warm-up. samples: all that have ended, in order of ending."""
 
     elapsed_s: float
     duration_s: float
@@ -62,39 +69,39 @@ OnProgress = Callable[[Progress], None]
 
 
 def run(
-    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+    plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """Carry out a plan in an event loop of its own.
+    """Execute a plan in a new event loop.
 
-    expected: what the answers are compared with; its texts are by the entry of the workload.
+    expected: the translations to compare with, by workload entry.
 
     Raises:
-        ConservationError: a bug of the tester.
-        ModuleNotFoundError: answers are to be compared, and sacrebleu is not installed.
+        ConservationError: a bug in the tester.
+        ModuleNotFoundError: translations are to be compared, and sacrebleu is not installed.
     """
     return uvloop.run(run_async(plan, on_progress, expected=expected))
 
 
 async def run_async(
-    plan: Plan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
+    plan: RunPlan, on_progress: OnProgress | None = None, *, expected: Expectation | None = None
 ) -> RunResult:
-    """As `run`, in the running event loop, which should have nothing else to do."""
+    """Execute a plan in the running event loop, which should have no other work."""
     if expected is None:
         return make_result(plan, await observe(plan, on_progress))
     plan = dataclasses.replace(plan, keeps_texts=True)
-    observed = await observe(plan, on_progress)
-    return dataclasses.replace(make_result(plan, observed), quality=compare(observed.samples, expected))
+    record = await observe(plan, on_progress)
+    return dataclasses.replace(make_result(plan, record), quality=compare(record.samples, expected))
 
 
-async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed:
-    """Carry out a plan; every sample as it came."""
+async def observe(plan: RunPlan, on_progress: OnProgress | None = None) -> RunRecord:
+    """Execute a plan and return its raw samples."""
     with _no_collections():
         one = _Run(plan)
         cpu_s = time.process_time()
         wall_at = now()
         helpers = [asyncio.create_task(one.probe.run())]
         if on_progress is not None:
-            helpers.append(asyncio.create_task(one.tell(on_progress)))
+            helpers.append(asyncio.create_task(one.report_progress(on_progress)))
         try:
             await (one.open_loop() if isinstance(plan.load, Arrivals) else one.closed_loop(plan.load))
             await one.drain()
@@ -102,15 +109,15 @@ async def observe(plan: Plan, on_progress: OnProgress | None = None) -> Observed
             for helper in helpers:
                 helper.cancel()
             one.pool.close()
-    one.observed.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
-    one.observed.loop_late_s = one.probe.late_s
-    one.observed.num_connections = one.pool.num_opened
-    return one.observed
+    one.record.cpu_share = (time.process_time() - cpu_s) / (now() - wall_at)
+    one.record.loop_late_s = one.probe.late_s
+    one.record.num_connections = one.pool.num_opened
+    return one.record
 
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """A garbage collection may take longer than the tester may be late; a run makes no cycles worth one."""
+    """Disable garbage collection: a collection may take longer than the permitted lag, and a run creates few cycles."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -121,8 +128,8 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _times_s(plan: Plan) -> list[float]:
-    """When requests are due, in seconds from the start, the warm-up's before it; none where clients wait."""
+def _times_s(plan: RunPlan) -> list[float]:
+    """The due times of all requests in seconds from the start, negative in the warm-up; empty in a closed loop."""
     if not isinstance(plan.load, Arrivals):
         return []
     warm_up = plan.warm_up_arrivals()
@@ -131,19 +138,19 @@ def _times_s(plan: Plan) -> list[float]:
 
 
 class _Run:
-    """State of one run. Everything happens on the event loop.
+    """The state of one run. Everything happens on the event loop.
 
-    Once it is made its time runs: all that takes long comes before that.
+    The clock starts on construction, so slow preparation comes before it.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
-        self.pool = Pool(plan.target, plan.max_connections)
+        self.pool = ConnectionPool(plan.target, plan.max_connections)
         self.sequence: RequestSequence = plan.workload.sequence(plan.seed)
         self.times_s = _times_s(plan)
         self.started_at = now() + HEAD_START_S + plan.warm_up_s
         self.probe = LoopProbe(self.started_at)
-        self.observed = Observed(
+        self.record = RunRecord(
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -153,24 +160,24 @@ class _Run:
         self.num_failed = 0
 
     async def open_loop(self) -> None:
-        """Begin each request when it is due."""
+        """Begin each request at its due time."""
         prepared = (self._prepare(index) for index in range(len(self.times_s)))
-        for moment, (sending, content) in zip(self.times_s, prepared, strict=True):
+        for moment, (request, content) in zip(self.times_s, prepared, strict=True):
             await wait_until(self.started_at + moment)
-            task = asyncio.create_task(self._follow(sending, content, moment))
+            task = asyncio.create_task(self._send_one(request, content, moment))
             self.tasks.add(task)
             task.add_done_callback(self._ended)
-            await asyncio.sleep(0)  # the task begins before the next request is prepared
+            await asyncio.sleep(0)  # let the task start before the next request is prepared
         await wait_until(self.started_at + self.plan.duration_s)
 
     async def closed_loop(self, loop: ClosedLoop) -> None:
-        """Clients that ask again as soon as they are answered, until the time is over."""
+        """Run clients that send their next request as soon as the previous one is answered, until the time is over."""
         until = self.started_at + loop.duration_s
 
         async def client() -> None:
             while now() < until and self.index != loop.num_requests:
-                sending, content = self._prepare(self.index)
-                if not await self._follow(sending, content, now() - self.started_at):
+                request, content = self._prepare(self.index)
+                if not await self._send_one(request, content, now() - self.started_at):
                     await asyncio.sleep(AFTER_FAILURE_S)
 
         await wait_until(self.started_at - self.plan.warm_up_s)
@@ -178,7 +185,7 @@ class _Run:
         await asyncio.wait(self.tasks, timeout=until - now())
 
     async def drain(self) -> None:
-        """Wait for what is under way; what has no answer then stays open."""
+        """Wait for the remaining requests; those without a response after the time limit stay `open`."""
         if self.tasks:
             _, pending = await asyncio.wait(self.tasks, timeout=self.plan.timeout_s + GRACE_S)
             for task in pending:
@@ -189,18 +196,18 @@ class _Run:
         if self.bugs:
             raise self.bugs[0]
 
-    async def tell(self, on_progress: OnProgress) -> None:
-        """Now and then, until it is cancelled."""
+    async def report_progress(self, on_progress: OnProgress) -> None:
+        """Report the progress repeatedly until cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_S)
             on_progress(
                 Progress(
                     now() - self.started_at,
                     self.plan.duration_s,
-                    self.observed.num_sent,
+                    self.record.num_sent,
                     self.num_failed,
                     len(self.under_way),
-                    self.observed.samples,
+                    self.record.samples,
                 )
             )
 
@@ -209,24 +216,24 @@ class _Run:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.bugs.append(error)
 
-    def _prepare(self, index: int) -> tuple[Sending, bytes]:
-        """All that can be done before the request is due."""
+    def _prepare(self, index: int) -> tuple[RunRequest, bytes]:
+        """Build the request's bytes before it is due."""
         self.index = index + 1
         target = self.plan.target
-        sending = self.sequence(index)
-        body = target.dialect.body(sending.asked, target.source, target.target, target.api_key)
-        return sending, head(target, len(body)) + body
+        request = self.sequence(index)
+        body = target.dialect.body(request.spec, target.source, target.target, target.api_key)
+        return request, head(target, len(body)) + body
 
-    async def _follow(self, sending: Sending, content: bytes, scheduled_s: float) -> bool:
-        """One request from its beginning to its one outcome. Returns whether it was answered."""
+    async def _send_one(self, request: RunRequest, content: bytes, scheduled_s: float) -> bool:
+        """Send one request and record its outcome. Returns whether it was answered."""
         begun_s = now() - self.started_at
-        index = self.observed.num_sent
-        self.observed.num_sent += 1
-        sample = Sample(index, sending.number, scheduled_s, sending.num_words, begun_s)
+        index = self.record.num_sent
+        self.record.num_sent += 1
+        sample = Sample(index, request.number, scheduled_s, request.num_words, begun_s)
         self.under_way[index] = sample
-        self.observed.max_open = max(self.observed.max_open, len(self.under_way))
+        self.record.max_open = max(self.record.max_open, len(self.under_way))
         try:
-            sample.outcome = await self._outcome(sample, sending, content)
+            sample.outcome = await self._outcome(sample, request, content)
         except asyncio.CancelledError:
             sample.outcome = OPEN
             raise
@@ -234,51 +241,53 @@ class _Run:
             if not sample.ended_s:
                 sample.ended_s = now() - self.started_at
             del self.under_way[index]
-            self.observed.samples.append(sample)
+            self.record.samples.append(sample)
             self.num_failed += not sample.is_ok
         return sample.is_ok
 
     def _failed(self, outcome: str, message: str) -> str:
-        """The outcome; the message of the first error of its kind is kept."""
-        self.observed.error_examples.setdefault(outcome, message)
+        """Record the outcome's first error message and return the outcome."""
+        self.record.error_examples.setdefault(outcome, message)
         return outcome
 
-    async def _outcome(self, sample: Sample, sending: Sending, content: bytes) -> str:
+    async def _outcome(self, sample: Sample, request: RunRequest, content: bytes) -> str:
         left_s = self.plan.timeout_s + sample.scheduled_s - sample.begun_s
-        given_up_s = sending.disconnect_after_s
-        gives_up = given_up_s is not None and given_up_s < left_s
-        limit_s = given_up_s if gives_up and given_up_s is not None else left_s
+        disconnect_s = request.disconnect_after_s
+        is_disconnect = disconnect_s is not None and disconnect_s < left_s
+        limit_s = disconnect_s if is_disconnect and disconnect_s is not None else left_s
         try:
             async with asyncio.timeout(limit_s):
-                sent_at, received = await self.pool.exchange(content)
+                sent_at, response = await self.pool.exchange(content)
         except TimeoutError:
-            return DISCONNECTED if gives_up else TIMEOUT
+            return DISCONNECTED if is_disconnect else TIMEOUT
         except ConnectFailedError as error:
             return self._failed(CONNECT_FAILED, str(error))
         except ConnectionLostError:
             return CONNECTION_LOST
         sample.sent_s = sent_at - self.started_at
-        sample.ended_s = received.ended_at - self.started_at
-        return self._read(sample, sending, received)
+        sample.ended_s = response.ended_at - self.started_at
+        return self._read(sample, request, response)
 
-    def _read(self, sample: Sample, sending: Sending, received: Received) -> str:
-        """The outcome of an answer that is whole; the clock has stopped."""
-        if received.status != HTTP_OK:
-            return self._failed(f"{STATUS_PREFIX}{received.status}", error_message(bytes(received.body)))
-        if received.first_text_at:
-            sample.first_text_s = received.first_text_at - self.started_at
-        sample.server_timing = received.server_timing
-        sample.num_cached = received.num_cached
+    def _read(self, sample: Sample, request: RunRequest, response: RawResponse) -> str:
+        """The outcome of a complete response; its times are already recorded."""
+        if response.status != HTTP_OK:
+            return self._failed(f"{STATUS_PREFIX}{response.status}", error_message(bytes(response.body)))
+        if response.first_text_at:
+            sample.first_text_s = response.first_text_at - self.started_at
+        sample.server_timing = response.server_timing
+        sample.num_cached = response.num_cached
         try:
-            told = self.plan.target.dialect.read(bytes(received.body))
+            parsed = self.plan.target.dialect.read(bytes(response.body))
         except BadAnswerError as error:
             return self._failed(BAD_ANSWER, str(error))
         except StreamError:
             return STREAM_ERROR
-        num_texts, num_asked = len(told.texts), len(sending.asked.texts)
-        if num_texts != num_asked:
-            return self._failed(BAD_ANSWER, f"{num_asked} texts have {num_texts} translations")
+        num_translations, num_texts = len(parsed.texts), len(request.spec.texts)
+        if num_translations != num_texts:
+            return self._failed(BAD_ANSWER, f"{num_texts} texts have {num_translations} translations")
         if not self.plan.keeps_texts:
-            told = Told((), told.num_source_tokens, told.num_target_tokens, told.num_sentences)
-        sample.told = told
+            parsed = ParsedResponse(
+                (), parsed.num_source_tokens, parsed.num_target_tokens, parsed.num_sentences
+            )
+        sample.response = parsed
         return OK

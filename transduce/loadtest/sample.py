@@ -1,4 +1,4 @@
-"""What became of one request. Every request ends in exactly one outcome."""
+"""The outcome of one request. Every request ends with exactly one outcome."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transduce.loadtest.dialects import Told
+from transduce.loadtest.dialects import ParsedResponse
 
 OK = "ok"
 TIMEOUT = "timeout"
 CONNECT_FAILED = "connect_failed"
 CONNECTION_LOST = "connection_lost"
-# The tester gave the request up, as the workload asks.
+# The tester cancelled the request, as the workload defines.
 DISCONNECTED = "disconnected"
-# Not answered when the run was over.
+# No response by the end of the run.
 OPEN = "open"
-# 200, and no answer in it.
+# Status 200 with an invalid body.
 BAD_ANSWER = "bad_answer"
 STREAM_ERROR = "stream_error"
 STATUS_PREFIX = "http_"
-# A description in Server-Timing, which may hold commas.
+# A quoted description in Server-Timing; it may hold commas.
 QUOTED = re.compile(r'"[^"]*"')
 
 
 @dataclass(slots=True)
 class Sample:
-    """Times in seconds from the run's start; negative during the warm-up, None where it never happened.
+    """One request.
+
+    Times are in seconds from the run's start, negative in the warm-up, None if the event did not happen.
 
     Attributes:
-        index: of the request within the run.
-        number: of the entry of the workload.
-        scheduled_s: when it was due.
-        begun_s: when the tester turned to it; later than scheduled_s by the tester's own lag.
-        sent_s: when its first byte was handed over; it may have waited for a connection.
-        first_text_s: when the first text of a stream was there.
-        ended_s: when the last byte was there, or it was given up.
-        outcome: one of the above, or `http_` and a status.
-        num_words: of its texts.
-        server_timing: the header, as it came.
-        num_cached: sentences of the answer that the server had translated before; None where it does not say.
-        told: what the answer says; None where there is none.
+        index: position of the request in the run.
+        number: the workload entry.
+        scheduled_s: due time.
+        begun_s: time when the tester began the request; the difference from scheduled_s is the tester's lag.
+        sent_s: time when the first byte was sent, possibly after a wait for a connection.
+        first_text_s: time when the first text of a stream arrived.
+        ended_s: time when the last byte arrived or the request was cancelled.
+        outcome: one of the constants above, or `http_` and a status.
+        num_words: number of words of its texts.
+        server_timing: the Server-Timing header.
+        num_cached: sentences that the server answered from its cache; None if the server does not report it.
+        response: the parsed body; None without one.
     """
 
     index: int
@@ -54,35 +56,35 @@ class Sample:
     outcome: str = OPEN
     server_timing: str = ""
     num_cached: int | None = None
-    told: Told | None = None
+    response: ParsedResponse | None = None
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was answered."""
+        """Whether the request was answered."""
         return self.outcome == OK
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the server answered with another status than 200."""
+        """Whether the server responded with a status other than 200."""
         return self.outcome.startswith(STATUS_PREFIX)
 
     @property
     def latency_s(self) -> float:
-        """From when it was due: what a user feels."""
+        """Time from when the request was due: the latency that a user experiences."""
         return self.ended_s - self.scheduled_s
 
     @property
     def uncorrected_latency_s(self) -> float:
-        """From when it was sent: what a tester sees that waits with its stopwatch."""
+        """Time from when the request was sent, as testers measure that delay requests while they wait."""
         return self.ended_s - (self.scheduled_s if self.sent_s is None else self.sent_s)
 
     @property
     def lag_s(self) -> float:
-        """By how much the tester itself was late."""
+        """The delay that the tester itself caused."""
         return self.begun_s - self.scheduled_s
 
     def is_within(self, limit_s: float, *, is_first_text: bool = False) -> bool:
-        """Whether it was answered in time."""
+        """Whether the request was answered within `limit_s`."""
         if not self.is_ok:
             return False
         ended_s = self.first_text_s if is_first_text else self.ended_s
@@ -90,13 +92,13 @@ class Sample:
 
 
 class ConservationError(Exception):
-    """Requests were sent whose outcome is not known, or known twice: a bug of the tester."""
+    """A request has no outcome or more than one: a bug in the tester."""
 
 
 def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
-    """How many requests had each outcome, `ok` first.
+    """The number of requests with each outcome, `ok` first.
 
-    num_sent: counted where requests are begun, on its own.
+    num_sent: counted separately, when requests begin.
 
     Raises:
         ConservationError: the outcomes do not add up to num_sent.
@@ -110,7 +112,7 @@ def count_outcomes(samples: Iterable[Sample], num_sent: int) -> dict[str, int]:
 
 
 def read_server_timing(header: str) -> dict[str, float]:
-    """Milliseconds by phase; what is no number is passed over."""
+    """Milliseconds by phase from a Server-Timing header; values that are not numbers are skipped."""
     phases = {}
     for part in QUOTED.sub("", header).split(","):
         name, _, parameters = part.strip().partition(";")

@@ -1,4 +1,4 @@
-"""What can be learnt of the server beside its answers: what it says it is, its counters, its process, its core."""
+"""What is measured on the server besides its responses: models, counters, CPU time and memory, and pinning to cores."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import httpx
 
 from transduce.loadtest.plan import Target
 
+# Seconds for /v1/models and /metrics; a server without them only delays the report.
 TIMEOUT_S = 5.0
-# Prometheus samples of a Transduce server: (name in the report, sum, count), whose ratio is a mean over the run.
+# Metrics of a Transduce server: (name in the report, sum, count). The ratio of sum and count is the mean over the run.
 MEANS = (("batch_rows_mean", "transduce_batch_size_sum", "transduce_batch_size_count"),)
 COUNTERS = (
     "transduce_decode_steps_total",
@@ -27,8 +28,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How things stand at one moment. metrics: samples without labels. cpu_s: of the process, None without its id."""
+class ServerSnapshot:
+    """The server at one moment. metrics: samples without labels. cpu_s, rss_mb: of its process, None without a pid."""
 
     metrics: dict[str, float]
     cpu_s: float | None
@@ -36,21 +37,21 @@ class Standing:
 
 
 class ServerSide:
-    """Looks at a server before and after a run. pid: of its process, where it runs on this machine."""
+    """Measures a server before and after a run. pid: its process, if it runs on this machine."""
 
     def __init__(self, target: Target, pid: int | None = None) -> None:
         self._target = target
         self._pid = pid
 
     def models(self) -> Any:
-        """What `GET /v1/models` says; None where there is no such thing."""
+        """The models of `GET /v1/models`; None if the server has no such route."""
         answer = self._get("/v1/models")
         with contextlib.suppress(ValueError):
             return answer.json().get("models") if answer is not None else None
         return None
 
-    def standing(self) -> Standing:
-        """Now."""
+    def snapshot(self) -> ServerSnapshot:
+        """Measure the server now."""
         answer = self._get("/metrics")
         metrics: dict[str, float] = {}
         for line in answer.text.splitlines() if answer is not None else ():
@@ -59,8 +60,8 @@ class ServerSide:
                 with contextlib.suppress(ValueError):
                     metrics[name] = float(value)
         if self._pid is None:
-            return Standing(metrics, None, None)
-        return Standing(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
+            return ServerSnapshot(metrics, None, None)
+        return ServerSnapshot(metrics, cpu_time_s(self._pid), memory_mb(self._pid))
 
     def _get(self, path: str) -> httpx.Response | None:
         key = self._target.api_key
@@ -81,8 +82,8 @@ class ServerSide:
         return answer if answer.status_code == httpx.codes.OK else None
 
 
-def difference(before: Standing, after: Standing, seconds: float) -> dict[str, Any] | None:
-    """What a run did to the server; None where nothing is known. seconds: how long it took."""
+def difference(before: ServerSnapshot, after: ServerSnapshot, seconds: float) -> dict[str, Any] | None:
+    """The change between two snapshots; None if nothing was measured. seconds: time between them."""
     found: dict[str, Any] = {}
     for name in COUNTERS:
         if name in after.metrics:
@@ -99,20 +100,20 @@ def difference(before: Standing, after: Standing, seconds: float) -> dict[str, A
 
 
 def cpu_time_s(pid: int) -> float:
-    """Processor time that a process has used. Linux only; raises OSError."""
+    """CPU time used by a process, in seconds. Linux only; raises OSError."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def memory_mb(pid: int) -> float:
-    """Physical memory of a process, in 10^6 bytes. Linux only; raises OSError."""
+    """Resident memory of a process, in 10^6 bytes. Linux only; raises OSError."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
     return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS:"))
 
 
 @dataclass(frozen=True)
 class Pinning:
-    """Which cores the server and the tester were kept to; empty tuples: none in particular."""
+    """The cores that server and tester are pinned to; empty tuples without pinning."""
 
     server: tuple[int, ...] = ()
     tester: tuple[int, ...] = ()
@@ -120,12 +121,12 @@ class Pinning:
 
 @contextlib.contextmanager
 def pinned(server_pid: int | None) -> Iterator[Pinning]:
-    """The server on the first core and this process on the second, until the end of the `with`.
+    """Pin the server to the first core and this process to the second until the end of the `with`.
 
-    Without a server on this machine, or a second core, nothing is done.
+    Does nothing without a server on this machine or without a second core.
 
     Raises:
-        OSError: the process is not there, or belongs to somebody else.
+        OSError: the process does not exist or belongs to another user.
     """
     cores = sorted(os.sched_getaffinity(0))
     if server_pid is None or len(cores) < 2:
@@ -144,11 +145,11 @@ def pinned(server_pid: int | None) -> Iterator[Pinning]:
 
 
 def _threads_of(pid: int) -> dict[int, set[int]]:
-    """Each thread and the cores it may use. Raises OSError."""
+    """Each thread of the process and the cores it may use. Raises OSError."""
     threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
     return {thread: set(os.sched_getaffinity(thread)) for thread in threads}
 
 
 def _set_cores(thread: int, cores: set[int]) -> None:
-    with contextlib.suppress(ProcessLookupError):  # a thread may have ended
+    with contextlib.suppress(ProcessLookupError):  # the thread may have ended
         os.sched_setaffinity(thread, cores)

@@ -1,4 +1,4 @@
-"""A service level objective: what share of all requests is answered, and within what time."""
+"""Service level objectives: the share of all requests that must be answered within a time limit."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 UNITS_S = {"ms": 1e-3, "s": 1.0}
-# 99.9 / 100 is a little more than 0.999.
+# Tolerance of the comparison: 99.9 / 100 is slightly more than 0.999 in floating point.
 ROUNDING = 1e-9
 PATTERN = re.compile(r"(first\.)?p(\d+(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s)")
 
 
 @dataclass(frozen=True)
 class Slo:
-    """`p99=500ms`: at least 99 % of all requests sent are answered with 200 within 500 ms of when they were due.
+    """`p99=500ms`: at least 99 % of all requests must be answered with status 200 within 500 ms of their due time.
 
-    So a request that was refused, failed or timed out counts as too slow, whatever the percentile of the others.
+    A request that is rejected, fails or times out counts as too slow, whatever the percentile of the others.
 
     Attributes:
         percentile: above 0, below 100.
         limit_s: seconds.
-        is_first_text: held against the time to a stream's first text (`first.p99=200ms`).
+        is_first_text: applies to the time to a stream's first text (`first.p99=200ms`).
     """
 
     percentile: float
@@ -30,31 +30,31 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `p99=500ms`, `p99.9=2s`, `first.p95=150ms`. Raises ValueError."""
+        """Parse `p99=500ms`, `p99.9=2s`, `first.p95=150ms`. Raises ValueError."""
         match = PATTERN.fullmatch(text.strip().lower())
         if not match or not 0 < float(match[2]) < 100 or float(match[3]) <= 0:
-            raise ValueError(f"{text!r} is no objective such as p99=500ms or first.p95=200ms")
+            raise ValueError(f"{text!r} is not an objective such as p99=500ms or first.p95=200ms")
         return cls(float(match[2]), float(match[3]) * UNITS_S[match[4]], match[1] is not None)
 
     def __str__(self) -> str:
-        """As `parse` reads it."""
+        """The text that `parse` accepts."""
         limit = f"{self.limit_s:g}s" if self.limit_s >= 10 else f"{self.limit_s * 1e3:g}ms"
         return f"{'first.' if self.is_first_text else ''}p{self.percentile:g}={limit}"
 
     @property
     def needed_share(self) -> float:
-        """Of all requests, 0 to 1."""
+        """The required share of all requests, 0 to 1."""
         return self.percentile / 100
 
     def judge(self, num_within: int, num_all: int) -> Attainment:
-        """How it went: num_within of num_all requests were answered in time."""
+        """The attainment if num_within of num_all requests were answered in time."""
         share = num_within / num_all if num_all else 0.0
         return Attainment(str(self), share, self.needed_share, is_met=share >= self.needed_share - ROUNDING)
 
 
 @dataclass(frozen=True)
 class Attainment:
-    """What share of the requests was in time, and whether that is enough."""
+    """The share of requests answered in time, and whether it meets the objective."""
 
     slo: str
     share: float
@@ -64,7 +64,7 @@ class Attainment:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Something that a run was held against. `found` and `needed` in words, for the report."""
+    """A requirement for a run, with the required and the measured value as text for the report."""
 
     name: str
     needed: str
@@ -72,5 +72,5 @@ class Threshold:
     is_met: bool
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """The fields as JSON."""
         return {"name": self.name, "needed": self.needed, "found": self.found, "is_met": self.is_met}

@@ -1,7 +1,7 @@
-"""The highest rate at which a server keeps its objectives: the figure to plan by.
+"""Finds the highest rate at which a server meets its objectives: the figure for capacity planning.
 
-Clients that wait find out what the server can do at most; then runs on schedule close in on the rate from both sides,
-and what was found has to hold with other seeds too.
+A closed loop measures the saturation first. Runs on a schedule then narrow down the rate from both sides, and further
+seeds must confirm the result.
 """
 
 from __future__ import annotations
@@ -11,34 +11,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from transduce.loadtest.arrivals import Arrivals, ClosedLoop, Kind
-from transduce.loadtest.plan import Plan
+from transduce.loadtest.arrivals import ArrivalKind, Arrivals, ClosedLoop
+from transduce.loadtest.plan import RunPlan
 from transduce.loadtest.result import RunResult
 from transduce.loadtest.runner import OnProgress, run
 
+# Factors on the rate after a run that met, or missed, the objectives.
 UP = 1.15
 DOWN = 0.7
+# The first rate, and the lowest one tested, as shares of the saturation and of the first rate.
 FIRST_SHARE = 0.8
 LOWEST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """How the rate is looked for.
+    """The parameters of the search.
 
     Attributes:
-        duration_s: of each run.
-        kind: of the arrivals.
-        num_clients: that wait, to find the saturation; they also warm the server up.
-        saturation_s: how long they do.
-        precision: the search ends once the lowest rate that failed is so close above the highest that held.
+        duration_s: length of each run.
+        kind: distribution of the arrivals.
+        num_clients: clients of the closed loop that measures the saturation and warms the server up.
+        saturation_s: length of the closed loop.
+        precision: the search ends when the lowest rate that failed is within this share of the highest that held.
         num_confirmations: further runs at the rate found; most of all runs at it must hold.
-        max_runs: the search ends after so many.
-        first_rate: where it begins; by default at 0.8 of the saturation.
+        max_runs: the search ends after this many runs.
+        first_rate: the first rate; None for 0.8 of the saturation.
     """
 
     duration_s: float = 20.0
-    kind: Kind = "poisson"
+    kind: ArrivalKind = "poisson"
     num_clients: int = 32
     saturation_s: float = 10.0
     precision: float = 0.05
@@ -48,8 +50,8 @@ class SweepSettings:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run at one rate. holds: valid, and every objective was met."""
+class SweepPoint:
+    """One run at one rate. holds: the run is valid and met every objective."""
 
     rate: float
     holds: bool
@@ -58,28 +60,28 @@ class Point:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What was found.
+    """The result of a sweep.
 
     Attributes:
-        max_rate: requests/s; None where no rate held.
-        saturation: of the clients that waited; None where a first rate was given.
+        max_rate: requests/s; None if no rate held.
+        saturation: the closed loop's run; None if `first_rate` was set.
         points: all runs, in order.
-        problems: why the figure is not to be trusted; empty where it is.
+        problems: reasons not to trust the figure; empty without any.
     """
 
     slos: list[str]
     max_rate: float | None
     saturation: RunResult | None
-    points: list[Point]
+    points: list[SweepPoint]
     problems: list[str]
 
     @property
     def is_valid(self) -> bool:
-        """Whether the figure is the server's."""
+        """Whether the figure describes the server and not the tester."""
         return not self.problems
 
     def as_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """The fields as JSON."""
         return {
             "slos": self.slos,
             "max_rate": self.max_rate,
@@ -93,21 +95,21 @@ class SweepResult:
         }
 
 
-Run = Callable[[Plan, OnProgress | None], RunResult]
-OnPoint = Callable[[Point], None]
+Run = Callable[[RunPlan, OnProgress | None], RunResult]
+OnPoint = Callable[[SweepPoint], None]
 
 
 def sweep(
-    plan: Plan,
+    plan: RunPlan,
     settings: SweepSettings,
     *,
     on_point: OnPoint | None = None,
     on_progress: OnProgress | None = None,
     run_one: Run = run,
 ) -> SweepResult:
-    """Look for the highest rate at which `plan`'s objectives are met; its own load is not used.
+    """Find the highest rate at which `plan`'s objectives are met; the plan's own load is not used.
 
-    on_point: is told of each run. run_one: carries a plan out.
+    on_point: called after each run. run_one: executes a plan.
 
     Raises:
         ValueError: the plan has no objective.
@@ -119,34 +121,34 @@ def sweep(
     first = settings.first_rate or (FIRST_SHARE * saturation.achieved_rate if saturation else 0.0)
     found = None
     if first > 0:
-        search.enclose(first)
-        search.close_in()
+        search.bracket(first)
+        search.bisect()
         found = search.confirm()
     else:
         search.problems.append("no request was answered")
     if settings.duration_s < 10 * max(slo.limit_s for slo in plan.slos):
         search.problems.append(
-            "runs are shorter than ten times the objective's limit: a queue that grows would not be seen"
+            "runs are shorter than ten times the objective's limit, too short to show a growing queue"
         )
     return SweepResult([str(slo) for slo in plan.slos], found, saturation, search.points, search.problems)
 
 
 @dataclass
 class _Search:
-    """lower: the highest rate that held; upper: the lowest that did not."""
+    """The state of the search. lower: the highest rate that held; upper: the lowest that did not."""
 
-    plan: Plan
+    plan: RunPlan
     settings: SweepSettings
     on_point: OnPoint | None
-    carry_out: Callable[[Plan], RunResult]
-    points: list[Point] = field(default_factory=list)
+    carry_out: Callable[[RunPlan], RunResult]
+    points: list[SweepPoint] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     lower: float | None = None
     upper: float | None = None
 
     def saturate(self) -> RunResult:
         load = ClosedLoop(self.settings.num_clients, self.settings.saturation_s)
-        # A seed that no other run has: texts that the server knows by then would be answered from its cache.
+        # A seed that no other run uses; the server would answer repeated texts from its cache.
         return self.carry_out(dataclasses.replace(self.plan, load=load, seed=self.plan.seed - 1))
 
     @property
@@ -154,12 +156,12 @@ class _Search:
         return len(self.points) >= self.settings.max_runs
 
     def holds(self, rate: float) -> bool:
-        """Carry out a run at a rate; one that the tester has spoilt is tried once more."""
+        """Run at a rate and return whether it held; a run that the tester made invalid is repeated once."""
         load = Arrivals.at(rate, self.settings.duration_s, self.settings.kind)
         for attempt in range(2):
             seed = self.plan.seed + 1000 * len(self.points)
             result = self.carry_out(dataclasses.replace(self.plan, load=load, seed=seed))
-            point = Point(rate, result.is_valid and result.meets_slos, result)
+            point = SweepPoint(rate, result.is_valid and result.meets_slos, result)
             self.points.append(point)
             if self.on_point is not None:
                 self.on_point(point)
@@ -169,7 +171,7 @@ class _Search:
                 self.problems.append(f"at {rate:.3g} requests/s: {result.problems[0]}")
         return point.holds
 
-    def enclose(self, rate: float) -> None:
+    def bracket(self, rate: float) -> None:
         """Find a rate that holds and one that does not."""
         lowest = rate * LOWEST_SHARE
         while not self.is_spent and not self.problems and rate > lowest:
@@ -184,8 +186,8 @@ class _Search:
                     return
                 rate *= DOWN
 
-    def close_in(self) -> None:
-        """Halve what lies between the two, until it is narrow."""
+    def bisect(self) -> None:
+        """Halve the interval between the two until it is narrow enough."""
         while self.lower is not None and self.upper is not None and not self.is_spent and not self.problems:
             if self.upper - self.lower <= self.settings.precision * self.lower:
                 return
@@ -196,7 +198,7 @@ class _Search:
                 self.upper = middle
 
     def confirm(self) -> float | None:
-        """The highest rate that held in most of its runs; lower ones are tried where it did not."""
+        """The highest rate that held in most of its runs; if it did not, lower rates are tested."""
         rate = self.lower
         while rate is not None and not self.problems:
             for _ in range(self.settings.num_confirmations):

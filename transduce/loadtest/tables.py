@@ -1,4 +1,4 @@
-"""Tables and cards of the reports."""
+"""Building blocks of the HTML reports: cards, tables and sections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 def page_number(value: float | None, digits: int = 4) -> str:
-    """A figure to so many significant digits, thousands apart; a dash where there is none."""
+    """A number with `digits` significant digits and thousands separators; a dash for None."""
     if value is None:
         return "–"
     if abs(value) >= 10 ** (digits - 1):
@@ -16,27 +16,27 @@ def page_number(value: float | None, digits: int = 4) -> str:
 
 
 def card(title: str, value: str, unit: str = "") -> str:
-    """One figure of the first row."""
+    """A card with one figure."""
     return f"<div class=card><b>{escape(value)} <small>{escape(unit)}</small></b><span>{escape(title)}</span></div>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already. It scrolls by itself where the page is too narrow."""
+    """A table that scrolls horizontally on narrow screens. `rows` hold HTML."""
     top = "".join(f"<th scope=col>{escape(cell)}</th>" if cell else "<td></td>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<div class=wide tabindex=0><table><tr>{top}</tr>{body}</table></div>"
 
 
 def section(title: str, body: str, note: str = "") -> str:
-    """A box with a heading; an empty text where the body is empty."""
+    """A section with a heading; an empty string if the body is empty."""
     if not body:
         return ""
-    told = f"<p class=soft>{escape(note)}</p>" if note else ""
-    return f"<section><h2>{escape(title)}</h2>{told}{body}</section>"
+    note_html = f"<p class=soft>{escape(note)}</p>" if note else ""
+    return f"<section><h2>{escape(title)}</h2>{note_html}{body}</section>"
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> str:
-    """A name and a text in each row, both HTML already."""
+    """A table with a name and a value in each row, both HTML."""
     body = "".join(
         f"<tr><th scope=row class=text>{name}</th><td class=text>{value}</td></tr>" for name, value in rows
     )
@@ -44,7 +44,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share between 0 and 1."""
+    """A share (0 to 1) as a percentage."""
     return f"{share * 100:.{digits}f} %"
 
 

@@ -1,8 +1,8 @@
-"""What is sent: mixes of the sentences beside this file, or the lines of a file of the user's.
+"""The requests of a run: built-in mixes of the sentences in `sentences.txt`, or the lines of a user's file.
 
-A server may keep the translations of sentences that it has seen. So each text of a built-in mix is replaced by a
-distinct one of the same length (`grammar.py`), unless told otherwise; a file's lines are sent as they stand, unless
-asked. No distinct text is made by a number: a server may translate a text with a number more than once.
+A server may cache translations, so each text of a built-in mix is replaced by a distinct one of the same length
+(`grammar.py`) unless the workload repeats. A file's lines are sent unchanged; `--distinct` puts distinct words before
+each of them. Distinct texts hold no numbers, because a server may translate a text with a number more than once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.loadtest.dialects import Asked
+from transduce.loadtest.dialects import RequestSpec
 from transduce.loadtest.grammar import distinct_opening, distinct_sentence
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
 NUM_PREPARED = 500
 ARRAY_LENGTH = 32
 SHORT_WORDS = 7
-# Few words in most requests, very many in some: what stands behind a long sentence waits.
+# Most requests are short and some are very long: requests behind a long sentence wait.
 BIMODAL_LONG_SHARE = 0.2
 BIMODAL_CLAUSES = 14
 BEAMS = (1, 2, 4, 8)
@@ -29,70 +29,70 @@ NEWS_LENGTHS = (((3, 9), 0.15), ((10, 18), 0.35), ((19, 30), 0.38), ((31, 60), 0
 SENTENCE_ENDS = ".!?…"
 
 
-# Makes a text another one: the text, a seed, and a number of its own within the run.
-Renew = Callable[[str, int, int], str]
+# Makes a text distinct from the text, a seed, and a number that is unique in the run.
+MakeDistinct = Callable[[str, int, int], str]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests to send, again and again, in an order that the seed decides.
+    """The requests of a run, repeated in an order that the seed determines.
 
     Attributes:
         name: for the report.
         requests: at least one.
-        renew: where given, makes every text another one; the same seed makes the same texts.
-        disconnect_share: of the requests that the tester gives up before the answer, 0 to 1.
-        disconnect_within_s: it does so at a random time up to this.
-        references: where given, a human translation of each request's texts, in the same order.
+        make_distinct: replaces every text by a distinct one, if set; the same seed gives the same texts.
+        disconnect_share: share of requests that the tester cancels before the response, 0 to 1.
+        disconnect_within_s: it cancels at a random time up to this, in seconds.
+        references: human translations of each request's texts in the same order, if set.
     """
 
     name: str
-    requests: tuple[Asked, ...]
-    renew: Renew | None = None
+    requests: tuple[RequestSpec, ...]
+    make_distinct: MakeDistinct | None = None
     disconnect_share: float = 0.0
     disconnect_within_s: float = 0.5
     references: tuple[tuple[str, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError: nothing to send, or a share outside 0 to 1, or references that do not fit."""
+        """Raises ValueError without requests, for a share outside 0 to 1, or for references that do not match."""
         if not self.requests:
             raise ValueError("a workload needs at least one request")
         if not 0 <= self.disconnect_share <= 1 or self.disconnect_within_s <= 0:
-            raise ValueError("the share of disconnects is from 0 to 1, and their time above 0")
+            raise ValueError("the share of disconnects must be from 0 to 1 and their time above 0")
         if self.references is not None and [len(texts) for texts in self.references] != [
-            len(asked.texts) for asked in self.requests
+            len(spec.texts) for spec in self.requests
         ]:
             raise ValueError("every text needs one reference")
 
     @property
     def is_distinct(self) -> bool:
-        """Whether no text of a run comes twice."""
-        return self.renew is not None
+        """Whether no text of a run occurs twice."""
+        return self.make_distinct is not None
 
     def sequence(self, seed: int) -> RequestSequence:
-        """What is sent n-th, for any n."""
+        """The sequence of requests for a seed."""
         return RequestSequence(self, seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class RunRequest:
     """One request of a run.
 
     Attributes:
-        number: of the entry of `Workload.requests`.
-        asked: what it asks.
-        disconnect_after_s: when the tester gives it up, from its sending; None: it does not.
-        num_words: of its texts, split at white space.
+        number: index in `Workload.requests`.
+        spec: its content.
+        disconnect_after_s: seconds after which the tester cancels it; None if it does not.
+        num_words: number of words of its texts, split at white space.
     """
 
     number: int
-    asked: Asked
+    spec: RequestSpec
     disconnect_after_s: float | None
     num_words: int
 
 
 class RequestSequence:
-    """The requests of a run by their index: a new shuffle of all requests each time they are through."""
+    """The requests of a run by index: all requests in a new random order each round."""
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self._workload = workload
@@ -104,16 +104,16 @@ class RequestSequence:
         random.Random(f"order {self._seed} {turn}").shuffle(order)
         return order
 
-    def __call__(self, index: int) -> Sending:
-        """The index-th. index: from 0."""
+    def __call__(self, index: int) -> RunRequest:
+        """The request at `index`, from 0."""
         workload = self._workload
         turn, place = divmod(index, len(workload.requests))
         number = self._order(turn)[place]
-        asked = workload.requests[number]
-        if workload.renew is not None:
-            asked = _renewed(asked, workload.renew, self._seed, index)
-        num_words = sum(len(text.split()) for text in asked.texts)
-        return Sending(number, asked, self._disconnect_after_s(index), num_words)
+        spec = workload.requests[number]
+        if workload.make_distinct is not None:
+            spec = _distinct_request(spec, workload.make_distinct, self._seed, index)
+        num_words = sum(len(text.split()) for text in spec.texts)
+        return RunRequest(number, spec, self._disconnect_after_s(index), num_words)
 
     def _disconnect_after_s(self, index: int) -> float | None:
         workload = self._workload
@@ -125,25 +125,25 @@ class RequestSequence:
         return draw.uniform(0, workload.disconnect_within_s)
 
 
-def _renewed(asked: Asked, renew: Renew, seed: int, index: int) -> Asked:
-    """A request like this one whose texts were never sent before."""
-    first = index * len(asked.texts)
-    texts = tuple(renew(text, seed, first + place) for place, text in enumerate(asked.texts))
-    return Asked(texts, asked.is_array, asked.options)
+def _distinct_request(spec: RequestSpec, make_distinct: MakeDistinct, seed: int, index: int) -> RequestSpec:
+    """The request with texts that occur nowhere else in the run."""
+    first = index * len(spec.texts)
+    texts = tuple(make_distinct(text, seed, first + place) for place, text in enumerate(spec.texts))
+    return RequestSpec(texts, spec.is_array, spec.options)
 
 
-def replaced(text: str, seed: int, number: int) -> str:
-    """A distinct sentence of as many words as the text."""
+def distinct_replacement(text: str, seed: int, number: int) -> str:
+    """A distinct sentence with as many words as the text."""
     return distinct_sentence(len(text.split()), seed, number)
 
 
-def opened(text: str, seed: int, number: int) -> str:
-    """The text behind distinct words."""
+def with_distinct_opening(text: str, seed: int, number: int) -> str:
+    """The text after distinct words."""
     return f"{distinct_opening(seed, number)} {text}"
 
 
 def own_sentences() -> list[str]:
-    """Those beside this file, short to long."""
+    """The sentences of `sentences.txt`, short to long."""
     return read_lines(SENTENCES)
 
 
@@ -159,20 +159,20 @@ def read_lines(path: Path) -> list[str]:
 def from_texts(
     texts: Sequence[str], *, name: str = "texts", references: Sequence[str] | None = None
 ) -> Workload:
-    """One request for each text."""
-    told = tuple((reference,) for reference in references) if references is not None else None
-    return Workload(name, tuple(Asked((text,)) for text in texts), references=told)
+    """A workload with one request per text."""
+    pairs = tuple((reference,) for reference in references) if references is not None else None
+    return Workload(name, tuple(RequestSpec((text,)) for text in texts), references=pairs)
 
 
-def _singles(texts: Sequence[str]) -> tuple[Asked, ...]:
-    return tuple(Asked((text,)) for text in texts)
+def _singles(texts: Sequence[str]) -> tuple[RequestSpec, ...]:
+    return tuple(RequestSpec((text,)) for text in texts)
 
 
-def _short(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _short(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return _singles([text for text in sentences if len(text.split()) <= SHORT_WORDS])
 
 
-def _news(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _news(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return _singles([_news_sentence(draw, sentences) for _ in range(NUM_PREPARED)])
 
 
@@ -183,7 +183,7 @@ def _news_sentence(draw: random.Random, sentences: Sequence[str]) -> str:
     return draw.choice([text for text in sentences if low <= len(text.split()) <= high])
 
 
-def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     short = [text for text in sentences if len(text.split()) <= SHORT_WORDS and text.endswith(".")]
     texts = []
     for _ in range(NUM_PREPARED):
@@ -193,40 +193,40 @@ def _bimodal(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]
 
 
 def _one_long_sentence(draw: random.Random, short: Sequence[str]) -> str:
-    """Clauses that no sentence splitter takes apart."""
+    """Clauses joined so that no sentence splitter separates them."""
     clauses = [text.rstrip(SENTENCE_ENDS) for text in draw.sample(short, BIMODAL_CLAUSES)]
     return ", and ".join(clause[0].lower() + clause[1:] for clause in clauses).capitalize() + "."
 
 
-def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _arrays(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return tuple(
-        Asked(tuple(_news_sentence(draw, sentences) for _ in range(ARRAY_LENGTH)), is_array=True)
+        RequestSpec(tuple(_news_sentence(draw, sentences) for _ in range(ARRAY_LENGTH)), is_array=True)
         for _ in range(NUM_PREPARED // 10)
     )
 
 
-def _beams(draw: random.Random, sentences: Sequence[str]) -> tuple[Asked, ...]:
+def _beams(draw: random.Random, sentences: Sequence[str]) -> tuple[RequestSpec, ...]:
     return tuple(
-        Asked((_news_sentence(draw, sentences),), options={"beam_size": draw.choice(BEAMS)})
+        RequestSpec((_news_sentence(draw, sentences),), options={"beam_size": draw.choice(BEAMS)})
         for _ in range(NUM_PREPARED)
     )
 
 
-Maker = Callable[[random.Random, Sequence[str]], tuple[Asked, ...]]
+Maker = Callable[[random.Random, Sequence[str]], tuple[RequestSpec, ...]]
 MIXES: dict[str, tuple[str, Maker]] = {
     "short": (f"sentences of at most {SHORT_WORDS} words", _short),
-    "news": ("one sentence a request, lengths as in newspapers", _news),
-    "bimodal": (f"{1 - BIMODAL_LONG_SHARE:.0%} short sentences, the others very long ones", _bimodal),
+    "news": ("one sentence per request, lengths as in newspapers", _news),
+    "bimodal": (f"{1 - BIMODAL_LONG_SHARE:.0%} short sentences, the rest very long ones", _bimodal),
     "arrays": (f"arrays of {ARRAY_LENGTH} sentences", _arrays),
     "beams": (f"as news, with beams of {', '.join(map(str, BEAMS))} (native dialect)", _beams),
 }
 
 
 def built_in(name: str, *, seed: int = 1, is_distinct: bool = True) -> Workload:
-    """One of MIXES. Raises KeyError.
+    """The workload of one of MIXES. Raises KeyError.
 
-    is_distinct: whether each text is replaced by a distinct one of as many words.
+    is_distinct: whether each text is replaced by a distinct one with as many words.
     """
     _, make = MIXES[name]
     requests = make(random.Random(f"mix {seed}"), own_sentences())
-    return Workload(name, requests, renew=replaced if is_distinct else None)
+    return Workload(name, requests, make_distinct=distinct_replacement if is_distinct else None)

@@ -1,7 +1,7 @@
-"""The server's own CPU kernels: a library of ONNX Runtime custom operators, where it was built and where it can run.
+"""The native CPU kernels: a C++ library of ONNX Runtime custom operators, and calls of its C functions.
 
-The library is native code for x86-64 with AVX-512 VNNI (docs/native-kernels.md). Nothing here loads ONNX Runtime:
-a session takes the path of the library.
+The library is for x86-64 with AVX-512 VNNI (docs/native-kernels.md). ONNX Runtime is not loaded here: a session
+receives the library's path.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.until import Until
+from app.runtime.native.cpu import is_supported as is_supported
+from app.runtime.stop_condition import StopCondition
 
-# As Linux names them in /proc/cpuinfo, where a flag stands only if the kernel lets programs use it.
-NEEDED_FLAGS = frozenset(
-    {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "f16c", "fma", "bmi2"}
-)
-CPU_INFO = Path("/proc/cpuinfo")
-# What copies.cpp returns for moves that it refuses.
-NO_SUCH_ROW, NO_SUCH_BYTES = 1, 2
-# Rows that a step of the widest beam copies at most, and one.
+# Return values of transduce_copy_rows for copies that fail.
+NO_SUCH_ROW, NO_SUCH_BYTES, NO_MEMORY = 1, 2, 3
+# Row copies in a step of the widest beam: at most 15. With fewer entries advance_beam would write past the array.
 MAX_COPIES = 16
 # In the order of native/block_times.h.
 STACKS = ("encoder", "decoder")
@@ -39,30 +35,17 @@ BLOCK_KINDS = (
 
 
 def library_path() -> Path | None:
-    """Where the library is; None where it was not built."""
+    """The library's path; None if it is not built."""
     path = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
     return path if path.is_file() else None
 
 
-def is_supported(cpu_info: Path = CPU_INFO) -> bool:
-    """Whether this machine's CPU has every instruction that the library is made of.
-
-    cpu_info: what Linux says of the CPU; a system without it is not supported.
-    """
-    try:
-        lines = cpu_info.read_text().splitlines()
-    except OSError:
-        return False
-    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
-    return NEEDED_FLAGS.issubset(flags)
-
-
 def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
-    """Have this many threads work on an operator, the caller among them; 1 until this is called.
+    """Set how many threads share an operator, the caller included (initially 1). Returns how many there are.
 
-    spin_us: how long a thread looks for the next operator before it sleeps; None leaves it as it is (150 at first).
-    Returns how many there are then: fewer where the system gives no more. One team serves all sessions of the
-    process. Raises ValueError for less than 1, RuntimeError where the library cannot be used.
+    spin_us: microseconds for which an idle thread polls for the next operator before it sleeps (initially 150); None
+    keeps the value. There are fewer threads than requested if the system starts no more. One thread pool serves all
+    sessions of the process. Raises ValueError for less than 1, RuntimeError if the library cannot be used.
     """
     if num_threads < 1:
         raise ValueError(f"num_threads is {num_threads}; it must be at least 1")
@@ -74,26 +57,26 @@ def set_num_threads(num_threads: int, *, spin_us: int | None = None) -> int:
 
 
 def share_threads(num_sharing: int) -> None:
-    """Have one part in `num_sharing` of the threads work from the next operator on, at least one; 1: all of them.
+    """Use 1/num_sharing of the threads, at least one, from the next operator on; the others sleep.
 
-    The others sleep. Not while an operator runs. Raises RuntimeError where the library cannot be used.
+    Not to be called while an operator runs. Raises RuntimeError if the library cannot be used.
     """
     _library().transduce_share_threads(num_sharing)
 
 
 def allow_matrix_tiles(is_allowed: bool) -> bool:
-    """Whether int8 products may use the processor's tile registers (AMX-INT8); at first they may. Same integers.
+    """Allow or forbid AMX-INT8 tile registers for int8 products (initially allowed). The results are equal.
 
-    Returns whether they are used now: False too where the processor or the system has none. Raises RuntimeError where
-    the library cannot be used.
+    Returns whether they are used now: False also if the processor or the system has none. Raises RuntimeError if the
+    library cannot be used.
     """
     return bool(_library().transduce_allow_matrix_tiles(int(is_allowed)))
 
 
 def block_times() -> dict[str, dict[str, float]]:
-    """Seconds that `encoder` and `decoder` have spent in each kind of block in this process, all threads together.
+    """Seconds spent by `encoder` and `decoder` in each kind of block in this process, summed over threads.
 
-    Raises RuntimeError where the library cannot be used.
+    Raises RuntimeError if the library cannot be used.
     """
     nanoseconds = np.zeros((len(STACKS), len(BLOCK_KINDS)), np.int64)
     _library().transduce_block_times(ctypes.c_void_p(nanoseconds.ctypes.data))
@@ -102,10 +85,11 @@ def block_times() -> dict[str, dict[str, float]]:
 
 
 def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
-    """Copy parts of rows to rows as if all at once, in every plane; the team's threads share the planes.
+    """Copy parts of rows to rows in every plane, as if all at once; the thread pool shares the planes.
 
-    values: (planes, rows, ...), one block. moves: (4, n) source row, target row, first byte and end of what is
-    copied; each target once. Raises IndexError for a row that there is not, ValueError for bytes that a row has not.
+    values: (planes, rows, ...), contiguous. moves: (4, n) source row, target row, first byte and end byte of the copied
+    part; each target once. Raises IndexError for a row out of range, ValueError for bytes out of range, MemoryError,
+    after which the target rows are undefined.
     """
     num_planes, num_rows = values.shape[:2]
     plane_bytes, row_bytes = values.strides[:2]
@@ -116,38 +100,41 @@ def copy_rows(values: NDArray[Any], moves: NDArray[np.int64]) -> None:
     if fault == NO_SUCH_ROW:
         raise IndexError(f"a row is outside of 0..{num_rows - 1}")
     if fault == NO_SUCH_BYTES:
-        raise ValueError(f"a row has {row_bytes} bytes, and others of it are to be copied")
+        raise ValueError(f"the bytes to copy are outside of a row, which has {row_bytes}")
+    if fault == NO_MEMORY:
+        raise MemoryError("no memory for a copy of rows")
 
 
-class Given:
-    """What a call of the decoder is given beside what its graph says (native/course.h). One thread's own.
-
-    max_beams: that it may be given. Raises RuntimeError where the library cannot be used.
-    """
+class DecodeArgs:
+    """Arguments of a decoder call that are not graph inputs (native/step_budget.h). Used by one thread only."""
 
     def __init__(self, max_beams: int) -> None:
-        self._give = _library().transduce_give
+        """Allocate arrays for at most `max_beams` beams. Raises RuntimeError if the library cannot be used."""
+        self._set = _library().transduce_set_decode_args
         self._addresses = np.zeros(max_beams, np.int64)
         self._outcomes = np.zeros(max_beams + 1, np.int64)
         self._pointers = self._addresses.ctypes.data, self._outcomes.ctypes.data
 
-    def give(self, addresses: list[int], num_steps: int, until: Until) -> None:
-        """Give these beams to the next call on this thread, and how many steps it may take."""
+    def set_args(self, addresses: list[int], num_steps: int, stop: StopCondition) -> None:
+        """Set the beams, the most steps and the stop condition of this thread's next call.
+
+        addresses: of `SharedBeam` memory. The arguments apply to that one call.
+        """
         count = len(addresses)
         if count:
             self._addresses[:count] = addresses
         addresses_at, outcomes_at = self._pointers
-        bell = None if until.bell is None else until.bell.address
-        self._give(
-            *(addresses_at, count, num_steps, until.num_after_end, bell, until.num_unheard, outcomes_at)
+        wake_flag = None if stop.wake_flag is None else stop.wake_flag.address
+        self._set(
+            *(addresses_at, count, num_steps, stop.steps_after_end, wake_flag, stop.min_steps, outcomes_at)
         )
 
-    def forget(self) -> None:
-        """Give nothing: a call that failed may not have begun."""
-        self._give(None, 0, 1, 0, None, 0, None)
+    def clear_args(self) -> None:
+        """Clear the arguments after a failed call, which may have ended before it read them."""
+        self._set(None, 0, 1, 0, None, 0, None)
 
-    def taken(self, num_beams: int) -> tuple[int, list[int]]:
-        """After the call: how many steps it took, and of each beam the outcome of the last."""
+    def read_outcome(self, num_beams: int) -> tuple[int, list[int]]:
+        """The steps taken by the last call, and each beam's `BeamOutcome`."""
         num_steps, *outcomes = self._outcomes[: num_beams + 1].tolist()
         return num_steps, outcomes
 
@@ -158,17 +145,17 @@ def advance_beam(
     ids: NDArray[np.int64],
     attention: NDArray[np.float32] | None = None,
 ) -> tuple[int, list[list[int]]]:
-    """One step of one beam, given all rows' candidates (rows, k), and attention (rows, capacity) where it wants that.
+    """Advance one beam by one step. Returns its outcome, and the copies that its rows need.
 
-    Returns its outcome and the copies that its rows need: source row, target row, first column, end. Raises
-    RuntimeError where the library cannot be used.
+    log_probabilities, ids: (rows, k), the candidates of all rows. attention: (rows, capacity), if the beam records it.
+    A copy is source row, target row, first column, end column. Raises RuntimeError if the library cannot be used.
     """
     copies = np.zeros((MAX_COPIES, 4), np.int64)
     count = ctypes.c_int64()
     scores, ids = np.ascontiguousarray(log_probabilities), np.ascontiguousarray(ids)
     paid = np.zeros((0, 0), np.float32) if attention is None else np.ascontiguousarray(attention)
-    given = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
-    outcome: int = _library().transduce_advance_beam(*given, copies.ctypes.data, ctypes.byref(count))
+    arguments = address, scores.ctypes.data, ids.ctypes.data, ids.shape[1], paid.ctypes.data, paid.shape[1]
+    outcome: int = _library().transduce_advance_beam(*arguments, copies.ctypes.data, ctypes.byref(count))
     return outcome, copies[: count.value].tolist()
 
 
@@ -176,15 +163,15 @@ def advance_beam(
 def _library() -> ctypes.CDLL:
     path = library_path()
     if path is None:
-        raise RuntimeError("the native kernels were not built")
+        raise RuntimeError("the native kernels are not built")
     if not is_supported():
         raise RuntimeError("this CPU lacks instructions that the native kernels need")
     library = ctypes.CDLL(str(path))
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.transduce_copy_rows.argtypes = (pointer, size, size, size, pointer, size)
     library.transduce_copy_rows.restype = ctypes.c_int32
-    library.transduce_give.argtypes = (pointer, size, size, size, pointer, size, pointer)
-    library.transduce_give.restype = None
+    library.transduce_set_decode_args.argtypes = (pointer, size, size, size, pointer, size, pointer)
+    library.transduce_set_decode_args.restype = None
     library.transduce_advance_beam.argtypes = (
         *(pointer, pointer, pointer, size, pointer, size),
         *(pointer, pointer),

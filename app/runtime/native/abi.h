@@ -1,8 +1,8 @@
-// The part of ONNX Runtime's C interface that the operators use, as facts of its binary layout.
+// The binary layout of the part of ONNX Runtime's C interface that the operators use.
 //
-// The wheel brings no headers. OrtApi is a table of functions that only ever grows at its end, so an index is
-// stable from the version that added it on (include/onnxruntime/core/session/onnxruntime_c_api.h, version 16:
-// CreateKernelV2 and KernelComputeV2; the functions used are of version 15 or older).
+// The wheel brings no headers. OrtApi is a table of function pointers that grows only at its end, so an index is stable
+// from the version on that added it. Source: include/onnxruntime/core/session/onnxruntime_c_api.h of version 16, which
+// added CreateKernelV2 and KernelComputeV2; the functions below are of version 15 or older.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct OrtApiBase {
     const char* (*get_version)();
 };
 
-// Index into OrtApi::functions.
+// Indices into OrtApi::functions.
 enum class Function : int {
     create_status = 0,
     get_error_message = 2,
@@ -58,14 +58,14 @@ enum class Function : int {
     constant_input_tensor = 249,
 };
 
-// Call a function of the table; `Result` and the arguments' types are the caller's to know.
+// Calls a function of the table. The caller is responsible for the types: the table holds untyped pointers.
 template <class Result, class... Arguments>
 Result call(const OrtApi* api, Function function, Arguments... arguments) {
     using Pointer = Result (*)(Arguments...);
     return reinterpret_cast<Pointer>(api->functions[static_cast<int>(function)])(arguments...);
 }
 
-// OrtCustomOp up to version 16, in the order of its members.
+// OrtCustomOp of version 16: the order of the members is part of the interface.
 struct OrtCustomOp {
     uint32_t version;
     void* (*create_kernel)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*);
@@ -80,9 +80,9 @@ struct OrtCustomOp {
     Characteristic (*get_input_characteristic)(const OrtCustomOp*, size_t index);
     Characteristic (*get_output_characteristic)(const OrtCustomOp*, size_t index);
     int (*get_input_memory)(const OrtCustomOp*, size_t index);
-    int (*get_variadic_input_least)(const OrtCustomOp*);
+    int (*get_variadic_input_min_arity)(const OrtCustomOp*);
     int (*get_variadic_input_homogeneity)(const OrtCustomOp*);
-    int (*get_variadic_output_least)(const OrtCustomOp*);
+    int (*get_variadic_output_min_arity)(const OrtCustomOp*);
     int (*get_variadic_output_homogeneity)(const OrtCustomOp*);
     OrtStatus* (*create_kernel_v2)(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*, void** kernel);
     OrtStatus* (*compute_v2)(void* kernel, OrtKernelContext*);

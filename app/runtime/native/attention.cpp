@@ -6,14 +6,14 @@
 namespace transduce {
 namespace {
 
-// Columns whose dot products are taken together, and whose values are added together: all heads of some columns,
-// then all heads of the next, so that a cache is read from its first byte to its last.
-constexpr int TOGETHER = 4;
-// Bytes ahead of the columns in use that are asked for.
-constexpr size_t AHEAD = 4096;
+// Columns whose dot products are computed together, and whose values are added together. All heads of these columns
+// come before the next columns, so that a cache is read in the order of its bytes.
+constexpr int COLUMNS_AT_ONCE = 4;
+// Distance in bytes between the columns in use and those being prefetched. docs/native-kernels.md has the measurements.
+constexpr size_t PREFETCH_BYTES = 4096;
 constexpr size_t LINE = 64;
 
-// The sums of four vectors.
+// Returns the sums of four vectors.
 [[gnu::always_inline]]
 inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
@@ -23,13 +23,13 @@ inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Asks for columns line by line, AHEAD of where they are used: the keys, the values, and the keys after those. In this
-// order the processor's own prefetching follows; in the order of use, head by head, it does not.
-class Stream {
+// Prefetches columns line by line, PREFETCH_BYTES ahead of their use: the keys, the values, then the next call's keys.
+// The processor's own prefetcher follows this order; it does not follow the order of use, head by head.
+class ColumnPrefetcher {
 public:
-    // num_heads, head_dim: those that are wanted of a column.
+    // num_heads, head_dim: the part of each column that is read.
     template <class Element>
-    Stream(const Columns<Element>& columns, int num_heads, int head_dim)
+    ColumnPrefetcher(const Columns<Element>& columns, int num_heads, int head_dim)
         : lines_(int(num_heads * head_dim * sizeof(Element) / LINE)),
           gap_(columns.stride * sizeof(Element) - lines_ * LINE),
           count_(columns.count),
@@ -37,13 +37,13 @@ public:
           then_{reinterpret_cast<const char*>(columns.values), reinterpret_cast<const char*>(columns.next)},
           left_(lines_),
           columns_(count_) {
-        // It is too late to ask for what is so near.
-        for (int passed = 0; passed < int(AHEAD / LINE) && at_; passed += lines_) {
+        // Skip the first PREFETCH_BYTES: a prefetch would come too late.
+        for (int passed = 0; passed < int(PREFETCH_BYTES / LINE) && at_; passed += lines_) {
             at_ += lines_ * LINE;
             end_column();
         }
     }
-    void ask(int lines) {
+    void prefetch(int lines) {
         while (lines > 0 && at_) {
             int some = lines < left_ ? lines : left_;
             for (int i = 0; i < some; ++i) _mm_prefetch(at_ + i * LINE, _MM_HINT_T0);
@@ -72,37 +72,37 @@ private:
     int64_t columns_;
 };
 
-// scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + TOGETHER); past the end the last one
-// stands again. Each query's are reckoned in the same order whatever Q is.
+// Computes scores[c] = q . keys[c] of one head of Q queries for columns [begin, begin + COLUMNS_AT_ONCE); past the end
+// the last column is repeated. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>
 [[gnu::always_inline]]
-inline void score(const float* queries, int64_t queries_apart, const Element* keys, int64_t stride, int64_t begin,
-                  int64_t end, float* scores, int64_t scores_apart) {
-    const Element* key[TOGETHER];
+inline void score(const float* queries, int64_t query_stride, const Element* keys, int64_t stride, int64_t begin,
+                  int64_t end, float* scores, int64_t score_stride) {
+    const Element* key[COLUMNS_AT_ONCE];
 #pragma GCC unroll 4
-    for (int i = 0; i < TOGETHER; ++i) key[i] = keys + (begin + i < end ? begin + i : end - 1) * stride;
-    __m512 sums[Q][TOGETHER];
+    for (int i = 0; i < COLUMNS_AT_ONCE; ++i) key[i] = keys + (begin + i < end ? begin + i : end - 1) * stride;
+    __m512 sums[Q][COLUMNS_AT_ONCE];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-        __m512 part[TOGETHER];
+        __m512 part[COLUMNS_AT_ONCE];
 #pragma GCC unroll 4
-        for (int i = 0; i < TOGETHER; ++i) part[i] = load16(key[i] + v * LANES);
+        for (int i = 0; i < COLUMNS_AT_ONCE; ++i) part[i] = load16(key[i] + v * LANES);
 #pragma GCC unroll 4
         for (int q = 0; q < Q; ++q) {
-            __m512 query = load16(queries + q * queries_apart + v * LANES);
+            __m512 query = load16(queries + q * query_stride + v * LANES);
 #pragma GCC unroll 4
-            for (int i = 0; i < TOGETHER; ++i) {
+            for (int i = 0; i < COLUMNS_AT_ONCE; ++i) {
                 sums[q][i] = v ? _mm512_fmadd_ps(query, part[i], sums[q][i]) : _mm512_mul_ps(query, part[i]);
             }
         }
     }
 #pragma GCC unroll 4
     for (int q = 0; q < Q; ++q) {
-        _mm_storeu_ps(scores + q * scores_apart + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
+        _mm_storeu_ps(scores + q * score_stride + begin, sum_each(sums[q][0], sums[q][1], sums[q][2], sums[q][3]));
     }
 }
 
-// scores -> e^(scores - max), 0 past the end. Returns their sum.
+// Replaces scores by e^(score - max), by 0 past the end. Returns their sum.
 [[gnu::always_inline]]
 inline float exponentiate(float* scores, int64_t count) {
     const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
@@ -120,17 +120,18 @@ inline float exponentiate(float* scores, int64_t count) {
     return _mm512_reduce_add_ps(sum);
 }
 
-// to += weights[c] * values[c] of one head of Q queries for columns [begin, end), W vectors of it.
+// Computes to += weights[c] * values[c] of W vectors of one head of Q queries for columns [begin, end); begin 0 sets
+// `to`.
 template <int W, int Q, class Element>
 [[gnu::always_inline]]
-inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weights_apart,
-                       int64_t begin, int64_t end, float* to, int64_t to_apart) {
+inline void add_values(const Element* values, int64_t stride, const float* weights, int64_t weight_stride,
+                       int64_t begin, int64_t end, float* to, int64_t to_stride) {
     __m512 sums[Q][W];
 #pragma GCC unroll 4
     for (int q = 0; q < Q; ++q) {
 #pragma GCC unroll 8
         for (int v = 0; v < W; ++v) {
-            sums[q][v] = begin ? load16(to + q * to_apart + v * LANES) : _mm512_setzero_ps();
+            sums[q][v] = begin ? load16(to + q * to_stride + v * LANES) : _mm512_setzero_ps();
         }
     }
     for (int64_t column = begin; column < end; ++column) {
@@ -139,7 +140,7 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
         for (int v = 0; v < W; ++v) value[v] = load16(values + column * stride + v * LANES);
 #pragma GCC unroll 4
         for (int q = 0; q < Q; ++q) {
-            __m512 weight = _mm512_set1_ps(weights[q * weights_apart + column]);
+            __m512 weight = _mm512_set1_ps(weights[q * weight_stride + column]);
 #pragma GCC unroll 8
             for (int v = 0; v < W; ++v) sums[q][v] = _mm512_fmadd_ps(weight, value[v], sums[q][v]);
         }
@@ -147,11 +148,11 @@ inline void add_values(const Element* values, int64_t stride, const float* weigh
 #pragma GCC unroll 4
     for (int q = 0; q < Q; ++q) {
 #pragma GCC unroll 8
-        for (int v = 0; v < W; ++v) store16(to + q * to_apart + v * LANES, sums[q][v]);
+        for (int v = 0; v < W; ++v) store16(to + q * to_stride + v * LANES, sums[q][v]);
     }
 }
 
-// V vectors, each times `factor`.
+// Multiplies V vectors by `factor`.
 template <int V>
 [[gnu::always_inline]]
 inline void scale(float* values, float factor) {
@@ -160,113 +161,115 @@ inline void scale(float* values, float factor) {
     for (int v = 0; v < V; ++v) store16(values + v * LANES, _mm512_mul_ps(load16(values + v * LANES), all));
 }
 
-// Vectors of a head of V whose sums, of Q queries, there are registers for.
-constexpr int vectors_together(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
+// Returns how many of a head's V vectors are summed at once for Q queries: there are registers for 16 sums.
+constexpr int vectors_at_once(int V, int Q) { return V * Q > 16 ? 16 / Q : V; }
 
-// Q queries. Each is reckoned in the same order whatever Q is.
+// `attend` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.
 template <int V, int Q, class Element>
-void attend_vectors(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
-                    int64_t to_apart) {
-    constexpr int dim = V * LANES, lines = TOGETHER * dim * int(sizeof(Element)) / int(LINE);
-    constexpr int most = vectors_together(V, Q), rest = V % most;
+void attend_vectors(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
+                    int64_t to_stride) {
+    constexpr int dim = V * LANES, lines = COLUMNS_AT_ONCE * dim * int(sizeof(Element)) / int(LINE);
+    constexpr int most = vectors_at_once(V, Q), rest = V % most;
     int64_t count = columns.count, stride = columns.stride;
     int num_heads = queries.num_heads;
-    Stream coming(columns, num_heads, dim);
-    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
+    ColumnPrefetcher prefetcher(columns, num_heads, dim);
+    for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
         for (int head = 0; head < num_heads; ++head) {
-            coming.ask(lines);
-            score<V, Q>(queries.values + head * dim, queries.apart, columns.keys + head * dim, stride, begin, count,
-                        weights.values + head * weights.each, weights.apart);
+            prefetcher.prefetch(lines);
+            score<V, Q>(queries.values + head * dim, queries.query_stride, columns.keys + head * dim, stride, begin,
+                        count, scores.values + head * scores.head_stride, scores.query_stride);
         }
     }
     for (int q = 0; q < Q; ++q) {
-        float *own = weights.values + q * weights.apart, *sums = weights.sums(q, num_heads);
-        for (int head = 0; head < num_heads; ++head) sums[head] = exponentiate(own + head * weights.each, count);
+        float *own = scores.values + q * scores.query_stride, *sums = scores.sums(q, num_heads);
+        for (int head = 0; head < num_heads; ++head) sums[head] = exponentiate(own + head * scores.head_stride, count);
     }
-    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
-        int64_t end = begin + TOGETHER < count ? begin + TOGETHER : count;
+    for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
+        int64_t end = begin + COLUMNS_AT_ONCE < count ? begin + COLUMNS_AT_ONCE : count;
         for (int head = 0; head < num_heads; ++head) {
-            coming.ask(lines);
-            const float* own = weights.values + head * weights.each;
+            prefetcher.prefetch(lines);
+            const float* own = scores.values + head * scores.head_stride;
             int from = head * dim, last = from + dim;
             for (; from + most * LANES <= last; from += most * LANES) {
-                add_values<most, Q>(columns.values + from, stride, own, weights.apart, begin, end, to + from, to_apart);
+                add_values<most, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
+                                    to_stride);
             }
             if constexpr (rest > 0) {
-                add_values<rest, Q>(columns.values + from, stride, own, weights.apart, begin, end, to + from, to_apart);
+                add_values<rest, Q>(columns.values + from, stride, own, scores.query_stride, begin, end, to + from,
+                                    to_stride);
             }
         }
     }
     for (int q = 0; q < Q; ++q) {
         for (int head = 0; head < num_heads; ++head) {
-            scale<V>(to + q * to_apart + head * dim, 1.0f / weights.sums(q, num_heads)[head]);
+            scale<V>(to + q * to_stride + head * dim, 1.0f / scores.sums(q, num_heads)[head]);
         }
     }
 }
 
-// Q queries of a sentence. Each is reckoned in the same order whatever Q is.
+// `attend_sentence` of Q queries with heads of V vectors. The order of a query's additions does not depend on Q.
 template <int V, int Q>
-void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t scores_each, float* to,
+void attend_queries(const SentenceHead& head, int64_t first, float* scores, int64_t score_stride, float* to,
                     int64_t to_stride) {
-    constexpr int dim = V * LANES, most = vectors_together(V, Q), rest = V % most;
+    constexpr int dim = V * LANES, most = vectors_at_once(V, Q), rest = V % most;
     int64_t count = head.count;
     const float* queries = head.queries + first * dim;
     float* own = to + first * to_stride;
-    for (int64_t begin = 0; begin < count; begin += TOGETHER) {
-        score<V, Q>(queries, dim, head.keys, dim, begin, count, scores, scores_each);
+    for (int64_t begin = 0; begin < count; begin += COLUMNS_AT_ONCE) {
+        score<V, Q>(queries, dim, head.keys, dim, begin, count, scores, score_stride);
     }
     float factors[Q];
-    for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * scores_each, count);
+    for (int q = 0; q < Q; ++q) factors[q] = 1.0f / exponentiate(scores + q * score_stride, count);
     int from = 0;
     for (; from + most * LANES <= dim; from += most * LANES) {
-        add_values<most, Q>(head.values + from, dim, scores, scores_each, 0, count, own + from, to_stride);
+        add_values<most, Q>(head.values + from, dim, scores, score_stride, 0, count, own + from, to_stride);
     }
     if constexpr (rest > 0) {
-        add_values<rest, Q>(head.values + from, dim, scores, scores_each, 0, count, own + from, to_stride);
+        add_values<rest, Q>(head.values + from, dim, scores, score_stride, 0, count, own + from, to_stride);
     }
     for (int q = 0; q < Q; ++q) scale<V>(own + q * to_stride, factors[q]);
 }
 
 template <int V>
-void attend_head(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride) {
+void attend_head(const SentenceHead& head, float* scores, int64_t score_stride, float* to, int64_t to_stride) {
     using Attend = void (*)(const SentenceHead&, int64_t, float*, int64_t, float*, int64_t);
     static constexpr Attend BY_QUERIES[] = {attend_queries<V, 1>, attend_queries<V, 2>, attend_queries<V, 3>,
                                             attend_queries<V, 4>};
-    for (int64_t first = 0; first < head.num_queries; first += QUERIES_TOGETHER) {
+    for (int64_t first = 0; first < head.num_queries; first += MAX_QUERIES) {
         int64_t left = head.num_queries - first;
-        int together = left < QUERIES_TOGETHER ? int(left) : QUERIES_TOGETHER;
-        BY_QUERIES[together - 1](head, first, scores, scores_each, to, to_stride);
+        int together = left < MAX_QUERIES ? int(left) : MAX_QUERIES;
+        BY_QUERIES[together - 1](head, first, scores, score_stride, to, to_stride);
     }
 }
 
 template <class Element>
-using Attend = void (*)(const Queries&, const Columns<Element>&, const Weights&, float*, int64_t);
+using Attend = void (*)(const Queries&, const Columns<Element>&, const ScoreBuffer&, float*, int64_t);
 
-// By vectors of a head, and by queries.
+// attend_vectors by the number of vectors of a head, then by the number of queries.
 template <class Element, int... Index>
 constexpr std::array<Attend<Element>, sizeof...(Index)> each_attend(std::integer_sequence<int, Index...>) {
-    return {attend_vectors<Index / QUERIES_TOGETHER + 1, Index % QUERIES_TOGETHER + 1, Element>...};
+    return {attend_vectors<Index / MAX_QUERIES + 1, Index % MAX_QUERIES + 1, Element>...};
 }
 
 }  // namespace
 
 template <class Element>
-void attend(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
-            int64_t to_apart) {
-    constexpr int MOST = MAX_HEAD_DIM / LANES * QUERIES_TOGETHER;
+void attend(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
+            int64_t to_stride) {
+    constexpr int MOST = MAX_HEAD_DIM / LANES * MAX_QUERIES;
     static constexpr auto ATTENDS = each_attend<Element>(std::make_integer_sequence<int, MOST>());
-    int index = (queries.head_dim / LANES - 1) * QUERIES_TOGETHER + queries.count - 1;
-    ATTENDS[index](queries, columns, weights, to, to_apart);
+    int index = (queries.head_dim / LANES - 1) * MAX_QUERIES + queries.count - 1;
+    ATTENDS[index](queries, columns, scores, to, to_stride);
 }
 
-template void attend(const Queries&, const Columns<float>&, const Weights&, float*, int64_t);
-template void attend(const Queries&, const Columns<Half>&, const Weights&, float*, int64_t);
+template void attend(const Queries&, const Columns<float>&, const ScoreBuffer&, float*, int64_t);
+template void attend(const Queries&, const Columns<Half>&, const ScoreBuffer&, float*, int64_t);
 
-void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride) {
+void attend_sentence(const SentenceHead& head, float* scores, int64_t score_stride, float* to, int64_t to_stride) {
     using Attend = void (*)(const SentenceHead&, float*, int64_t, float*, int64_t);
     static constexpr Attend BY_VECTORS[] = {attend_head<1>, attend_head<2>, attend_head<3>, attend_head<4>,
                                             attend_head<5>, attend_head<6>, attend_head<7>, attend_head<8>};
-    BY_VECTORS[head.head_dim / LANES - 1](head, scores, scores_each, to, to_stride);
+    BY_VECTORS[head.head_dim / LANES - 1](head, scores, score_stride, to, to_stride);
 }
 
 }  // namespace transduce

@@ -1,5 +1,5 @@
-// Scaled dot-product attention over the columns of a cache ("Attention Is All You Need", section 3.2.1).
-// The scale is in the query already.
+// Scaled dot-product attention ("Attention Is All You Need", section 3.2.1) over the columns of a cache, and of a
+// sentence to itself. Queries are scaled already.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@ namespace transduce {
 
 constexpr int MAX_HEAD_DIM = 128;
 
-// Floats between the scores of one head and the next, for a number of columns.
+// Floats of one head's scores of this many columns, padded to whole vectors.
 constexpr int64_t num_scores(int64_t num_columns) { return (num_columns + LANES - 1) / LANES * LANES; }
 
-// Queries that are taken together at most, each column read once for all of them.
-constexpr int QUERIES_TOGETHER = 4;
+// Most queries that read each column together. Larger: the sums no longer fit into the registers.
+constexpr int MAX_QUERIES = 4;
 
-// Some heads side by side of `count` queries, 1 to QUERIES_TOGETHER: (count, num_heads, head_dim), `apart` floats from
-// query to query. head_dim: a multiple of 16, at most MAX_HEAD_DIM.
+// Queries of shape (count, num_heads, head_dim), query_stride floats from query to query. count: 1 to MAX_QUERIES.
+// head_dim: a multiple of 16, at most MAX_HEAD_DIM.
 struct Queries {
     const float* values;
-    int64_t apart;
+    int64_t query_stride;
     int count;
     int num_heads;
     int head_dim;
 };
 
-// Keys and values of some heads side by side: (count, num_heads * head_dim), `stride` elements from column to column.
-// next: the keys that will be attended to afterwards, which are asked for on the way, or nullptr.
+// Keys and values of shape (count, num_heads * head_dim), `stride` elements from column to column.
+// next: the keys of the next call, which are prefetched, or nullptr.
 template <class Element>
 struct Columns {
     const Element* keys;
@@ -37,26 +37,25 @@ struct Columns {
     const Element* next = nullptr;
 };
 
-// What attention leaves beside its result: of each head of a query the weights (count,), times their sum, `each` floats
-// from head to head, num_scores(count) or more; behind them the heads' sums (num_heads,). `apart` floats from query to
-// query.
-struct Weights {
+// Where attention leaves e^(score - max) of each query, head and column, before division by the head's sum, and those
+// sums. Of each query: the heads' values, head_stride >= num_scores(count) floats apart, then the sums (num_heads,).
+// query_stride floats from query to query.
+struct ScoreBuffer {
     float* values;
-    int64_t each;
-    int64_t apart;
+    int64_t head_stride;
+    int64_t query_stride;
 
-    float* sums(int query, int num_heads) const { return values + query * apart + num_heads * each; }
+    float* sums(int query, int num_heads) const { return values + query * query_stride + num_heads * head_stride; }
 };
 
-// to (queries, num_heads, head_dim), to_apart floats from query to query, = softmax(q keys^T) values over exactly the
-// columns given, at least one. A head's result does not depend on which others are asked for, nor on the other queries.
+// Computes to = softmax(q keys^T) values over all columns, at least one. to: (queries, num_heads, head_dim), to_stride
+// floats from query to query. The result of a head and query does not depend on the other heads and queries of the
+// call.
 template <class Element>
-void attend(const Queries& queries, const Columns<Element>& columns, const Weights& weights, float* to,
-            int64_t to_apart);
+void attend(const Queries& queries, const Columns<Element>& columns, const ScoreBuffer& scores, float* to,
+            int64_t to_stride);
 
-// One head of one sentence to itself: to (num_queries, head_dim), to_stride floats from row to row,
-// = softmax(queries keys^T) values. queries (num_queries, head_dim), keys and values (count, head_dim), each one block.
-// A query's result does not depend on the others. scores: (QUERIES_TOGETHER, num_scores(count) or more).
+// One head of one sentence. queries (num_queries, head_dim), keys and values (count, head_dim), all contiguous.
 struct SentenceHead {
     const float* queries;
     const float* keys;
@@ -65,6 +64,10 @@ struct SentenceHead {
     int64_t count;
     int head_dim;
 };
-void attend_sentence(const SentenceHead& head, float* scores, int64_t scores_each, float* to, int64_t to_stride);
+
+// Computes to = softmax(queries keys^T) values of one head. to: (num_queries, head_dim), to_stride floats from row to
+// row. scores: scratch memory (MAX_QUERIES, score_stride), score_stride >= num_scores(count). A query's result does not
+// depend on the other queries.
+void attend_sentence(const SentenceHead& head, float* scores, int64_t score_stride, float* to, int64_t to_stride);
 
 }  // namespace transduce

@@ -1,5 +1,5 @@
-// Beam search between decoder steps, by the rules of app/decoding/beam.py: what its Python does of a step in which
-// nothing is to be decided but which continuations live on.
+// Beam search between decoder steps inside the operator. app/decoding/beam.py decides the rules; this is the part of a
+// step that only picks the best continuations. All other steps are left to Python (BeamOutcome::undecided).
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace transduce {
 
-// The id of a row that no hypothesis holds: a step passes over it.
-constexpr int32_t UNHELD = -1;
+// The id of a row that no hypothesis uses: a step skips the row.
+constexpr int32_t FREE_ROW_ID = -1;
 
-// What has become of a beam in a step. open: nothing, its candidates are somebody else's to judge.
-enum class Outcome : int64_t { goes_on = 0, is_done = 1, is_open = 2 };
+// What a step did to a beam. continues: it has its next hypotheses. done: enough hypotheses are complete. undecided:
+// the beam is unchanged, and Python must judge the step's candidates.
+enum class BeamOutcome : int64_t { continues = 0, done = 1, undecided = 2 };
 
-// A step's candidates: (rows, k), each row descending; and the attention that each row paid to its source (rows,
-// capacity), read where a beam wants it.
-struct Offered {
+// A step's candidates (rows, k), in descending order in each row, and the rows' attention to their sources (rows,
+// capacity), which is read only for beams with num_columns > 0.
+struct StepCandidates {
     const float* log_probabilities;
     const int64_t* ids;
     int64_t k;
@@ -25,62 +26,68 @@ struct Offered {
     int64_t capacity;
 };
 
-// One sentence's beam of b hypotheses, of one before its first step, in the first row, over a block of numbers of eight bytes each, which app/runtime/beams.py lays out:
-// NUM_HEADER numbers; b rows; then of every step b subwords, of every step b parents, of every step b sums (doubles);
-// then of each complete hypothesis its sum (a double), the steps before its end, and its rank after them; and where it
-// wants attention, of every step that of each live hypothesis: num_columns floats, the source's.
+// The beam of one sentence: b hypotheses, or one in the first row before the first step. Its state is a block of 8-byte
+// numbers, laid out by app/runtime/beams.py:
+//   NUM_HEADER numbers: b, end id, max_length, length, max_complete, num_complete, start id, num_columns
+//   rows (b,)
+//   tokens (max_length, b), parents (max_length, b), scores (max_length, b) as doubles
+//   complete (max_complete + b, 3) as doubles: a hypothesis' score, its length before the end, its rank at that length
+//   attention (steps, live hypotheses, num_columns) as floats, if num_columns > 0
 class Beam {
 public:
     explicit Beam(void* block)
         : header_(static_cast<int64_t*>(block)),
           b_(header_[0]),
           rows_(header_ + NUM_HEADER),
-          said_(rows_ + b_),
-          parents_(said_ + last_length() * b_),
-          sums_(static_cast<double*>(block) + (parents_ + last_length() * b_ - header_)),
-          complete_(sums_ + last_length() * b_),
-          attention_(reinterpret_cast<float*>(complete_ + 3 * (num_to_complete() + b_))) {}
+          tokens_(rows_ + b_),
+          parents_(tokens_ + max_length() * b_),
+          scores_(static_cast<double*>(block) + (parents_ + max_length() * b_ - header_)),
+          complete_(scores_ + max_length() * b_),
+          attention_(reinterpret_cast<float*>(complete_ + 3 * (max_complete() + b_))) {}
 
     int64_t length() const { return header_[3]; }
-    // Throws Refused for rows, subwords or columns that there are not, and for a beam that is full.
+    // Throws InvalidArgument unless all rows, tokens, columns and lengths are in range.
     void check(int64_t num_rows, int64_t vocab_size, int64_t num_positions, int64_t num_columns) const;
-    // What the next step reads of each of its rows; where it is done, nothing.
+    // Writes the next step's id and position of each of its rows; FREE_ROW_ID if it is done.
     void write_inputs(bool is_done, int32_t* ids, int32_t* positions) const;
-    // One step. copies: those that its rows' columns need are added, in columns.
-    Outcome advance(const Offered& offered, std::vector<RowCopy>& copies);
+    // Advances by one step. Appends to `copies` the copies that its rows' caches need, counted in columns.
+    BeamOutcome advance(const StepCandidates& candidates, std::vector<RowCopy>& copies);
 
     static constexpr int64_t NUM_HEADER = 8, MAX_SIZE = 16;
 
 private:
-    struct Best;
+    struct BestContinuations;
 
-    bool has_scores(const Offered& offered) const;
-    void find_best(const Offered& offered, Best& best) const;
-    void note_complete(int64_t parent, double sum);
-    void note_attention(const Offered& offered);
-    void move_rows(const int64_t* parents, std::vector<RowCopy>& copies);
-    int64_t num_shared(int64_t one, int64_t other) const;
+    bool has_scores(const StepCandidates& candidates) const;
+    void find_best(const StepCandidates& candidates, BestContinuations& best) const;
+    void record_complete(int64_t parent, double sum);
+    void record_attention(const StepCandidates& candidates);
+    void reassign_rows(const int64_t* parents, std::vector<RowCopy>& copies);
+    int64_t num_shared_columns(int64_t one, int64_t other) const;
 
     int64_t num_live() const { return length() ? b_ : 1; }
-    // Of each live hypothesis the last subword: the start token before the first step.
-    const int64_t* last_said() const { return length() ? said_ + (length() - 1) * b_ : header_ + 6; }
+    // The last token of each live hypothesis; the start token before the first step.
+    const int64_t* last_tokens() const { return length() ? tokens_ + (length() - 1) * b_ : header_ + 6; }
     int64_t end_id() const { return header_[1]; }
-    // Steps after which the next one is open, and for which there is room.
-    int64_t last_length() const { return header_[2]; }
-    int64_t num_to_complete() const { return header_[4]; }
+    // Number of steps that the block has room for. The step after them is undecided.
+    int64_t max_length() const { return header_[2]; }
+    int64_t max_complete() const { return header_[4]; }
     int64_t& num_complete() { return header_[5]; }
     int64_t num_columns() const { return header_[7]; }
 
     int64_t* header_;
     int64_t b_;
-    int64_t *rows_, *said_, *parents_;
-    double *sums_, *complete_;
+    int64_t *rows_, *tokens_, *parents_;
+    double *scores_, *complete_;
     float* attention_;
 };
 
+// Beam::write_inputs of all beams. outcomes: of the step before.
 void write_inputs(const std::vector<Beam>& beams, const int64_t* outcomes, int32_t* ids, int32_t* positions);
 
-// One step of all that are not done, by the outcomes of the step before. Returns whether another may follow.
-bool advance_beams(std::vector<Beam>& beams, const Offered& offered, int64_t* outcomes, std::vector<RowCopy>& copies);
+// Advances by one step all beams that were not done in the step before, and updates `outcomes`. Returns whether another
+// step may follow: a beam continues, and none is undecided.
+bool advance_beams(std::vector<Beam>& beams, const StepCandidates& candidates, int64_t* outcomes,
+                   std::vector<RowCopy>& copies);
 
 }  // namespace transduce

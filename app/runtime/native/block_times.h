@@ -1,5 +1,5 @@
-// How long the kinds of blocks of encoder and decoder have taken, all threads together: what a profile of operators
-// would show if each block were one.
+// Time that encoder and decoder spend in each kind of block, summed over all threads. ONNX Runtime's profile shows only
+// the whole stack, which is one operator.
 #pragma once
 
 #include <atomic>
@@ -11,17 +11,17 @@ namespace transduce {
 enum class Stack : int { encoder, decoder };
 constexpr int NUM_STACKS = 2;
 
-enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_columns, candidates };
+enum class BlockKind : int { embedding, self_attention, cross_attention, feed_forward, cross_cache, candidates };
 constexpr int NUM_BLOCK_KINDS = 6;
 
 inline std::atomic<int64_t> block_nanoseconds_spent[NUM_STACKS][NUM_BLOCK_KINDS];
 
-// Of some rows, from its beginning on.
-class BlockTimes {
+// Measures the blocks that one thread runs, one after another. The first one begins with the object.
+class BlockTimer {
 public:
-    explicit BlockTimes(Stack stack) : spent_(block_nanoseconds_spent[static_cast<int>(stack)]) {}
+    explicit BlockTimer(Stack stack) : spent_(block_nanoseconds_spent[static_cast<int>(stack)]) {}
 
-    // What has passed since the last call was such a block's.
+    // Adds the time since the last call, or since the construction, to this kind of block.
     void add(BlockKind kind) {
         auto now = std::chrono::steady_clock::now();
         int64_t passed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - last_).count();

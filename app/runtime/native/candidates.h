@@ -1,4 +1,4 @@
-// The most probable subwords of rows, found while the logits are made, a span of ids after the other.
+// Top-k log-probabilities of rows of logits. Logits are scanned in spans of ids, each soon after it was computed.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +9,51 @@ namespace transduce {
 
 constexpr int MAX_CANDIDATES = 64;
 
-// No subword's id.
+// Stands for no id.
 constexpr int64_t NO_ID = -1;
 
-// Panels of the table whose logits are looked at together, soon after they were made; their ids.
+// Panels of the embedding table whose logits are scanned together, and the number of their ids. Larger: the logits of
+// many rows leave the cache before they are scanned.
 constexpr int SPAN_PANELS = 8;
 constexpr int64_t SPAN_IDS = SPAN_PANELS * PANEL;
 
 constexpr int64_t num_spans(int64_t vocab_size) { return (vocab_size + SPAN_IDS - 1) / SPAN_IDS; }
 
-// The largest logits so far of ids that stand alike, in 64 classes, and what at least k of them reach.
-struct alignas(64) Classes {
+// The largest logit so far of each of 64 classes of ids (id modulo 64), and a bound that at least k ids reach.
+struct alignas(64) ClassMaxima {
     float largest[PANEL];
     float bound;
 
-    Classes();
+    ClassMaxima();
 };
 
-// What one span of a row's logits comes to, whatever was known of the row before but for `bound` and `hits`. By lanes:
-// the largest logit, and the sum of e^(logit - it). At least k ids of the row reach bound. hits: a bit for each sixteen ids
-// of which one may be among the row's k best.
-struct alignas(64) Span {
-    float peaks[LANES], sums[LANES];
+// Summary of one span of a row's logits. For each of 16 lanes: the largest logit, and the sum of e^(logit - largest).
+// At least k ids of the row reach `bound`. hits: one bit for each 16 ids; set if one of them may be among the row's k
+// best. Only `bound` and `hits` depend on the row's earlier spans.
+struct alignas(64) LogitSpan {
+    float maxima[LANES], sums[LANES];
     float bound;
     uint32_t hits;
 };
 static_assert(SPAN_IDS <= 32 * LANES, "hits has too few bits");
 
-// How far below another one a logit may be whose log-probability is rounded to the same. most: no logit is larger or has
-// a larger magnitude.
-float slack_of(float most);
+// Returns how far two logits may be apart whose log-probabilities are rounded to the same number. max_magnitude: no
+// logit has a larger magnitude.
+float rounding_slack(float max_magnitude);
 
-// Look at a span's logits (count,). classes: of the row's spans before, or as they are made. kept: where those with hits
-// are copied to, (count,), or nullptr. next: logits that are looked at afterwards, asked for meanwhile.
-Span look(const float* logits, int64_t count, int64_t k, float slack, Classes& classes, float* kept, const float* next);
+// Scans a span's logits (count,) for the row's k best. class_maxima: of the row's earlier spans, or new. hits_out:
+// (count,) receives the groups of 16 logits with a hit, or nullptr. next: the logits of the next call, which are
+// prefetched.
+LogitSpan scan_span(const float* logits, int64_t count, int64_t k, float slack, ClassMaxima& class_maxima,
+                    float* hits_out, const float* next);
 
-// The k largest log-probabilities of one row, descending, of equal ones the smaller id first, without `refused`.
+// Finds the k largest log-probabilities of one row, in descending order; of equal ones the smaller id comes first.
 //
-// spans: (num_spans(vocab_size),). logits: (vocab_size,), those with hits, or all where `is_wanted`: then overwritten by
-// the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row that holds NaN gives NaN and the ids 0..k-1. Where `refused` is an id, the spans
-// were looked at for k + 1 <= MAX_CANDIDATES, and it stands last with negative infinity if the vocabulary has too few others.
-void choose(const Span* spans, float* logits, int64_t vocab_size, int64_t k, bool is_wanted, int64_t refused,
-            float* log_probabilities, int64_t* ids);
+// spans: (num_spans(vocab_size),). logits: (vocab_size,), valid where a span has hits. If wants_distributions, all
+// logits must be valid and are replaced by the natural log-softmax. k <= min(MAX_CANDIDATES, vocab_size). A row with
+// NaN gives NaN and the ids 0..k-1. excluded_id is left out; if it is not NO_ID, the spans must have been scanned for k
+// + 1 <= MAX_CANDIDATES. It comes last, with negative infinity, only if the vocabulary has fewer than k other ids.
+void select_top_k(const LogitSpan* spans, float* logits, int64_t vocab_size, int64_t k, bool wants_distributions,
+                  int64_t excluded_id, float* log_probabilities, int64_t* ids);
 
 }  // namespace transduce

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
-#include "team.h"
+#include "thread_pool.h"
 
 namespace transduce {
 namespace {
 
-// Bytes a nanosecond that one thread copies, roughly.
-constexpr int64_t BYTES_A_NS = 6;
+// Rough rate at which one thread copies, in bytes per nanosecond.
+constexpr int64_t BYTES_PER_NS = 6;
 
-// Some bytes of a row, in every plane. A source that is also a target waits in the thread's own memory.
+// One copy, in bytes from the beginning of a plane. A source row that is also a target row is copied to a staging
+// buffer first.
 struct Move {
     int64_t from, to, bytes;
-    int64_t staged;  // where in that memory; -1 for a source that no move writes to
+    int64_t staged;  // offset in the staging buffer; -1: not staged
 };
 
 }  // namespace
@@ -28,14 +30,14 @@ void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t ro
     all.reserve(copies.size());
     int64_t staged = 0, total = 0;
     for (const RowCopy& copy : copies) {
-        bool waits = is_target[copy.source];
+        bool needs_staging = is_target[copy.source];
         int64_t bytes = copy.end - copy.first;
         all.push_back({copy.source * row_bytes + copy.first, copy.target * row_bytes + copy.first, bytes,
-                       waits ? staged : -1});
-        if (waits) staged += bytes;
+                       needs_staging ? staged : -1});
+        if (needs_staging) staged += bytes;
         total += bytes;
     }
-    parallel(int(num_planes), num_planes * total / BYTES_A_NS, [&](int chunk, Direction) {
+    parallel_for(int(num_planes), num_planes * total / BYTES_PER_NS, [&](int chunk, Direction) {
         static thread_local std::vector<char> memory;
         if (memory.size() < size_t(staged)) memory.resize(staged);
         char* plane = values + chunk * plane_bytes;
@@ -43,27 +45,33 @@ void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t ro
             if (move.staged >= 0) std::memcpy(memory.data() + move.staged, plane + move.from, move.bytes);
         }
         for (const Move& move : all) {
-            std::memcpy(plane + move.to, move.staged >= 0 ? memory.data() + move.staged : plane + move.from, move.bytes);
+            std::memcpy(plane + move.to, move.staged >= 0 ? memory.data() + move.staged : plane + move.from,
+                        move.bytes);
         }
     });
 }
 
 }  // namespace transduce
 
-// As copy_rows. moves: (4, count) source rows, target rows (each once), first bytes and ends of what is copied. Returns
-// 0; or 1 for a row that there is not, 2 for bytes that a row has not, and then nothing is copied.
+// copy_rows for Python. moves: (4, count) source rows, target rows (each at most once), first and end bytes of the
+// copied ranges. Returns 0; 1 if a row does not exist or 2 if a range exceeds a row, and then copies nothing; 3 if
+// memory runs out, and then the target rows hold undefined values.
 extern "C" __attribute__((visibility("default"))) int32_t transduce_copy_rows(char* values, int64_t num_planes,
                                                                               int64_t plane_bytes, int64_t row_bytes,
                                                                               const int64_t* moves, int64_t count) {
     const int64_t *sources = moves, *targets = moves + count, *firsts = targets + count, *ends = firsts + count;
     int64_t num_rows = plane_bytes / row_bytes;
-    std::vector<transduce::RowCopy> copies;
-    copies.reserve(count);
-    for (int64_t i = 0; i < count; ++i) {
-        if (std::min(sources[i], targets[i]) < 0 || std::max(sources[i], targets[i]) >= num_rows) return 1;
-        if (firsts[i] < 0 || ends[i] < firsts[i] || ends[i] > row_bytes) return 2;
-        copies.push_back({sources[i], targets[i], firsts[i], ends[i]});
+    try {
+        std::vector<transduce::RowCopy> copies;
+        copies.reserve(count);
+        for (int64_t i = 0; i < count; ++i) {
+            if (std::min(sources[i], targets[i]) < 0 || std::max(sources[i], targets[i]) >= num_rows) return 1;
+            if (firsts[i] < 0 || ends[i] < firsts[i] || ends[i] > row_bytes) return 2;
+            copies.push_back({sources[i], targets[i], firsts[i], ends[i]});
+        }
+        transduce::copy_rows(values, num_planes, plane_bytes, row_bytes, copies);
+    } catch (const std::bad_alloc&) {
+        return 3;
     }
-    transduce::copy_rows(values, num_planes, plane_bytes, row_bytes, copies);
     return 0;
 }

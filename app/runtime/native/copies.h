@@ -1,4 +1,4 @@
-// Copies of cache rows between steps: a beam's hypotheses take their parents' columns.
+// Copies of cache rows between steps: each new hypothesis of a beam needs its parent's columns.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,14 @@
 
 namespace transduce {
 
-// Bytes [first, end) of one row, to another, in every plane.
+// Copies bytes [first, end) of one row to another row, in every plane.
 struct RowCopy {
     int64_t source, target, first, end;
 };
 
-// Make copies as if all at once, each target once. values: (num_planes, rows, row_bytes). Rows and bytes are there.
+// Makes all copies as if at once: every copy reads the values from before the call. values: (num_planes, rows,
+// row_bytes). Each row is a target at most once. Rows and bytes must be in range. Throws std::bad_alloc; rows are
+// undefined then.
 void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t row_bytes,
                const std::vector<RowCopy>& copies);
 

@@ -1,5 +1,5 @@
-// What the encoder is made of: attention of whole sentences to themselves, and the cross-attention columns that it
-// leaves for the decoder. Sentences of any lengths stand one after another; nothing is padded.
+// The encoder: self-attention of whole sentences, the cross-attention keys and values that it writes for the decoder,
+// and the whole stack as one operator. Sentences of any lengths follow one another; there is no padding.
 #include <algorithm>
 #include <memory>
 
@@ -14,24 +14,24 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// Estimate of what attention costs: products a nanosecond.
-constexpr int64_t PRODUCTS_A_NS = 20;
-// Queries of one head of one sentence that a chunk takes.
-constexpr int64_t QUERIES_A_CHUNK = 64;
+// Rough rate of attention, in multiply-adds per nanosecond of one thread.
+constexpr int64_t PRODUCTS_PER_NS = 20;
+// Queries of one head of one sentence in a chunk. Larger: long sentences load the threads unevenly.
+constexpr int64_t QUERIES_PER_CHUNK = 64;
 
-// Sentences (b,) of `lengths` tokens, t in all.
+// Sentences one after another. lengths: (count,) tokens of each.
 struct Sentences {
     const int32_t* lengths;
     int64_t count;
     int64_t longest = 0;
 
-    // Some of others, one after another.
     Sentences(const int32_t* lengths, int64_t count) : lengths(lengths), count(count) {
         longest = *std::max_element(lengths, lengths + count);
     }
-    Sentences(const Call& call, int index, int64_t t) {
+    // Input `index`, whose values must sum up to t. Throws InvalidArgument.
+    Sentences(const KernelCall& call, int index, int64_t t) {
         Tensor tensor = call.input(index);
-        tensor.expect({-1});
+        tensor.expect_shape({-1});
         lengths = tensor.as<int32_t>();
         count = tensor.shape[0];
         expect_in_range(tensor.name, lengths, count, 1, t + 1);
@@ -41,47 +41,48 @@ struct Sentences {
             longest = std::max<int64_t>(longest, lengths[i]);
         }
         if (sum != t) {
-            throw Refused("lengths sum up to %lld, not to the %lld rows of the input", static_cast<long long>(sum),
-                          static_cast<long long>(t));
+            throw InvalidArgument("lengths sum up to %lld, not to the %lld rows of the input",
+                                  static_cast<long long>(sum), static_cast<long long>(t));
         }
     }
 };
 
-// "Attention Is All You Need", section 3.2.2: every sentence to itself.
-class SentencesBlock {
+// Multi-head self-attention of every sentence ("Attention Is All You Need", section 3.2.2), residual and LayerNorm.
+class EncoderAttentionBlock {
 public:
-    // The constants from `index` on as `Parts` has them.
-    SentencesBlock(const Info& info, int index) : parts_(info, index, 3) {}
-    const Parts& parts() const { return parts_; }
-    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
+    // index: the first of the constants that AttentionWeights reads.
+    EncoderAttentionBlock(const NodeInfo& info, int index) : weights_(info, index, 3) {}
+    const AttentionWeights& weights() const { return weights_; }
+    std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
 
-    void run(const Flow& flow, const Sentences& sentences, const Made& made) const {
-        int64_t d = parts_.d(), n = flow.n;
+    void run(const BlockInput& input, const Sentences& sentences, const BlockOutput& output) const {
+        int64_t d = weights_.d(), n = input.n;
         Chunks chunks = chunks_of(sentences);
-        int64_t scores_each = QUERIES_TOGETHER * num_scores(sentences.longest);
-        Scratch scratch(Prepared::bytes(parts_.in, n) + Prepared::bytes(parts_.out, n) +
-                        Scratch::piece<float>(n * 3 * d) + Scratch::piece<float>(n * d) +
-                        Scratch::piece<float>(chunks.starts.size() * parts_.num_heads * scores_each));
-        Prepared x(parts_.in, flow.given, n, scratch);
-        x.put_all();
-        auto qkv = scratch.take<float>(n * 3 * d), heads = scratch.take<float>(n * d);
-        auto scores = scratch.take<float>(chunks.starts.size() * parts_.num_heads * scores_each);
-        // (3 * num_heads, n, head_dim): what one head of a sentence reads is one block.
-        int64_t dim = parts_.head_dim;
-        multiply(parts_.in, x.activations(), n, [=](int column, __mmask16) {
+        int64_t score_stride = MAX_QUERIES * num_scores(sentences.longest);
+        Scratch scratch(LinearInput::bytes(weights_.in, n) + LinearInput::bytes(weights_.out, n) +
+                        Scratch::padded_bytes<float>(n * 3 * d) + Scratch::padded_bytes<float>(n * d) +
+                        Scratch::padded_bytes<float>(chunks.initial_sums.size() * weights_.num_heads * score_stride));
+        LinearInput x(weights_.in, input.x, n, scratch);
+        x.prepare_all();
+        auto qkv = scratch.allocate<float>(n * 3 * d), heads = scratch.allocate<float>(n * d);
+        auto scores = scratch.allocate<float>(chunks.initial_sums.size() * weights_.num_heads * score_stride);
+        // qkv: (3 * num_heads, n, head_dim), so that what one head of a sentence reads is contiguous.
+        int64_t dim = weights_.head_dim;
+        multiply(weights_.in, x.activations(), n, [=](int column, __mmask16) {
             float* to = qkv + column / dim * n * dim + column % dim;
             return [=](int64_t row, __m512 product) { store16(to + row * dim, product); };
         });
         attend_all(n, sentences, chunks, qkv, heads, scores);
-        Prepared h(parts_.out, heads, n, scratch);
-        h.put_all();
-        add_and_normalize(parts_.out, h.activations(), flow.residual, parts_.norm, n, made.total, made.normalised);
+        LinearInput h(weights_.out, heads, n, scratch);
+        h.prepare_all();
+        add_and_normalize(weights_.out, h.activations(), input.residual, weights_.norm, n, output.total,
+                          output.normalised);
     }
 
 private:
-    // Runs of queries of one sentence: which sentence's rows [first, first + length), which queries from `start` on.
+    // Chunks of queries: `counts` queries from row `starts` on, of the sentence of rows [first, first + length).
     struct Chunks {
-        std::vector<int64_t> starts, counts, firsts, lengths;
+        std::vector<int64_t> initial_sums, counts, firsts, lengths;
         int64_t products = 0;
     };
 
@@ -90,9 +91,9 @@ private:
         for (int64_t i = 0, first = 0; i < sentences.count; first += sentences.lengths[i++]) {
             int64_t length = sentences.lengths[i];
             chunks.products += length * length;
-            for (int64_t begin = 0; begin < length; begin += QUERIES_A_CHUNK) {
-                chunks.starts.push_back(first + begin);
-                chunks.counts.push_back(std::min(QUERIES_A_CHUNK, length - begin));
+            for (int64_t begin = 0; begin < length; begin += QUERIES_PER_CHUNK) {
+                chunks.initial_sums.push_back(first + begin);
+                chunks.counts.push_back(std::min(QUERIES_PER_CHUNK, length - begin));
                 chunks.firsts.push_back(first);
                 chunks.lengths.push_back(length);
             }
@@ -102,43 +103,46 @@ private:
 
     void attend_all(int64_t n, const Sentences& sentences, const Chunks& chunks, const float* qkv, float* heads,
                     float* scores) const {
-        int64_t d = parts_.d(), num_heads = parts_.num_heads, dim = parts_.head_dim;
-        int64_t scores_each = num_scores(sentences.longest), runs = int64_t(chunks.starts.size());
-        // A job has a bounded number of chunks; a very large batch takes heads together.
-        int64_t heads_together = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
-        int64_t groups = (num_heads + heads_together - 1) / heads_together;
-        parallel(int(runs * groups), chunks.products * d * 2 / PRODUCTS_A_NS, [&](int chunk, Direction) {
-            int64_t run = chunk / groups, first_head = chunk % groups * heads_together;
-            for (int64_t head = first_head; head < std::min(first_head + heads_together, num_heads); ++head) {
-                const float* queries = qkv + (head * n + chunks.starts[run]) * dim;
+        int64_t d = weights_.d(), num_heads = weights_.num_heads, dim = weights_.head_dim;
+        int64_t score_stride = num_scores(sentences.longest), runs = int64_t(chunks.initial_sums.size());
+        // A job has at most MAX_CHUNKS chunks: in a very large batch a chunk takes several heads.
+        int64_t heads_per_chunk = (runs * num_heads + MAX_CHUNKS - 1) / MAX_CHUNKS;
+        int64_t groups = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
+        parallel_for(int(runs * groups), chunks.products * d * 2 / PRODUCTS_PER_NS, [&](int chunk, Direction) {
+            int64_t run = chunk / groups, first_head = chunk % groups * heads_per_chunk;
+            for (int64_t head = first_head; head < std::min(first_head + heads_per_chunk, num_heads); ++head) {
+                const float* queries = qkv + (head * n + chunks.initial_sums[run]) * dim;
                 const float* keys = qkv + ((num_heads + head) * n + chunks.firsts[run]) * dim;
                 SentenceHead own{queries, keys, keys + d * n, chunks.counts[run], chunks.lengths[run], int(dim)};
-                attend_sentence(own, scores + chunk * QUERIES_TOGETHER * scores_each, scores_each,
-                                heads + chunks.starts[run] * d + head * dim, d);
+                attend_sentence(own, scores + chunk * MAX_QUERIES * score_stride, score_stride,
+                                heads + chunks.initial_sums[run] * d + head * dim, d);
             }
         });
     }
 
-    Parts parts_;
+    AttentionWeights weights_;
 };
 
-// Cross-attention keys and values of all layers at once, into columns of slots of their cache.
-class CrossColumnsBlock {
+// Computes the cross-attention keys and values of all layers and writes them to slots of their cache.
+class CrossCacheBlock {
 public:
-    // The constants at `index` and behind it: w (d, 2 L d) and its scales. Throws Refused.
-    CrossColumnsBlock(const Info& info, int index) : linear_(linear_of(info, index, -1, -1, false, Levels::around_128)) {
-        if (linear_.outputs() % linear_.inputs()) throw Refused("w has outputs that are not a multiple of its inputs");
+    // index: of the constant w (d, 2 L d); its scales follow. Throws InvalidArgument.
+    CrossCacheBlock(const NodeInfo& info, int index)
+        : linear_(linear_of(info, index, -1, -1, false, ActivationRange::symmetric)) {
+        if (linear_.outputs() % linear_.inputs())
+            throw InvalidArgument("w has outputs that are not a multiple of its inputs");
     }
     int64_t d() const { return linear_.inputs(); }
     int64_t row_nanoseconds() const { return linear_.row_nanoseconds(); }
     std::vector<Linear*> linears() { return {&linear_}; }
-    // Throws Refused unless this is (2 L, slots, capacity, d), float16 or float.
+    // Throws InvalidArgument unless the cache is (2 L, slots, capacity, d), float16 or float.
     void check(const Tensor& cache) const {
-        cache.expect({linear_.outputs() / d(), -1, -1, d()});
-        if (cache.type != ElementType::float16 && cache.type != FLOAT) throw Refused("cache is neither float nor float16");
+        cache.expect_shape({linear_.outputs() / d(), -1, -1, d()});
+        if (cache.type != ElementType::float16 && cache.type != FLOAT)
+            throw InvalidArgument("cache is neither float nor float16");
     }
 
-    // x: (n, d) of `sentences`, whose slots these are.
+    // x: (n, d), the rows of all sentences. slots: (sentences.count,).
     void run(const float* x, int64_t n, const Sentences& sentences, const int32_t* slots, const Tensor& cache) const {
         cache.type == FLOAT ? write<float>(x, n, sentences, slots, cache) : write<Half>(x, n, sentences, slots, cache);
     }
@@ -146,14 +150,14 @@ public:
 private:
     template <class Element>
     void write(const float* x, int64_t n, const Sentences& sentences, const int32_t* slots, const Tensor& cache) const {
-        Scratch scratch(Prepared::bytes(linear_, n) + Scratch::piece<int64_t>(n));
-        Prepared prepared(linear_, x, n, scratch);
-        prepared.put_all();
-        // A vector of 16 columns lies in one plane: d is a multiple of 16.
+        Scratch scratch(LinearInput::bytes(linear_, n) + Scratch::padded_bytes<int64_t>(n));
+        LinearInput prepared(linear_, x, n, scratch);
+        prepared.prepare_all();
+        // d is a multiple of 16, so a vector of 16 columns lies in one plane.
         int d = linear_.inputs();
         int64_t capacity = cache.shape[2], plane = cache.shape[1] * capacity * d;
-        // Where each row's column stands in a plane.
-        auto places = scratch.take<int64_t>(n);
+        // Offset of each row's column in a plane.
+        auto places = scratch.allocate<int64_t>(n);
         for (int64_t i = 0, row = 0; i < sentences.count; ++i) {
             for (int column = 0; column < sentences.lengths[i]; ++column) {
                 places[row++] = (slots[i] * capacity + column) * d;
@@ -172,23 +176,23 @@ private:
 class SelfAttention {
 public:
     static constexpr const char* NAME = "SelfAttention";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "given", "lengths", "w_qkv", "s_qkv", "b_qkv",
-                                                  "w_o",      "s_o",   "b_o",     "gamma", "beta"};
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "lengths", "w_qkv", "s_qkv", "b_qkv",
+                                                  "w_o",      "s_o", "b_o",     "gamma", "beta"};
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   FLOAT, FLOAT,
                                                   ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
-    explicit SelfAttention(const Info& info) : block_(info, 3) {}
+    explicit SelfAttention(const NodeInfo& info) : block_(info, 3) {}
 
-    void compute(const Call& call) const {
-        int64_t d = block_.parts().d();
-        Flow flow(call, d);
-        block_.run(flow, Sentences(call, 2, flow.n),
-                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
+    void compute(const KernelCall& call) const {
+        int64_t d = block_.weights().d();
+        BlockInput input(call, d);
+        block_.run(input, Sentences(call, 2, input.n),
+                   {call.output<float>(0, {input.n, d}), call.output<float>(1, {input.n, d})});
     }
 
 private:
-    SentencesBlock block_;
+    EncoderAttentionBlock block_;
 };
 
 class WriteCrossCache {
@@ -198,11 +202,11 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, INT, INT, ANY, ANY, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {INT};
 
-    explicit WriteCrossCache(const Info& info) : block_(info, 4) {}
+    explicit WriteCrossCache(const NodeInfo& info) : block_(info, 4) {}
 
-    void compute(const Call& call) const {
+    void compute(const KernelCall& call) const {
         Tensor x = call.input(0), cache = call.input(3);
-        x.expect({-1, block_.d()});
+        x.expect_shape({-1, block_.d()});
         block_.check(cache);
         Sentences sentences(call, 1, x.shape[0]);
         const int32_t* slots = indices_of(call, 2, sentences.count, 0, cache.shape[1]);
@@ -212,20 +216,20 @@ public:
     }
 
 private:
-    CrossColumnsBlock block_;
+    CrossCacheBlock block_;
 };
 
-// All of it, from subwords to the cache: section 3.1.
+// The whole encoder (section 3.1), from token ids to the cross-attention cache.
 class Encoder {
 public:
     static constexpr const char* NAME = "Encoder";
-    static constexpr bool TAKES_MORE = true;
-    static constexpr const char* INPUT_NAMES[] = {"ids",    "positions", "lengths", "slots", "cross_cache", "table",
-                                                  "scales", "position_table", "weights"};
+    static constexpr bool IS_VARIADIC = true;
+    static constexpr const char* INPUT_NAMES[] = {"ids",   "positions", "lengths",        "slots",  "cross_cache",
+                                                  "table", "scales",    "position_table", "weights"};
     static constexpr ElementType INPUT_TYPES[] = {INT, INT, INT, INT, ANY, ANY, FLOAT, FLOAT, ANY};
     static constexpr ElementType OUTPUT_TYPES[] = {INT};
 
-    explicit Encoder(const Info& info) : is_pre_norm_(info.integer("is_pre_norm") != 0), embedding_(info, 5) {
+    explicit Encoder(const NodeInfo& info) : is_pre_norm_(info.integer("is_pre_norm") != 0), embedding_(info, 5) {
         int index = 8;
         if (is_pre_norm_) {
             first_norm_ = norm_of(info, index, embedding_.d());
@@ -233,25 +237,25 @@ public:
         }
         int64_t num_layers = info.integer("num_layers");
         for (int64_t layer = 0; layer < num_layers; ++layer, index += 2 * BLOCK_CONSTANTS) {
-            layers_.push_back({SentencesBlock(info, index), FeedForwardBlock(info, index + BLOCK_CONSTANTS)});
-            if (layers_.back().self_attention.parts().d() != embedding_.d()) {
-                throw Refused("layer %d is not %d wide", int(layer), int(embedding_.d()));
+            layers_.push_back({EncoderAttentionBlock(info, index), FeedForwardBlock(info, index + BLOCK_CONSTANTS)});
+            if (layers_.back().self_attention.weights().d() != embedding_.d()) {
+                throw InvalidArgument("layer %d is not %d wide", int(layer), int(embedding_.d()));
             }
         }
-        if (layers_.empty()) throw Refused("num_layers is %lld", static_cast<long long>(num_layers));
-        cross_columns_ = std::make_unique<CrossColumnsBlock>(info, index);
-        if (cross_columns_->d() != embedding_.d()) throw Refused("w has %d inputs", int(cross_columns_->d()));
-        follow_one_another(linears(), false);
+        if (layers_.empty()) throw InvalidArgument("num_layers is %lld", static_cast<long long>(num_layers));
+        cross_cache_ = std::make_unique<CrossCacheBlock>(info, index);
+        if (cross_cache_->d() != embedding_.d()) throw InvalidArgument("w has %d inputs", int(cross_cache_->d()));
+        link_products(linears(), false);
     }
 
-    void compute(const Call& call) const {
+    void compute(const KernelCall& call) const {
         Tensor ids = call.input(0), cache = call.input(4);
-        ids.expect({-1});
+        ids.expect_shape({-1});
         int64_t n = ids.shape[0];
         expect_in_range(ids.name, ids.as<int32_t>(), n, 0, embedding_.vocab_size());
         const int32_t* positions = indices_of(call, 1, n, 0, embedding_.num_positions());
         Sentences sentences(call, 2, n);
-        cross_columns_->check(cache);
+        cross_cache_->check(cache);
         const int32_t* slots = indices_of(call, 3, sentences.count, 0, cache.shape[1]);
         expect_in_range("lengths", sentences.lengths, sentences.count, 1, cache.shape[2] + 1);
         encode_all({ids.as<int32_t>(), positions, sentences.lengths, slots}, n, sentences, cache);
@@ -260,16 +264,16 @@ public:
 
 private:
     struct Layer {
-        SentencesBlock self_attention;
+        EncoderAttentionBlock self_attention;
         FeedForwardBlock feed_forward;
     };
 
-    // Of some sentences, one after another: ids and positions of their rows, lengths and slots of each.
+    // Sentences one after another: ids and positions of their rows, length and slot of each.
     struct Source {
         const int32_t *ids, *positions, *lengths, *slots;
     };
 
-    // What one thread takes through everything by itself: sentences in any order, and their rows.
+    // Sentences that one thread takes through the whole stack, copied together.
     struct Run {
         std::vector<int32_t> ids, positions, lengths, slots;
 
@@ -284,10 +288,10 @@ private:
         int64_t n() const { return int64_t(ids.size()); }
     };
 
-    // `count` runs of as equal numbers of rows as may be, or as many as there are sentences: each sentence, the longest
-    // first, goes to the run with the fewest rows.
+    // Divides the sentences into `count` runs, at most one for each sentence. Each sentence, the longest first, goes to
+    // the run with the fewest rows.
     static std::vector<Run> runs_of(const Source& source, const Sentences& sentences, int64_t count) {
-        std::vector<std::pair<int64_t, int64_t>> places;  // A sentence and its first row.
+        std::vector<std::pair<int64_t, int64_t>> places;  // a sentence and its first row
         for (int64_t i = 0, row = 0; i < sentences.count; row += sentences.lengths[i++]) places.emplace_back(i, row);
         auto is_longer = [&](auto& a, auto& b) { return source.lengths[a.first] > source.lengths[b.first]; };
         std::stable_sort(places.begin(), places.end(), is_longer);
@@ -299,22 +303,21 @@ private:
         return runs;
     }
 
-    // All sentences at once, which may use all threads inside, or, where there are enough for every thread, runs that
-    // each thread takes through everything by itself.
+    // With enough sentences for every thread, each thread takes runs of them through the whole stack. Otherwise all
+    // threads share each product of all sentences.
     void encode_all(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         if (n == 0) return;
-        int64_t count = num_blocks(layers_.front().self_attention.parts().in, n);
+        int64_t count = num_row_blocks(layers_.front().self_attention.weights().in, n);
         if (!count || sentences.count < num_threads()) return encode(source, n, sentences, cache);
         std::vector<Run> runs = runs_of(source, sentences, count);
-        parallel(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
+        parallel_for(int(runs.size()), n * row_nanoseconds(), [&](int chunk, Direction) {
             const Run& run = runs[chunk];
-            has_own_rows = true;
+            OwnRowsScope scope;
             encode(run.source(), run.n(), Sentences(run.lengths.data(), int64_t(run.lengths.size())), cache);
-            has_own_rows = false;
         });
     }
 
-    // In the order of their use.
+    // All products, in the order of their use.
     std::vector<Linear*> linears() {
         std::vector<Linear*> all;
         auto append = [&](std::vector<Linear*> linears) { all.insert(all.end(), linears.begin(), linears.end()); };
@@ -322,43 +325,43 @@ private:
             append(layer.self_attention.linears());
             append(layer.feed_forward.linears());
         }
-        append(cross_columns_->linears());
+        append(cross_cache_->linears());
         return all;
     }
 
     int64_t row_nanoseconds() const {
-        const Parts& attention = layers_.front().self_attention.parts();
+        const AttentionWeights& attention = layers_.front().self_attention.weights();
         int64_t layer = attention.in.row_nanoseconds() + attention.out.row_nanoseconds() +
                         layers_.front().feed_forward.row_nanoseconds();
-        return layer * int64_t(layers_.size()) + cross_columns_->row_nanoseconds();
+        return layer * int64_t(layers_.size()) + cross_cache_->row_nanoseconds();
     }
 
     void encode(const Source& source, int64_t n, const Sentences& sentences, const Tensor& cache) const {
         int64_t d = embedding_.d();
-        Scratch scratch(2 * Scratch::piece<float>(n * d), Extent::step);
-        float *total = scratch.take<float>(n * d), *normalised = scratch.take<float>(n * d);
-        BlockTimes times(Stack::encoder);
+        Scratch scratch(2 * Scratch::padded_bytes<float>(n * d), ScratchLevel::step);
+        float *total = scratch.allocate<float>(n * d), *normalised = scratch.allocate<float>(n * d);
+        BlockTimer times(Stack::encoder);
         embedding_.run(source.ids, source.positions, n, is_pre_norm_ ? total : normalised);
-        // Pre-norm: blocks add to `total` and read its norm. Post-norm: both are the norm.
+        // Pre-norm: blocks add to `total` and read its norm. Post-norm: residual and input are both the norm.
         if (is_pre_norm_) normalize_rows(total, n, first_norm_, normalised);
         times.add(BlockKind::embedding);
-        Flow flow(is_pre_norm_ ? total : normalised, normalised, n);
-        Made made{total, normalised};
+        BlockInput input(is_pre_norm_ ? total : normalised, normalised, n);
+        BlockOutput output{total, normalised};
         for (const Layer& layer : layers_) {
-            layer.self_attention.run(flow, sentences, made);
+            layer.self_attention.run(input, sentences, output);
             times.add(BlockKind::self_attention);
-            layer.feed_forward.run(flow, made);
+            layer.feed_forward.run(input, output);
             times.add(BlockKind::feed_forward);
         }
-        cross_columns_->run(normalised, n, sentences, source.slots, cache);
-        times.add(BlockKind::cross_columns);
+        cross_cache_->run(normalised, n, sentences, source.slots, cache);
+        times.add(BlockKind::cross_cache);
     }
 
     bool is_pre_norm_;
     EmbeddingBlock embedding_;
     Norm first_norm_;
     std::vector<Layer> layers_;
-    std::unique_ptr<CrossColumnsBlock> cross_columns_;
+    std::unique_ptr<CrossCacheBlock> cross_cache_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// An operator's view of ONNX Runtime: its constants and attributes once, its tensors at every call.
+// What an operator reads of ONNX Runtime: constants and attributes when the session is made, tensors in every call.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace transduce {
 
-// What an operator throws for shapes and values that it does not take. The message names input and limit.
-class Refused : public std::exception {
+// Thrown for shapes and values that an operator does not accept. The message names the input and the limit.
+class InvalidArgument : public std::exception {
 public:
-    explicit Refused(const char* message) { std::snprintf(message_, sizeof message_, "%s", message); }
-    // format: as of printf, for at least one value.
+    explicit InvalidArgument(const char* message) { std::snprintf(message_, sizeof message_, "%s", message); }
+    // format: of printf, with at least one value. Longer messages are cut.
     template <class Value, class... Values>
-    Refused(const char* format, Value value, Values... values) {
+    InvalidArgument(const char* format, Value value, Values... values) {
         std::snprintf(message_, sizeof message_, format, value, values...);
     }
     const char* what() const noexcept override { return message_; }
@@ -29,7 +29,7 @@ private:
 
 constexpr int MAX_RANK = 4;
 
-// A tensor as it stands in the runtime's memory.
+// A tensor in ONNX Runtime's memory. Holds no ownership.
 struct Tensor {
     const char* name;
     void* data;
@@ -42,18 +42,18 @@ struct Tensor {
         return static_cast<T*>(data);
     }
 
-    // Throws Refused unless the shape is this; -1 stands for any.
-    void expect(std::initializer_list<int64_t> shape) const;
+    // Throws InvalidArgument unless the tensor has this shape; -1 stands for any size.
+    void expect_shape(std::initializer_list<int64_t> shape) const;
 };
 
-// One kernel's node while the session is made.
-class Info {
+// The node of one kernel, while the session is made.
+class NodeInfo {
 public:
-    // The last of the names stands for all inputs from there on.
-    Info(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names, int num_names)
+    // input_names: the last name stands for all inputs from there on.
+    NodeInfo(const OrtApi* api, const OrtKernelInfo* info, const char* const* input_names, int num_names)
         : api_(api), info_(info), input_names_(input_names), num_names_(num_names) {}
 
-    // Input `index`, which must be a constant of the graph. Throws Refused.
+    // Returns input `index`. Throws InvalidArgument unless it is a constant of the graph.
     Tensor constant(int index) const;
     int64_t integer(const char* name) const;
     float number(const char* name) const;
@@ -70,13 +70,14 @@ private:
 };
 
 // One call of a kernel.
-class Call {
+class KernelCall {
 public:
-    Call(const OrtApi* api, OrtKernelContext* context, const char* const* input_names)
+    KernelCall(const OrtApi* api, OrtKernelContext* context, const char* const* input_names)
         : api_(api), context_(context), input_names_(input_names) {}
 
     Tensor input(int index) const;
-    // The memory of output `index` of this shape.
+    // Returns the memory of output `index`, which gets this shape. Throws InvalidArgument if other memory is bound to
+    // it.
     template <class T>
     T* output(int index, std::initializer_list<int64_t> shape) const {
         return static_cast<T*>(output_data(index, shape));
@@ -90,10 +91,10 @@ private:
     const char* const* input_names_;
 };
 
-// A tensor of the runtime. Throws Refused where it has more than MAX_RANK axes.
+// Returns a tensor of ONNX Runtime. Throws InvalidArgument if it has more than MAX_RANK axes.
 Tensor tensor_of(const OrtApi* api, const OrtValue* value, const char* name);
 
-// Throws Refused unless low <= values[i] < high for all i < n.
+// Throws InvalidArgument unless low <= values[i] < high for all i < n.
 void expect_in_range(const char* name, const int32_t* values, int64_t n, int64_t low, int64_t high);
 
 }  // namespace transduce

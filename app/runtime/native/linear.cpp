@@ -5,18 +5,19 @@
 namespace transduce {
 namespace {
 
-// Bytes ahead of the weights in use that a single pass asks for.
-constexpr size_t AHEAD = 4096, LINE = 64;
-// Inputs that all rows are multiplied with before the next where weights are floats: a panel of them, 32 kB, stays in
-// the nearest cache meanwhile.
-constexpr int FLOATS_TOGETHER = 128;
-// What a thread that waits asks for of the weights that follow, at most.
-constexpr size_t COMING_BYTES = 131072;
-constexpr float LARGEST = 127, LARGEST_UNSIGNED = 255;
-// Estimates for `nanoseconds`: bytes a nanosecond that one thread streams, products a nanosecond.
-constexpr int64_t BYTES_A_NS = 28, MATRIX_PRODUCTS_A_NS = 1200, INT8_PRODUCTS_A_NS = 300, FLOAT_PRODUCTS_A_NS = 70;
+// Distance in bytes between the weights in use and those being prefetched, in a single pass; bytes of a cache line.
+constexpr size_t PREFETCH_BYTES = 4096, LINE = 64;
+// Inputs that all rows are multiplied with before the next inputs, for float weights. 128 inputs of a panel are 32 kB;
+// larger: they leave the L1 cache.
+constexpr int FLOAT_DEPTH_BLOCK = 128;
+// Most bytes of the next product that a waiting thread prefetches.
+constexpr size_t MAX_NEXT_BYTES = 131072;
+constexpr float MAX_SYMMETRIC = 127, MAX_NON_NEGATIVE = 255;
+// Rough rates of one thread: bytes read per nanosecond, and multiply-adds per nanosecond by kind of instruction.
+constexpr int64_t BYTES_PER_NS = 28, MATRIX_PRODUCTS_PER_NS = 1200, INT8_PRODUCTS_PER_NS = 300,
+                  FLOAT_PRODUCTS_PER_NS = 70;
 
-// uint8 by int8: four products a lane and instruction.
+// uint8 by int8: an instruction multiplies four inputs in each lane.
 struct Int8 {
     using Input = uint8_t;
     using Sum = __m512i;
@@ -37,7 +38,7 @@ struct Float {
     using Input = float;
     using Sum = __m512;
     static constexpr int DEPTH = 1;
-    // Known when this is compiled, so that a step is nothing but loads and products.
+    // A constant, so that a step consists of loads and multiply-adds only.
     static constexpr bool IS_GROUPED = false;
     static Sum start(const int32_t* from) { return _mm512_loadu_ps(from); }
     static Sum weights(const char* from) { return _mm512_load_ps(from); }
@@ -48,41 +49,42 @@ struct Float {
 
 constexpr int VECTORS = PANEL / LANES;
 
-// Packed weights of a panel: `steps` steps, `group` of which stand together, vector by vector.
-struct Steps {
+// Packed weights of a panel: `steps` steps, in groups of `group` steps that are stored vector by vector.
+struct PanelSteps {
     const char* weights;
     int steps, group;
 };
 
-// What a tile's sums are before, `stride` numbers from row to row, 0 where every row starts from the same.
-struct Starts {
+// What a tile's sums start from, `stride` numbers from row to row; stride 0: the same for every row.
+struct InitialSums {
     const int32_t* sums;
     size_t stride;
 };
 
-// R rows by the steps of a panel. The sums run over the inputs in order, whatever R is. L: fetch.lines.
+// Sums of R rows over the steps of a panel. The order of a row's additions does not depend on R. L: prefetch.lines.
 template <class Kind, int R, int L>
-void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fetch, const Starts& starts,
-          int32_t* to) {
+void tile(const void* values, size_t stride, const PanelSteps& panel, const TilePrefetch& prefetch,
+          const InitialSums& initial_sums, int32_t* to) {
     const char* weights = panel.weights;
     const int group = Kind::IS_GROUPED ? panel.group : 1;
-    // From vector to vector of a step, and from the last of a group to the next group.
-    const size_t apart = size_t(group) * LINE, rest = (VECTORS - 1) * apart;
-    const size_t fetch_apart = fetch.apart;
-    const char* ahead = fetch.from;
+    // Bytes from vector to vector of a step, and from the end of a group's first vector to the next group.
+    const size_t vector_stride = size_t(group) * LINE, group_gap = (VECTORS - 1) * vector_stride;
+    const size_t prefetch_stride = prefetch.stride;
+    const char* ahead = prefetch.from;
     auto x = static_cast<const typename Kind::Input*>(values);
     typename Kind::Sum sums[R][VECTORS];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::start(starts.sums + r * starts.stride + v * LANES);
+        for (int v = 0; v < VECTORS; ++v)
+            sums[r][v] = Kind::start(initial_sums.sums + r * initial_sums.stride + v * LANES);
     }
-    for (int step = 0; step < panel.steps; weights += rest) {
+    for (int step = 0; step < panel.steps; weights += group_gap) {
         for (int last = step + group; step < last; ++step) {
             typename Kind::Sum w[VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * apart);
-            if (L == VECTORS && step == fetch.turn) ahead = fetch.then;
+            for (int v = 0; v < VECTORS; ++v) w[v] = Kind::weights(weights + v * vector_stride);
+            if (L == VECTORS && step == prefetch.turn) ahead = prefetch.then;
 #pragma GCC unroll 4
             for (int l = 0; l < L; ++l) _mm_prefetch(ahead + l * LINE, L == VECTORS ? _MM_HINT_T0 : _MM_HINT_T1);
 #pragma GCC unroll 6
@@ -92,7 +94,7 @@ void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fe
                 for (int v = 0; v < VECTORS; ++v) sums[r][v] = Kind::add(sums[r][v], input, w[v]);
             }
             weights += LINE;
-            ahead += fetch_apart;
+            ahead += prefetch_stride;
             x += Kind::DEPTH;
         }
     }
@@ -103,8 +105,8 @@ void tile(const void* values, size_t stride, const Steps& panel, const Fetch& fe
     }
 }
 
-using Tile = void (*)(const void*, size_t, const Steps&, const Fetch&, const Starts&, int32_t*);
-// By rows - 1.
+using Tile = void (*)(const void*, size_t, const PanelSteps&, const TilePrefetch&, const InitialSums&, int32_t*);
+// `tile` by the number of rows, minus 1.
 template <class Kind, int L>
 constexpr Tile TILES[] = {tile<Kind, 1, L>, tile<Kind, 2, L>, tile<Kind, 3, L>,
                           tile<Kind, 4, L>, tile<Kind, 5, L>, tile<Kind, 6, L>};
@@ -117,8 +119,8 @@ Tile tile_of(int rows, int lines) {
 
 }  // namespace
 
-// Packed: for each panel, for each group of steps, for each of its four vectors, step by step, for each of 16 columns,
-// the DEPTH weights of a step side by side.
+// Packed order, from the outermost: panels, groups of steps, the four vectors of a panel, steps of a group, 16 columns,
+// the DEPTH weights of a step.
 template <class Weight>
 void Linear::pack(const LinearSource& source) {
     constexpr int depth = sizeof(Weight) == 1 ? 4 : 1;
@@ -128,7 +130,7 @@ void Linear::pack(const LinearSource& source) {
     auto put = [&](int input, int column) {
         for (int i = 0; i < depth; ++i, ++to) {
             *to = column < outputs_ ? weights[(input + i) * down + column * across] : 0;
-            if (depth > 1 && levels_ == Levels::around_128) starts_[column] -= 128 * int32_t(*to);
+            if (depth > 1 && range_ == ActivationRange::symmetric) initial_sums_[column] -= 128 * int32_t(*to);
         }
     };
     for (int column = 0; column < num_panels() * PANEL; column += PANEL) {
@@ -143,68 +145,72 @@ void Linear::pack(const LinearSource& source) {
 }
 
 Linear::Linear(const LinearSource& source)
-    : inputs_(source.inputs), outputs_(source.outputs), is_int8_(source.is_int8), levels_(source.levels) {
-    // As tile registers take them, where they can.
+    : inputs_(source.inputs), outputs_(source.outputs), is_int8_(source.is_int8), range_(source.range) {
+    // The order that tile registers read, if they can be used.
     group_ = is_int8_ && inputs_ % MATRIX_DEPTH == 0 ? MATRIX_DEPTH / 4 : 1;
-    packed_ = Block(num_panels() * panel_bytes());
+    packed_ = Buffer(num_panels() * panel_bytes());
     size_t padded = size_t(num_panels()) * PANEL;
-    columns_ = Block(3 * padded * 4);
+    columns_ = Buffer(3 * padded * 4);
     scales_ = columns_.as<float>();
     bias_ = scales_ + padded;
-    starts_ = reinterpret_cast<int32_t*>(bias_ + padded);
+    initial_sums_ = reinterpret_cast<int32_t*>(bias_ + padded);
     if (source.bias) std::copy(source.bias, source.bias + outputs_, bias_);
     if (!is_int8_) {
         pack<float>(source);
         return;
     }
     pack<int8_t>(source);
-    float levels = levels_ == Levels::around_128 ? LARGEST : LARGEST_UNSIGNED;
+    float levels = range_ == ActivationRange::symmetric ? MAX_SYMMETRIC : MAX_NON_NEGATIVE;
     for (int column = 0; column < outputs_; ++column) scales_[column] = source.scales[column] / levels;
 }
 
-void Linear::set_following(const Linear& next) {
-    // The other half is the other threads'.
-    size_t bytes = std::min(COMING_BYTES, next.panel_bytes() * next.num_panels() / 2);
-    following_ = {next.panel(0), next.panel(next.num_panels() - 1), uint32_t(next.panel_bytes()), uint32_t(bytes)};
+void Linear::set_next(const Linear& next) {
+    // At most half of the weights: other threads read the other half.
+    size_t bytes = std::min(MAX_NEXT_BYTES, next.panel_bytes() * next.num_panels() / 2);
+    next_ = {next.panel(0), next.panel(next.num_panels() - 1), uint32_t(next.panel_bytes()), uint32_t(bytes)};
 }
 
 int64_t Linear::nanoseconds(int64_t n) const {
     int64_t products = n * inputs_ * outputs_;
     int64_t bytes = int64_t(num_panels()) * panel_bytes();
-    int64_t rate = uses_matrix_tiles(n) ? MATRIX_PRODUCTS_A_NS : is_int8_ ? INT8_PRODUCTS_A_NS : FLOAT_PRODUCTS_A_NS;
-    return std::max(products / rate, n ? bytes / BYTES_A_NS : 0);
+    int64_t rate = uses_matrix_tiles(n) ? MATRIX_PRODUCTS_PER_NS
+                   : is_int8_           ? INT8_PRODUCTS_PER_NS
+                                        : FLOAT_PRODUCTS_PER_NS;
+    return std::max(products / rate, n ? bytes / BYTES_PER_NS : 0);
 }
 
-Fetch Linear::fetch(int index, const InputRun& run, const char* next, int tile, int tiles) const {
-    // A single pass streams: what is asked for is used soon.
+TilePrefetch Linear::prefetch(int index, const InputRun& run, const char* next, int tile, int tiles) const {
+    // A single pass reads the weights in order and uses soon what it prefetches.
     if (tiles == 1) {
-        int turn = int((panel_bytes() - std::min(panel_bytes(), AHEAD)) / STEP_BYTES);
-        return {panel(index) + AHEAD, VECTORS, VECTORS * LINE, next ? turn : -1, next};
+        int turn = int((panel_bytes() - std::min(panel_bytes(), PREFETCH_BYTES)) / STEP_BYTES);
+        return {panel(index) + PREFETCH_BYTES, VECTORS, VECTORS * LINE, next ? turn : -1, next};
     }
     int lines = tiles < 4 ? 2 : 1;
     if (!is_int8_) {
-        // The next run, evenly: asked for faster, it takes the places that weights of this one need on their way.
-        size_t bytes = size_t(run.count) * STEP_BYTES, apart = (STEP_BYTES + tiles - 1) / tiles;
+        // The next run, in even parts. Prefetched faster, it would displace weights of this run.
+        size_t bytes = size_t(run.count) * STEP_BYTES, vector_stride = (STEP_BYTES + tiles - 1) / tiles;
         const char* from = run.begin + run.count < inputs_ ? panel(index) + run.begin * STEP_BYTES + bytes : next;
-        return from ? Fetch{from + size_t(tile) * run.count * apart, lines, apart} : Fetch{};
+        return from ? TilePrefetch{from + size_t(tile) * run.count * vector_stride, lines, vector_stride}
+                    : TilePrefetch{};
     }
     if (!next || tile >= VECTORS / lines) return {};
     return {next + panel_bytes() / VECTORS * lines * tile, lines, lines * LINE};
 }
 
-int Linear::inputs_together(int tiles) const { return is_int8_ || tiles == 1 ? inputs_ : FLOATS_TOGETHER; }
+int Linear::depth_block(int tiles) const { return is_int8_ || tiles == 1 ? inputs_ : FLOAT_DEPTH_BLOCK; }
 
-void Linear::sums(const Activations& x, int64_t begin, int count, int index, const InputRun& run, const Fetch& fetch,
-                  void* to) const {
+void Linear::sums(const Activations& x, int64_t begin, int count, int index, const InputRun& run,
+                  const TilePrefetch& prefetch, void* to) const {
     auto out = static_cast<int32_t*>(to);
-    Starts starts = run.begin ? Starts{out, PANEL} : Starts{starts_ + index * PANEL, 0};
+    InitialSums initial_sums = run.begin ? InitialSums{out, PANEL} : InitialSums{initial_sums_ + index * PANEL, 0};
     if (is_int8_) {
         const void* rows = static_cast<const uint8_t*>(x.values) + begin * x.stride;
-        tile_of<Int8>(count, fetch.lines)(rows, x.stride, {panel(index), inputs_ / 4, group_}, fetch, starts, out);
+        tile_of<Int8>(count, prefetch.lines)(rows, x.stride, {panel(index), inputs_ / 4, group_}, prefetch,
+                                             initial_sums, out);
     } else {
         const void* rows = static_cast<const float*>(x.values) + begin * x.stride + run.begin;
         const char* weights = panel(index) + run.begin * STEP_BYTES;
-        tile_of<Float>(count, fetch.lines)(rows, x.stride, {weights, run.count, 1}, fetch, starts, out);
+        tile_of<Float>(count, prefetch.lines)(rows, x.stride, {weights, run.count, 1}, prefetch, initial_sums, out);
     }
 }
 

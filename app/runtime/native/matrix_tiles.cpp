@@ -10,14 +10,15 @@
 namespace transduce {
 namespace {
 
-// arch_prctl's request for a state of the processor that the system saves only for who asks, and the tiles' number.
+// arch_prctl's request for permission to use a processor state that Linux saves only on request; the number of the
+// tiles' state.
 constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
-// In EDX of CPUID leaf 7: AMX-TILE and AMX-INT8.
+// Bits of AMX-TILE and AMX-INT8 in EDX of CPUID leaf 7.
 constexpr unsigned TILE_FLAGS = 1u << 24 | 1u << 25;
-// Bytes of a tile's row.
+// Bytes of a row of a tile.
 constexpr int LINE = 64;
 
-// What LDTILECFG reads. Intel, Architecture Instruction Set Extensions Programming Reference, 3.3.
+// The operand of LDTILECFG. Intel, Architecture Instruction Set Extensions Programming Reference, 3.3.
 struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {};
@@ -32,13 +33,13 @@ struct alignas(64) Configuration {
 bool is_granted() {
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & TILE_FLAGS) != TILE_FLAGS) return false;
-    // Granted to the whole process; refused by a system that does not save tiles.
+    // The permission holds for the whole process. A system that cannot save tiles refuses it.
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 std::atomic<bool> is_allowed{true};
 
-// Of this thread's tiles, 0 where they are not in use.
+// Height that this thread's tiles are configured for; 0: not in use.
 thread_local int height_set_up = 0;
 
 }  // namespace
@@ -65,7 +66,7 @@ void release_matrix_tiles() {
 
 }  // namespace transduce
 
-// Whether tile registers may be used; at first they may. Returns whether they are.
+// Sets whether tile registers may be used; the default is yes. Returns whether they are used.
 extern "C" __attribute__((visibility("default"))) int transduce_allow_matrix_tiles(int is_allowed) {
     transduce::is_allowed.store(is_allowed != 0, std::memory_order_relaxed);
     return transduce::has_matrix_tiles();

@@ -1,4 +1,4 @@
-// Products of rows in eight bits by the processor's tile registers (AMX-INT8), where it has them.
+// Set-up of the processor's tile registers (AMX-INT8) and division of rows into tiles.
 #pragma once
 
 #include <cstddef>
@@ -6,35 +6,33 @@
 
 namespace transduce {
 
-// Rows of a tile, and inputs that one instruction takes of each.
+// Rows of a tile, and inputs of each row that one instruction multiplies.
 constexpr int MATRIX_ROWS = 16, MATRIX_DEPTH = 64;
 
-// Whether they are used: the processor and the system have them, and nobody has forbidden it.
+// Returns whether tile registers are used: processor and system have them, and transduce_allow_matrix_tiles allows it.
 bool has_matrix_tiles();
 
-// How rows are cut into tiles of one height, the last of which may begin inside the one before.
+// Divides rows into tiles of equal height. The last tile may overlap the one before it.
 struct RowTiles {
     int64_t rows;
     int tiles, height;
 
     explicit RowTiles(int64_t rows)
-        : rows(rows),
-          tiles(int((rows + MATRIX_ROWS - 1) / MATRIX_ROWS)),
-          height(int((rows + tiles - 1) / tiles)) {}
+        : rows(rows), tiles(int((rows + MATRIX_ROWS - 1) / MATRIX_ROWS)), height(int((rows + tiles - 1) / tiles)) {}
 
-    // A tile's first row.
+    // Returns a tile's first row.
     int64_t first(int tile) const { return tile + 1 < tiles ? int64_t(tile) * height : rows - height; }
 };
 
-// Set the calling thread's tile registers up for tiles of 1 to MATRIX_ROWS rows, unless they are: this takes as long as
-// some of the products.
+// Configures the calling thread's tile registers for tiles of `height` rows, 1 to MATRIX_ROWS. Does nothing if they are
+// configured for that height already: a configuration takes as long as some of the products.
 void set_up_matrix_tiles(int height);
 
-// Whoever set them up gives them back before the thread does anything else but such products, or sleeps: then their
-// state is not part of a switch of threads.
+// Releases the calling thread's tile registers. Call before the thread sleeps or does other work: while they are in
+// use, the system saves their state with every thread switch.
 void release_matrix_tiles();
 
-// Gives back at its end what was set up meanwhile.
+// Releases the tile registers at the end of its lifetime.
 struct MatrixTilesReleased {
     MatrixTilesReleased() = default;
     ~MatrixTilesReleased() { release_matrix_tiles(); }

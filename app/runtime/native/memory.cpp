@@ -8,7 +8,7 @@
 
 namespace transduce {
 
-// Address space of one mapping; pages are taken when they are first written.
+// One anonymous mapping. The system provides its pages when they are first written.
 struct Region {
     char* start;
     size_t bytes;
@@ -28,11 +28,11 @@ constexpr size_t REGION_BYTES = 64 << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Where the next block goes. Sessions may be made by several threads.
+// The region of the next Buffer. Several threads may make sessions at once.
 std::mutex mutex;
 std::weak_ptr<Region> current;
 
-// By extent.
+// Indexed by ScratchLevel.
 thread_local std::unique_ptr<Region> scratch[2];
 
 }  // namespace
@@ -48,7 +48,7 @@ Region::Region(size_t wanted) : bytes(round_up(wanted, HUGE_PAGE)) {
     madvise(start, bytes, MADV_HUGEPAGE);
 }
 
-Block::Block(size_t bytes) {
+Buffer::Buffer(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex);
     bytes = round_up(bytes, LINE);
     region_ = current.lock();
@@ -60,8 +60,8 @@ Block::Block(size_t bytes) {
     region_->used += bytes;
 }
 
-Scratch::Scratch(size_t bytes, Extent extent) {
-    std::unique_ptr<Region>& own = scratch[static_cast<int>(extent)];
+Scratch::Scratch(size_t bytes, ScratchLevel level) {
+    std::unique_ptr<Region>& own = scratch[static_cast<int>(level)];
     if (!own || own->bytes < bytes) {
         own.reset();
         own = std::make_unique<Region>(bytes + bytes / 2);

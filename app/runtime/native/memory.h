@@ -1,4 +1,4 @@
-// Large aligned memory: weights, and what a call needs in between.
+// Large aligned memory: buffers for weights, and scratch memory for calls.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@ namespace transduce {
 
 struct Region;
 
-// Zeroed memory, aligned to a cache line, in a region of huge pages where the system has them. Blocks made one after
-// another stand one after another: a model's weights are read in that order. Throws std::bad_alloc.
-class Block {
+// Zeroed memory, aligned to a cache line, in a region of huge pages if the system has them. Buffers that are made one
+// after another are neighbours: a model reads its weights in that order. Throws std::bad_alloc.
+class Buffer {
 public:
-    Block() = default;
-    explicit Block(size_t bytes);
+    Buffer() = default;
+    explicit Buffer(size_t bytes);
 
     template <class T>
     T* as() const {
@@ -21,31 +21,31 @@ public:
     }
 
 private:
-    // The region is given back with the last of its blocks.
+    // The region is unmapped with the last of its buffers.
     std::shared_ptr<Region> region_;
     char* data_ = nullptr;
 };
 
-// What scratch memory is for: one block of a Transformer, or several that follow one another and stand around it.
-enum class Extent { block, step };
+// The two levels of scratch memory that one call nests: a step over several blocks, and a block inside it.
+enum class ScratchLevel { block, step };
 
-// The calling thread's scratch memory for one call: taken in pieces, all given back with the object. One at a
-// time in a thread, for each extent.
+// The calling thread's scratch memory, valid until the thread's next Scratch of the same level. A thread has at most
+// one of each level at a time. The memory is kept for later calls.
 class Scratch {
 public:
-    // bytes: the sum of the pieces that will be taken. Throws std::bad_alloc.
-    explicit Scratch(size_t bytes, Extent extent = Extent::block);
+    // bytes: the sum of padded_bytes of all allocations. Throws std::bad_alloc.
+    explicit Scratch(size_t bytes, ScratchLevel level = ScratchLevel::block);
 
     template <class T>
-    T* take(size_t count) {
-        T* taken = reinterpret_cast<T*>(next_);
-        next_ += piece<T>(count);
-        return taken;
+    T* allocate(size_t count) {
+        T* memory = reinterpret_cast<T*>(next_);
+        next_ += padded_bytes<T>(count);
+        return memory;
     }
 
-    // Bytes that `take` needs.
+    // Returns the bytes that `allocate` uses.
     template <class T>
-    static constexpr size_t piece(size_t count) {
+    static constexpr size_t padded_bytes(size_t count) {
         return (count * sizeof(T) + 127) / 64 * 64;
     }
 

@@ -4,79 +4,87 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+
 namespace transduce {
 
-Linear linear_of(const Info& info, int index, int64_t inputs, int64_t outputs, bool has_bias, Levels levels) {
+Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias,
+                 ActivationRange range) {
     Tensor weights = info.constant(index);
-    weights.expect({inputs, outputs});
+    weights.expect_shape({inputs, outputs});
     bool is_int8 = weights.type == ElementType::int8;
-    if (!is_int8 && weights.type != ElementType::float32) throw Refused("%s is neither int8 nor float", weights.name);
-    if (weights.shape[0] % LANES) throw Refused("%s has inputs that are not a multiple of %d", weights.name, LANES);
+    if (!is_int8 && weights.type != ElementType::float32)
+        throw InvalidArgument("%s is neither int8 nor float", weights.name);
+    if (weights.shape[0] % LANES)
+        throw InvalidArgument("%s has inputs that are not a multiple of %d", weights.name, LANES);
     Tensor scales = info.constant(index + 1);
-    scales.expect({is_int8 ? weights.shape[1] : 0});
+    scales.expect_shape({is_int8 ? weights.shape[1] : 0});
     const float* bias = nullptr;
     if (has_bias) {
         Tensor values = info.constant(index + 2);
-        values.expect({weights.shape[1]});
+        values.expect_shape({weights.shape[1]});
         bias = values.as<float>();
     }
-    return Linear({weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias,
-                   levels});
+    return Linear(
+        {weights.data, is_int8, false, int(weights.shape[0]), int(weights.shape[1]), scales.as<float>(), bias, range});
 }
 
-Norm norm_of(const Info& info, int index, int64_t width) {
+Norm norm_of(const NodeInfo& info, int index, int64_t width) {
     Tensor gamma = info.constant(index), beta = info.constant(index + 1);
-    gamma.expect({width});
-    beta.expect({width});
+    gamma.expect_shape({width});
+    beta.expect_shape({width});
     return Norm(gamma.as<float>(), beta.as<float>(), int(width), info.number("epsilon"));
 }
 
-Flow::Flow(const Call& call, int64_t width) {
+BlockInput::BlockInput(const KernelCall& call, int64_t width) {
     Tensor first = call.input(0), second = call.input(1);
-    first.expect({-1, width});
+    first.expect_shape({-1, width});
     n = first.shape[0];
-    second.expect({n, width});
+    second.expect_shape({n, width});
     residual = first.as<float>();
-    given = second.as<float>();
+    x = second.as<float>();
 }
 
-const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, int64_t high) {
+const int32_t* indices_of(const KernelCall& call, int index, int64_t n, int64_t low, int64_t high) {
     Tensor indices = call.input(index);
-    indices.expect({n});
+    indices.expect_shape({n});
     expect_in_range(indices.name, indices.as<int32_t>(), n, low, high);
     return indices.as<int32_t>();
 }
 
-void follow_one_another(const std::vector<Linear*>& linears, bool is_ring) {
-    for (size_t i = 0; i + 1 < linears.size(); ++i) linears[i]->set_following(*linears[i + 1]);
-    if (is_ring) linears.back()->set_following(*linears.front());
+void link_products(const std::vector<Linear*>& linears, bool is_ring) {
+    for (size_t i = 0; i + 1 < linears.size(); ++i) linears[i]->set_next(*linears[i + 1]);
+    if (is_ring) linears.back()->set_next(*linears.front());
 }
 
-Parts::Parts(const Info& info, int index, int projections) : num_heads(int(info.integer("num_heads"))) {
-    in = linear_of(info, index, -1, -1, true, Levels::around_128);
+AttentionWeights::AttentionWeights(const NodeInfo& info, int index, int projections)
+    : num_heads(int(info.integer("num_heads"))) {
+    in = linear_of(info, index, -1, -1, true, ActivationRange::symmetric);
     int d = in.inputs();
-    if (in.outputs() != projections * d) throw Refused("w has %d outputs, not %d", in.outputs(), projections * d);
+    if (in.outputs() != projections * d)
+        throw InvalidArgument("w has %d outputs, not %d", in.outputs(), projections * d);
     if (num_heads < 1 || d % num_heads || d / num_heads % LANES || d / num_heads > MAX_HEAD_DIM) {
-        throw Refused("num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d",
-                      num_heads, d, LANES, MAX_HEAD_DIM);
+        throw InvalidArgument(
+            "num_heads is %d, which does not cut %d columns into heads of a multiple of %d, at most %d", num_heads, d,
+            LANES, MAX_HEAD_DIM);
     }
     head_dim = d / num_heads;
-    out = linear_of(info, index + 3, d, d, true, Levels::around_128);
+    out = linear_of(info, index + 3, d, d, true, ActivationRange::symmetric);
     norm = norm_of(info, index + 6, d);
 }
 
 namespace {
 
-// The library's code must stay while helpers run it, whoever unloads what.
-void stay_loaded() {
+// Keeps the library loaded until the process ends: worker threads run its code.
+void keep_loaded() {
     Dl_info own;
-    if (dladdr(reinterpret_cast<void*>(stay_loaded), &own)) dlopen(own.dli_fname, RTLD_NOW | RTLD_NODELETE);
+    if (dladdr(reinterpret_cast<void*>(keep_loaded), &own)) dlopen(own.dli_fname, RTLD_NOW | RTLD_NODELETE);
 }
 
 OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
     OrtStatus* status = call<OrtStatus*>(api, Function::create_custom_op_domain, "transduce", domain);
-    for (auto add : {register_feed_forward, register_step_attention, register_encoder, register_vocabulary,
-                     register_decoder}) {
+    for (auto add :
+         {register_feed_forward, register_step_attention, register_encoder, register_vocabulary, register_decoder}) {
         if (!status) status = add(api, *domain);
     }
     return status;
@@ -85,18 +93,21 @@ OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
 }  // namespace
 }  // namespace transduce
 
-// What ONNX Runtime calls when the library is registered with a session's options.
+// Called by ONNX Runtime when the library is registered with a session's options.
 extern "C" __attribute__((visibility("default"))) transduce::OrtStatus* RegisterCustomOps(
     transduce::OrtSessionOptions* options, const transduce::OrtApiBase* base) {
     using namespace transduce;
-    // One domain for all sessions of the process; it must outlive them.
+    // Several threads may make sessions at once.
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    // One domain for all sessions of the process. It must outlive them.
     static OrtDomain* domain = nullptr;
     const OrtApi* api = base->get_api(API_VERSION);
     if (!domain) {
-        stay_loaded();
-        OrtDomain* made = nullptr;
-        if (OrtStatus* status = make_domain(api, &made)) return status;
-        domain = made;
+        keep_loaded();
+        OrtDomain* created = nullptr;
+        if (OrtStatus* status = make_domain(api, &created)) return status;
+        domain = created;
     }
     return call<OrtStatus*>(api, Function::add_custom_op_domain, options, domain);
 }

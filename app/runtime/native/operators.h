@@ -1,7 +1,10 @@
-// The operators of domain `transduce`, version 1. Each is a class: its names and types, what it keeps of its
-// constants, and one call. Inputs and outputs stand in docs/native-kernels.md.
+// What all operators of domain `transduce`, version 1, share: reading their constants, and registration with ONNX
+// Runtime. An operator is a class with its names and types, a constructor that reads the constants, and compute().
+// Their inputs and outputs are listed in docs/native-kernels.md.
 #pragma once
 
+#include <cstdio>
+#include <new>
 #include <type_traits>
 
 #include "kernel.h"
@@ -10,71 +13,74 @@
 
 namespace transduce {
 
-// A Linear of the constants at `index` (weights (inputs, outputs)), the scales after them and, where has_bias,
-// the bias after those; -1 for sizes that may be any. Throws Refused.
-Linear linear_of(const Info& info, int index, int64_t inputs, int64_t outputs, bool has_bias, Levels levels);
+// Returns a Linear of the constants at `index`: weights (inputs, outputs), scales, and if has_bias the bias. -1 stands
+// for any size. Throws InvalidArgument.
+Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias,
+                 ActivationRange range);
 
-// A Norm of the constants gamma and beta (width,) at `index` and the attribute epsilon. Throws Refused.
-Norm norm_of(const Info& info, int index, int64_t width);
+// Returns a Norm of the constants gamma and beta (width,) at `index` and the attribute epsilon. Throws InvalidArgument.
+Norm norm_of(const NodeInfo& info, int index, int64_t width);
 
-// residual and given (n, width), inputs 0 and 1 of every block.
-struct Flow {
+// Inputs 0 and 1 of every block: residual and x, both (n, width).
+struct BlockInput {
     const float* residual;
-    const float* given;
+    const float* x;
     int64_t n;
 
-    Flow(const float* residual, const float* given, int64_t n) : residual(residual), given(given), n(n) {}
-    Flow(const Call& call, int64_t width);
-    // Rows [begin, begin + count).
-    Flow rows(int64_t begin, int64_t count, int64_t width) const {
-        Flow part = *this;
+    BlockInput(const float* residual, const float* x, int64_t n) : residual(residual), x(x), n(n) {}
+    // Throws InvalidArgument.
+    BlockInput(const KernelCall& call, int64_t width);
+    // Returns rows [begin, begin + count).
+    BlockInput rows(int64_t begin, int64_t count, int64_t width) const {
+        BlockInput part = *this;
         part.residual += begin * width;
-        part.given += begin * width;
+        part.x += begin * width;
         part.n = count;
         return part;
     }
 };
 
-// int32 (n,) whose values lie in [low, high). Throws Refused.
-const int32_t* indices_of(const Call& call, int index, int64_t n, int64_t low, int64_t high);
+// Returns input `index`, int32 (n,). Throws InvalidArgument unless its values are in [low, high).
+const int32_t* indices_of(const KernelCall& call, int index, int64_t n, int64_t low, int64_t high);
 
-// What every kind of attention keeps: the projection before, W_O and the norm after.
-struct Parts {
+// The weights of an attention block: the projection to queries (keys, values), W_O and the norm.
+struct AttentionWeights {
     int num_heads, head_dim;
     Linear in, out;
     Norm norm;
 
-    // The constants from `index` on: w, s, b of the projection, with `projections` times d outputs, and of W_O, then
-    // gamma and beta; the attributes num_heads and epsilon. Throws Refused.
-    Parts(const Info& info, int index, int projections);
+    // Reads the constants from `index` on: w, s, b of the projection, which has `projections` * d outputs, w, s, b of
+    // W_O, gamma, beta; and the attributes num_heads and epsilon. Throws InvalidArgument.
+    AttentionWeights(const NodeInfo& info, int index, int projections);
     int64_t d() const { return in.inputs(); }
 };
 
-// Tell each of some blocks' products which one comes after it; is_ring: after the last the first.
-void follow_one_another(const std::vector<Linear*>& linears, bool is_ring);
+// Tells each product which one follows it; is_ring: the first follows the last.
+void link_products(const std::vector<Linear*>& linears, bool is_ring);
 
-// Register every operator with a domain of the runtime. Returns its status.
+// Register the operators of one file with a domain. Return ONNX Runtime's status, nullptr if it is fine.
 OrtStatus* register_feed_forward(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_step_attention(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_encoder(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain);
 OrtStatus* register_decoder(const OrtApi* api, OrtDomain* domain);
 
-// Whether the last of an operator's inputs stands for any number of them, of any types: it then has TAKES_MORE.
+// Whether the last of an operator's inputs stands for any number of inputs of any types: the class then has
+// IS_VARIADIC.
 template <class Operator, class = void>
-constexpr bool takes_more = false;
+constexpr bool is_variadic = false;
 template <class Operator>
-constexpr bool takes_more<Operator, std::void_t<decltype(Operator::TAKES_MORE)>> = true;
+constexpr bool is_variadic<Operator, std::void_t<decltype(Operator::IS_VARIADIC)>> = true;
 
-// OrtCustomOp over an operator's class.
+// The OrtCustomOp of an operator class.
 template <class Operator>
-struct Registered : OrtCustomOp {
+struct CustomOp : OrtCustomOp {
     struct Kernel {
         const OrtApi* api;
         Operator op;
     };
 
-    Registered() : OrtCustomOp{} {
+    CustomOp() : OrtCustomOp{} {
         version = API_VERSION;
         get_name = [](const OrtCustomOp*) { return Operator::NAME; };
         get_execution_provider = [](const OrtCustomOp*) -> const char* { return nullptr; };
@@ -84,9 +90,9 @@ struct Registered : OrtCustomOp {
         get_output_type = [](const OrtCustomOp*, size_t index) { return Operator::OUTPUT_TYPES[index]; };
         get_input_characteristic = [](const OrtCustomOp*, size_t index) {
             bool is_last = index + 1 == std::size(Operator::INPUT_TYPES);
-            return takes_more<Operator> && is_last ? Characteristic::variadic : Characteristic::required;
+            return is_variadic<Operator> && is_last ? Characteristic::variadic : Characteristic::required;
         };
-        get_variadic_input_least = [](const OrtCustomOp*) { return 1; };
+        get_variadic_input_min_arity = [](const OrtCustomOp*) { return 1; };
         get_variadic_input_homogeneity = [](const OrtCustomOp*) { return 0; };
         get_output_characteristic = [](const OrtCustomOp*, size_t) { return Characteristic::required; };
         get_input_memory = [](const OrtCustomOp*, size_t) { return 0; };
@@ -95,41 +101,50 @@ struct Registered : OrtCustomOp {
         compute_v2 = compute_kernel;
     }
 
-    static OrtStatus* failure(const OrtApi* api, ErrorCode code, const char* message) {
-        std::string text = std::string(Operator::NAME) + ": " + message;
-        return call<OrtStatus*>(api, Function::create_status, code, text.c_str());
+    // Does not allocate: memory may have run out.
+    static OrtStatus* failure(const OrtApi* api, ErrorCode code, const char* message) noexcept {
+        char text[320];
+        std::snprintf(text, sizeof text, "%s: %s", Operator::NAME, message);
+        return call<OrtStatus*>(api, Function::create_status, code, static_cast<const char*>(text));
+    }
+
+    // Calls body(). Returns its exception as a status, nullptr if it throws none.
+    template <class Body>
+    static OrtStatus* guarded(const OrtApi* api, Body&& body) noexcept {
+        try {
+            body();
+        } catch (const InvalidArgument& error) {
+            return failure(api, ErrorCode::invalid_argument, error.what());
+        } catch (const std::bad_alloc&) {
+            return failure(api, ErrorCode::fail, "out of memory");
+        } catch (const std::exception& error) {
+            return failure(api, ErrorCode::fail, error.what());
+        } catch (...) {
+            return failure(api, ErrorCode::fail, "unknown error");
+        }
+        return nullptr;
     }
 
     static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
-        try {
-            *kernel = new Kernel{api, Operator(Info(api, info, Operator::INPUT_NAMES, std::size(Operator::INPUT_NAMES)))};
-        } catch (const Refused& error) {
-            return failure(api, ErrorCode::invalid_argument, error.what());
-        } catch (const std::exception& error) {
-            return failure(api, ErrorCode::fail, error.what());
-        }
-        return nullptr;
+        return guarded(api, [&] {
+            *kernel =
+                new Kernel{api, Operator(NodeInfo(api, info, Operator::INPUT_NAMES, std::size(Operator::INPUT_NAMES)))};
+        });
     }
 
     static OrtStatus* compute_kernel(void* kernel, OrtKernelContext* context) {
         auto own = static_cast<Kernel*>(kernel);
         MatrixTilesReleased released;
-        try {
-            own->op.compute(Call(own->api, context, Operator::INPUT_NAMES));
-        } catch (const Refused& error) {
-            return failure(own->api, ErrorCode::invalid_argument, error.what());
-        } catch (const std::exception& error) {
-            return failure(own->api, ErrorCode::fail, error.what());
-        }
-        return nullptr;
+        return guarded(own->api, [&] { own->op.compute(KernelCall(own->api, context, Operator::INPUT_NAMES)); });
     }
 };
 
 template <class Operator>
 OrtStatus* add_operator(const OrtApi* api, OrtDomain* domain) {
-    // Outlives every session; without a destructor that could run before theirs.
-    static auto* const registered = new Registered<Operator>();
-    return call<OrtStatus*>(api, Function::domain_add, domain, static_cast<const OrtCustomOp*>(registered));
+    // Never deleted: it must outlive every session, also while the process ends.
+    static auto* const custom_op = new (std::nothrow) CustomOp<Operator>();
+    if (!custom_op) return call<OrtStatus*>(api, Function::create_status, ErrorCode::fail, "out of memory");
+    return call<OrtStatus*>(api, Function::domain_add, domain, static_cast<const OrtCustomOp*>(custom_op));
 }
 
 }  // namespace transduce

@@ -6,12 +6,12 @@
 namespace transduce {
 namespace {
 
-// Nanoseconds that a pass over 16 floats costs, times 8.
+// Rough cost of a pass over 16 floats, in eighths of a nanosecond.
 constexpr int64_t COST_OF_16 = 12;
 
 int64_t row_cost(int width) { return width / LANES * COST_OF_16 / 8 + 10; }
 
-// The sum of values(i), sixteen at a time, over i in 0, 16, ..., width - 16.
+// Returns the sum of values(i) over i = 0, 16, ..., width - 16. values(i): 16 floats.
 template <class Values>
 float sum_each(int width, Values&& values) {
     __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
@@ -34,24 +34,24 @@ Norm::Norm(const float* gamma, const float* beta, int width, float epsilon)
     std::copy(beta, beta + width, memory.as<float>() + width);
 }
 
-float quantize_row(const float* x, int width, Levels levels, uint8_t* q) {
+float quantize_row(const float* x, int width, ActivationRange range, uint8_t* q) {
     __m512i largest = _mm512_setzero_si512(), other = largest;
     for (int i = 0; i < width; i += LANES) {
         std::swap(largest, other);
         largest = _mm512_max_epi32(largest, magnitude_bits(load16(x + i)));
     }
     int bits = _mm512_reduce_max_epi32(_mm512_max_epi32(largest, other));
-    float magnitude;
-    std::memcpy(&magnitude, &bits, 4);
-    bool is_signed = levels == Levels::around_128;
-    __m512 factor = _mm512_set1_ps((is_signed ? 127.0f : 255.0f) / magnitude);
+    float absmax;
+    std::memcpy(&absmax, &bits, 4);
+    bool is_signed = range == ActivationRange::symmetric;
+    __m512 factor = _mm512_set1_ps((is_signed ? 127.0f : 255.0f) / absmax);
     __m512i zero_point = _mm512_set1_epi32(is_signed ? 128 : 0);
     for (int i = 0; i < width; i += LANES) {
         __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(load16(x + i), factor));
         __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, zero_point));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), bytes);
     }
-    return magnitude;
+    return absmax;
 }
 
 void normalize_row(const float* x, const Norm& norm, float* to) {
@@ -71,23 +71,23 @@ void normalize_row(const float* x, const Norm& norm, float* to) {
 
 void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to) {
     int64_t width = norm.width;
-    each_row(n, row_cost(width) * 2, [&](int64_t row) { normalize_row(x + row * width, norm, to + row * width); });
+    for_each_row(n, row_cost(width) * 2, [&](int64_t row) { normalize_row(x + row * width, norm, to + row * width); });
 }
 
-Prepared::Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride)
+LinearInput::LinearInput(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride)
     : x_(x),
       n_(n),
       width_(linear.inputs()),
       x_stride_(x_stride ? x_stride : width_),
       stride_(linear.is_int8() ? stride_of(linear) : x_stride_),
-      levels_(linear.levels()) {
+      range_(linear.range()) {
     if (!linear.is_int8()) return;
-    q_ = scratch.take<uint8_t>(n * stride_);
-    magnitudes_ = scratch.take<float>(n);
+    q_ = scratch.allocate<uint8_t>(n * stride_);
+    absmax_ = scratch.allocate<float>(n);
 }
 
-void Prepared::put_all() const {
-    if (q_) each_row(n_, row_cost(width_), [&](int64_t row) { put(row); });
+void LinearInput::prepare_all() const {
+    if (q_) for_each_row(n_, row_cost(width_), [&](int64_t row) { prepare(row); });
 }
 
 void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,

@@ -1,16 +1,16 @@
-// What is done to each row by itself: putting it into eight bits, LayerNorm, residuals.
+// Operations on single rows: quantization to 8 bits, LayerNorm, residuals; and the division of rows among threads.
 #pragma once
 
 #include <cstdint>
 
-#include "linear.h"
 #include "memory.h"
+#include "multiply.h"
 
 namespace transduce {
 
-// LayerNorm's parameters, gamma and beta (width,), kept by the kernel.
+// LayerNorm's parameters gamma and beta (width,), copied.
 struct Norm {
-    Block memory;
+    Buffer memory;
     int width = 0;
     float epsilon = 0;
 
@@ -20,73 +20,77 @@ struct Norm {
     const float* beta() const { return memory.as<float>() + width; }
 };
 
-// One row in eight bits: q = round_half_even(x * (127 / m)) + 128 with the magnitude m = max |x|, or, from 0,
-// q = round_half_even(x * (255 / m)). Returns m. A row of zeros gets m = 0 and any q; m is NaN where an x is.
-float quantize_row(const float* x, int width, Levels levels, uint8_t* q);
+// Quantizes one row to 8 bits. With m = max |x|: q = round_half_even(x * (127 / m)) + 128 if the range is symmetric,
+// else q = round_half_even(x * (255 / m)). Returns m. A row of zeros has m = 0 and undefined q. m is NaN if any x is.
+float quantize_row(const float* x, int width, ActivationRange range, uint8_t* q);
 
-// (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row. Ba et al. 2016, section 3.
+// LayerNorm of one row: (x - mean) / sqrt(variance + epsilon) * gamma + beta. Ba et al. 2016, section 3.
 void normalize_row(const float* x, const Norm& norm, float* to);
 
-// That of n rows, by several threads where it is worth it.
+// LayerNorm of n rows, by several threads if it is worth it.
 void normalize_rows(const float* x, int64_t n, const Norm& norm, float* to);
 
-// Call row(index) for each of n rows, by several threads where it is worth it. nanoseconds: what a row costs.
+// Calls row(index) for each of n rows, by several threads if it is worth it. nanoseconds: rough cost of a row.
 template <class Row>
-void each_row(int64_t n, int64_t nanoseconds, Row&& row) {
-    // About a microsecond a chunk, and never more chunks than a job may have.
-    int64_t together = std::max<int64_t>(1, 1000 / std::max<int64_t>(1, nanoseconds));
-    together = std::max(together, (n + 63) / 64);
-    parallel(int((n + together - 1) / together), n * nanoseconds, [&](int chunk, Direction) {
-        int64_t end = std::min<int64_t>((chunk + 1) * together, n);
-        for (int64_t index = chunk * together; index < end; ++index) row(index);
+void for_each_row(int64_t n, int64_t nanoseconds, Row&& row) {
+    // A chunk costs about a microsecond; there are at most 64 chunks.
+    int64_t rows_per_chunk = std::max<int64_t>(1, 1000 / std::max<int64_t>(1, nanoseconds));
+    rows_per_chunk = std::max(rows_per_chunk, (n + 63) / 64);
+    parallel_for(int((n + rows_per_chunk - 1) / rows_per_chunk), n * nanoseconds, [&](int chunk, Direction) {
+        int64_t end = std::min<int64_t>((chunk + 1) * rows_per_chunk, n);
+        for (int64_t index = chunk * rows_per_chunk; index < end; ++index) row(index);
     });
 }
 
-// Runs, each a thread's own, that n rows are divided into; 0: one that may use all threads inside.
-inline int64_t num_blocks(const Linear& linear, int64_t n) {
-    int64_t threads = num_threads(), most = linear.most_rows_together();
-    if (has_own_rows || n < linear.least_rows_together() * threads) return 0;
-    // A thread's only run may be a tile longer: two are more tiles together, and read the weights twice.
-    int64_t most_alone = most + (linear.uses_matrix_tiles(most) ? MATRIX_ROWS : 0);
-    int64_t rounds = n <= most_alone * threads ? 1 : (n + most * threads - 1) / (most * threads);
+// Returns into how many runs n rows are divided, each of which one thread takes by itself; 0: the threads share each
+// product.
+inline int64_t num_row_blocks(const Linear& linear, int64_t n) {
+    int64_t threads = num_threads(), max_rows = linear.max_own_rows();
+    if (runs_own_rows || n < linear.min_own_rows() * threads) return 0;
+    // If each thread has a single run, it may be one tile longer: two runs would be more tiles and read the weights
+    // twice.
+    int64_t max_single_run = max_rows + (linear.uses_matrix_tiles(max_rows) ? MATRIX_ROWS : 0);
+    int64_t rounds = n <= max_single_run * threads ? 1 : (n + max_rows * threads - 1) / (max_rows * threads);
     return std::min<int64_t>(rounds * threads, MAX_CHUNKS);
 }
 
-// Call block(begin, count) for runs of n rows: one run, which may use all threads inside, or as many for each thread:
-// then what stands between the block's products stays in that thread's cache, and nobody waits in between. linear: of
-// the block. nanoseconds: what a row costs.
+// Calls block(begin, count) for runs of n rows. Either there is one run whose products all threads share, or each
+// thread takes runs of its own: the results between the block's products then stay in its cache, and it waits for no
+// other thread. linear: a product of the block, which decides the length of a run. nanoseconds: rough cost of a row.
 template <class Block>
-void each_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
-    int64_t count = num_blocks(linear, n);
+void for_each_row_block(const Linear& linear, int64_t n, int64_t nanoseconds, Block&& block) {
+    int64_t count = num_row_blocks(linear, n);
     if (!count) return block(0, n);
-    parallel(int(count), n * nanoseconds, [&](int chunk, Direction) {
+    parallel_for(int(count), n * nanoseconds, [&](int chunk, Direction) {
         int64_t begin = n * chunk / count, end = n * (chunk + 1) / count;
-        has_own_rows = true;
+        OwnRowsScope scope;
         block(begin, end - begin);
-        has_own_rows = false;
     });
 }
 
-// Rows (n, width) as a Linear takes them: in eight bits where its weights are, else as they are.
-class Prepared {
+// Rows (n, width) as input of a Linear: quantized to 8 bits if its weights are int8, else the floats themselves.
+class LinearInput {
 public:
     static size_t bytes(const Linear& linear, int64_t n) {
-        return linear.is_int8() ? Scratch::piece<uint8_t>(n * stride_of(linear)) + Scratch::piece<float>(n) : 0;
+        return linear.is_int8()
+                   ? Scratch::padded_bytes<uint8_t>(n * stride_of(linear)) + Scratch::padded_bytes<float>(n)
+                   : 0;
     }
 
-    Prepared() = default;
-    // x: (n, linear.inputs()), read by `put` or `put_all`; x_stride: from row to row, 0 where they stand side by side.
-    Prepared(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
+    LinearInput() = default;
+    // x: (n, linear.inputs()), read by `prepare` or `prepare_all`. x_stride: floats from row to row; 0:
+    // linear.inputs().
+    LinearInput(const Linear& linear, const float* x, int64_t n, Scratch& scratch, int64_t x_stride = 0);
 
-    // Prepare one row, from the thread that has just written it.
-    void put(int64_t row) const {
-        if (q_) magnitudes_[row] = quantize_row(x_ + row * x_stride_, width_, levels_, q_ + row * stride_);
+    // Quantizes one row. Call on the thread that has just written it.
+    void prepare(int64_t row) const {
+        if (q_) absmax_[row] = quantize_row(x_ + row * x_stride_, width_, range_, q_ + row * stride_);
     }
-    void put_all() const;
-    Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, stride_, magnitudes_}; }
+    void prepare_all() const;
+    Activations activations() const { return {q_ ? static_cast<const void*>(q_) : x_, stride_, absmax_}; }
 
 private:
-    // A cache line more than a row has, so that rows below one another do not share a set of the cache.
+    // One cache line longer than a row, so that neighbouring rows do not fall into the same set of the cache.
     static size_t stride_of(const Linear& linear) { return linear.inputs() + (linear.is_int8() ? 64 : 0); }
 
     const float* x_ = nullptr;
@@ -94,12 +98,12 @@ private:
     int width_ = 0;
     int64_t x_stride_ = 0;
     size_t stride_ = 0;
-    Levels levels_ = Levels::around_128;
+    ActivationRange range_ = ActivationRange::symmetric;
     uint8_t* q_ = nullptr;
-    float* magnitudes_ = nullptr;
+    float* absmax_ = nullptr;
 };
 
-// What ends every block: total = residual + x W + b, normalised = LayerNorm(total), all (n, outputs).
+// The end of every block: total = residual + x W + b, normalised = LayerNorm(total), all (n, outputs).
 void add_and_normalize(const Linear& linear, const Activations& x, const float* residual, const Norm& norm, int64_t n,
                        float* total, float* normalised);
 

@@ -1,4 +1,4 @@
-// Sixteen floats at a time. Every function gives a lane the same result wherever it stands.
+// Functions of 16 floats. The result of a lane depends neither on its position nor on the other lanes.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +10,7 @@ namespace transduce {
 
 constexpr int LANES = 16;
 
-// IEEE half precision, as numpy's float16.
+// A number in IEEE half precision, like numpy's float16.
 struct Half {
     uint16_t bits;
 };
@@ -28,20 +28,20 @@ inline void store16(Half* to, __m512 values) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 }
 
-// Lanes 0..count-1.
+// Returns the mask of lanes 0..count-1.
 inline __mmask16 first_lanes(int64_t count) {
     return count >= LANES ? 0xffff : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);
 }
 
-// The larger of each lane; NaN where either is NaN and `values` holds it.
+// Returns the maximum of each lane; NaN if `values` is NaN there.
 inline __m512 max16(__m512 bound, __m512 values) { return _mm512_max_ps(bound, values); }
 
-// |x| as integers, which order as the magnitudes do, NaN above all.
+// Returns the bits of |x| as integers: they have the order of the magnitudes, NaN above all numbers.
 inline __m512i magnitude_bits(__m512 values) {
     return _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(0x7fffffff));
 }
 
-// e^x, within 2 units of the last place; 0 below -87.3. Cody and Waite's reduction, Cephes' polynomial (expf).
+// e^x within 2 units in the last place; 0 below -87.3. Reduction of Cody and Waite, polynomial of Cephes (expf).
 inline __m512 exp16(__m512 x) {
     const __m512 lowest = _mm512_set1_ps(-87.33654f), highest = _mm512_set1_ps(88.72283f);
     __mmask16 is_zero = _mm512_cmp_ps_mask(x, lowest, _CMP_LT_OQ);
@@ -61,8 +61,8 @@ inline __m512 exp16(__m512 x) {
     return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), is_zero, _mm512_setzero_ps());
 }
 
-// e^x of x <= 0, 1 of 0, 0 far below, NaN of NaN, within 2e-7 of its value and what rounding x * log2(e) makes of it.
-// 2^t = 2^floor(t) * 2^(t - floor(t)), the latter by the polynomial of least relative error over 0..1 that is 1 at 0.
+// e^x of x <= 0: exactly 1 of 0, 0 far below 0, NaN of NaN. Relative error 2e-7, plus that of rounding x * log2(e). 2^t
+// = 2^floor(t) * 2^(t - floor(t)); the second factor is the polynomial of least relative error on 0..1 that is 1 at 0.
 inline __m512 exp16_below_0(__m512 x) {
     __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
     __m512 r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -79,17 +79,17 @@ inline __m512 exp16_below_0(__m512 x) {
 inline __m512 erf16(__m512 x) {
     const __m512i sign_bit = _mm512_set1_epi32(INT32_MIN);
     __m512 a = _mm512_castsi512_ps(magnitude_bits(x));
-    __m512 t = _mm512_div_ps(_mm512_set1_ps(1.0f),
-                             _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, _mm512_set1_ps(1.0f)));
+    __m512 t =
+        _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), a, _mm512_set1_ps(1.0f)));
     __m512 p = _mm512_set1_ps(1.061405429f);
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-1.453152027f));
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(1.421413741f));
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(-0.284496736f));
     p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.254829592f));
     __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(a, a)));
-    __m512 magnitude = _mm512_fnmadd_ps(_mm512_mul_ps(p, t), e, _mm512_set1_ps(1.0f));
+    __m512 absmax = _mm512_fnmadd_ps(_mm512_mul_ps(p, t), e, _mm512_set1_ps(1.0f));
     __m512i sign = _mm512_and_si512(_mm512_castps_si512(x), sign_bit);
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(magnitude), sign));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(absmax), sign));
 }
 
 }  // namespace transduce

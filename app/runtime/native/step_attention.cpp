@@ -1,5 +1,5 @@
-// Attention blocks of one decoder step ("Attention Is All You Need", section 3.2.2), one query a row, over caches
-// that stay where they are, with what follows: residual and LayerNorm.
+// The attention blocks of a decoder step ("Attention Is All You Need", section 3.2.2) with residual and LayerNorm. Each
+// row is one query. Keys and values are read from caches, which self-attention also writes.
 #include <numeric>
 
 #include "attention.h"
@@ -12,231 +12,234 @@ constexpr auto FLOAT = ElementType::float32;
 constexpr auto INT = ElementType::int32;
 constexpr auto ANY = ElementType::any;
 
-// What a column of d keys and values costs a row, for 64 of d. An estimate.
+// Rough cost, in ns, of attending to 64 numbers of a column's key and value.
 constexpr int64_t NS_FOR_64 = 9;
 
-// The caches that are inputs `index` and the next, (rows, capacity, d). Throws Refused.
-LayerCache cache_of(const Call& call, int index, int64_t d) {
+// Returns the cache of inputs `index` (keys) and index + 1 (values), (rows, capacity, d). Throws InvalidArgument.
+LayerCache cache_of(const KernelCall& call, int index, int64_t d) {
     Tensor keys = call.input(index), values = call.input(index + 1);
-    keys.expect({-1, -1, d});
-    values.expect({keys.shape[0], keys.shape[1], d});
+    keys.expect_shape({-1, -1, d});
+    values.expect_shape({keys.shape[0], keys.shape[1], d});
     if (keys.type != values.type || (keys.type != FLOAT && keys.type != ElementType::float16)) {
-        throw Refused("%s and %s are not of one type, float or float16", keys.name, values.name);
+        throw InvalidArgument("%s and %s are not of one type, float or float16", keys.name, values.name);
     }
     return {keys.data, values.data, keys.type == ElementType::float16, keys.shape[0], keys.shape[1]};
 }
 
 }  // namespace
 
-// Some rows, taken through the whole block.
-class StepRows {
+// The memory and the steps of an attention block for some rows.
+class AttentionRun {
 public:
-    // longest: columns that a row may attend to. is_aligned: whether all heads of a row must be in one chunk.
-    StepRows(const Parts& parts, const Flow& flow, int64_t longest, bool is_aligned = false)
-        : parts_(parts),
-          flow_(flow),
-          width_(parts.in.outputs()),
+    // longest: most columns that a row attends to. is_aligned: whether all heads of a row must be in one chunk.
+    AttentionRun(const AttentionWeights& weights, const BlockInput& input, int64_t longest, bool is_aligned = false)
+        : weights_(weights),
+          input_(input),
+          width_(weights.in.outputs()),
           is_aligned_(is_aligned),
-          scores_each_(num_scores(longest)),
-          scratch_(Prepared::bytes(parts.in, flow.n) + Prepared::bytes(parts.out, flow.n) +
-                   Scratch::piece<float>(flow.n * width_) + Scratch::piece<float>(flow.n * parts.d()) +
-                   Scratch::piece<float>(flow.n * parts.num_heads * (scores_each_ + LANES)) +
-                   Scratch::piece<int32_t>(flow.n + 1)) {
-        projected_ = scratch_.take<float>(flow.n * width_);
-        heads_ = scratch_.take<float>(flow.n * parts.d());
-        scores_ = scratch_.take<float>(flow.n * parts.num_heads * (scores_each_ + LANES));
-        groups_ = scratch_.take<int32_t>(flow.n + 1);
-        attended_ = Prepared(parts.out, heads_, flow.n, scratch_);
+          score_stride_(num_scores(longest)),
+          scratch_(LinearInput::bytes(weights.in, input.n) + LinearInput::bytes(weights.out, input.n) +
+                   Scratch::padded_bytes<float>(input.n * width_) +
+                   Scratch::padded_bytes<float>(input.n * weights.d()) +
+                   Scratch::padded_bytes<float>(input.n * weights.num_heads * (score_stride_ + LANES)) +
+                   Scratch::padded_bytes<int32_t>(input.n + 1)) {
+        projected_ = scratch_.allocate<float>(input.n * width_);
+        heads_ = scratch_.allocate<float>(input.n * weights.d());
+        scores_ = scratch_.allocate<float>(input.n * weights.num_heads * (score_stride_ + LANES));
+        groups_ = scratch_.allocate<int32_t>(input.n + 1);
+        context_ = LinearInput(weights.out, heads_, input.n, scratch_);
     }
 
-    // (n, outputs of the projection): given W + b, kept until the end.
+    // Returns x W + b, (n, outputs of the projection), valid as long as this object.
     const float* project() {
-        Prepared x(parts_.in, flow_.given, flow_.n, scratch_);
-        x.put_all();
+        LinearInput x(weights_.in, input_.x, input_.n, scratch_);
+        x.prepare_all();
         float* to = projected_;
         int64_t stride = width_;
-        multiply(parts_.in, x.activations(), flow_.n, [=](int column, __mmask16) {
+        multiply(weights_.in, x.activations(), input_.n, [=](int column, __mmask16) {
             return [=](int64_t row, __m512 product) { store16(to + row * stride + column, product); };
         });
         return projected_;
     }
 
-    // Attend with all heads of all rows. columns: how many of all rows together. is_with_last(row): whether it may be
-    // taken together with the row before it. columns_of(first row, first head, heads, next): what those attend to,
-    // asked once each; next is a row that follows, or negative. after(row, weights): once these heads of it, all of
-    // them where they must be in one chunk, have attended.
-    template <class IsWithLast, class ColumnsOf, class After>
-    void attend_all(int64_t columns, IsWithLast&& is_with_last, ColumnsOf&& columns_of, After&& after) {
-        int threads = has_own_rows ? 1 : num_threads(), num_heads = parts_.num_heads;
-        int64_t num_groups = find_groups(threads, is_with_last);
-        // Heads of a group: all in one chunk, but where there are fewer groups than threads.
-        int together = int((num_heads * num_groups + threads - 1) / threads);
-        together = is_aligned_ ? num_heads : std::clamp(together, 1, num_heads);
-        int shares = (num_heads + together - 1) / together;
-        // Groups that stand beside each other may share a slot: neighbours go to one thread.
-        int64_t groups_together = std::max<int64_t>(1, num_groups / 16);
-        int64_t runs = (num_groups + groups_together - 1) / groups_together;
-        parallel(int(runs * shares), columns * parts_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
-            int64_t begin = chunk / shares * groups_together, end = std::min(begin + groups_together, num_groups);
-            // The chunk that this thread takes next, most likely.
-            int64_t after_end = direction == Direction::up ? end : begin - groups_together;
-            int first = chunk % shares * together, count = std::min(together, num_heads - first);
+    // Computes the attention of all heads of all rows. columns: sum over all rows. shares_columns(row): whether the row
+    // attends to the same columns as the row before it. columns_of(first row, first head, heads, next): the columns of
+    // a group of rows, called once for each group and part of the heads; next: the row that probably follows, or
+    // negative. after(row, scores): called when these heads of the row are done; if is_aligned, they are all heads.
+    template <class SharesColumns, class ColumnsOf, class After>
+    void attend_all(int64_t columns, SharesColumns&& shares_columns, ColumnsOf&& columns_of, After&& after) {
+        int threads = runs_own_rows ? 1 : num_threads(), num_heads = weights_.num_heads;
+        int64_t num_groups = find_groups(threads, shares_columns);
+        // All heads of a group are in one chunk unless there are fewer groups than threads.
+        int heads_per_chunk = int((num_heads * num_groups + threads - 1) / threads);
+        heads_per_chunk = is_aligned_ ? num_heads : std::clamp(heads_per_chunk, 1, num_heads);
+        int shares = (num_heads + heads_per_chunk - 1) / heads_per_chunk;
+        // Neighbouring groups may attend to the same slot, so a thread takes neighbours.
+        int64_t groups_per_chunk = std::max<int64_t>(1, num_groups / 16);
+        int64_t runs = (num_groups + groups_per_chunk - 1) / groups_per_chunk;
+        parallel_for(int(runs * shares), columns * weights_.d() * NS_FOR_64 / 64, [&](int chunk, Direction direction) {
+            int64_t begin = chunk / shares * groups_per_chunk, end = std::min(begin + groups_per_chunk, num_groups);
+            // The first group of the chunk that this thread probably takes next.
+            int64_t after_end = direction == Direction::up ? end : begin - groups_per_chunk;
+            int first = chunk % shares * heads_per_chunk, count = std::min(heads_per_chunk, num_heads - first);
             for (int64_t group = begin; group < end; ++group) {
                 int64_t next = group + 1 < end ? group + 1 : after_end;
                 int64_t next_row = next >= 0 && next < num_groups ? groups_[next] : -1;
                 int row = groups_[group], rows = groups_[group + 1] - row;
-                Queries queries{projected_ + row * width_ + first * parts_.head_dim, width_, rows, count,
-                                parts_.head_dim};
-                Weights weights = weights_of(row, first);
-                attend(queries, columns_of(row, first, count, next_row), weights,
-                       heads_ + row * parts_.d() + first * parts_.head_dim, parts_.d());
+                Queries queries{projected_ + row * width_ + first * weights_.head_dim, width_, rows, count,
+                                weights_.head_dim};
+                ScoreBuffer scores = scores_of(row, first);
+                attend(queries, columns_of(row, first, count, next_row), scores,
+                       heads_ + row * weights_.d() + first * weights_.head_dim, weights_.d());
                 for (int i = 0; i < rows; ++i) {
-                    after(row + i, weights_of(row + i, first));
-                    if (shares == 1) attended_.put(row + i);
+                    after(row + i, scores_of(row + i, first));
+                    if (shares == 1) context_.prepare(row + i);
                 }
             }
         });
-        if (shares > 1) attended_.put_all();
+        if (shares > 1) context_.prepare_all();
     }
 
-    // residual + heads W_O + b, and its norm.
-    void finish(const Made& made) {
-        add_and_normalize(parts_.out, attended_.activations(), flow_.residual, parts_.norm, flow_.n, made.total,
-                          made.normalised);
+    // Writes residual + heads W_O + b and its norm.
+    void project_output(const BlockOutput& output) {
+        add_and_normalize(weights_.out, context_.activations(), input_.residual, weights_.norm, input_.n, output.total,
+                          output.normalised);
     }
 
 private:
-    // The rows that each group begins with, and the end. Returns how many groups.
-    template <class IsWithLast>
-    int64_t find_groups(int threads, IsWithLast&& is_with_last) {
-        // All threads shall have some where a group is not divided by heads.
-        int64_t most = is_aligned_ ? std::clamp<int64_t>(flow_.n / threads, 1, QUERIES_TOGETHER) : QUERIES_TOGETHER;
+    // Divides the rows into groups that share columns: groups_[i] is the first row of group i, then comes n. Returns
+    // their number.
+    template <class SharesColumns>
+    int64_t find_groups(int threads, SharesColumns&& shares_columns) {
+        // If groups are not divided by heads, they are small enough for every thread to get one.
+        int64_t most = is_aligned_ ? std::clamp<int64_t>(input_.n / threads, 1, MAX_QUERIES) : MAX_QUERIES;
         int64_t count = 0;
-        for (int64_t row = 0; row < flow_.n; ++row) {
-            if (count && row - groups_[count - 1] < most && is_with_last(row)) continue;
+        for (int64_t row = 0; row < input_.n; ++row) {
+            if (count && row - groups_[count - 1] < most && shares_columns(row)) continue;
             groups_[count++] = int32_t(row);
         }
-        groups_[count] = int32_t(flow_.n);
+        groups_[count] = int32_t(input_.n);
         return count;
     }
 
-    Weights weights_of(int64_t row, int first_head) const {
-        int64_t head = scores_each_ + LANES, apart = parts_.num_heads * head;
-        return {scores_ + row * apart + first_head * head, scores_each_, apart};
+    ScoreBuffer scores_of(int64_t row, int first_head) const {
+        int64_t head = score_stride_ + LANES, query_stride = weights_.num_heads * head;
+        return {scores_ + row * query_stride + first_head * head, score_stride_, query_stride};
     }
 
-    const Parts& parts_;
-    Flow flow_;
+    const AttentionWeights& weights_;
+    BlockInput input_;
     int64_t width_;
     bool is_aligned_;
-    int64_t scores_each_;
+    int64_t score_stride_;
     Scratch scratch_;
     float *projected_, *heads_, *scores_;
     int32_t* groups_;
-    // What the heads say, as W_O takes it.
-    Prepared attended_;
+    // heads_ as input of W_O.
+    LinearInput context_;
 };
 
 namespace {
 
-// What a row costs, attending to all of `columns` shared out.
-int64_t row_cost(const Parts& parts, int64_t columns, int64_t n) {
-    int64_t products = parts.in.row_nanoseconds() + parts.out.row_nanoseconds();
-    return products + columns / std::max<int64_t>(n, 1) * parts.d() * NS_FOR_64 / 64;
+// Returns the rough cost of one of n rows that attend to `columns` columns together.
+int64_t row_cost(const AttentionWeights& weights, int64_t columns, int64_t n) {
+    int64_t products = weights.in.row_nanoseconds() + weights.out.row_nanoseconds();
+    return products + columns / std::max<int64_t>(n, 1) * weights.d() * NS_FOR_64 / 64;
 }
 
 }  // namespace
 
-void SelfAttentionBlock::run(const Flow& flow, const LayerCache& cache, const int32_t* cache_rows,
-                             const int32_t* positions, const Made& made) const {
-    int64_t columns = std::accumulate(positions, positions + flow.n, flow.n), d = parts_.d();
-    each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
-        StepRows rows(parts_, flow.rows(begin, n, d), cache.capacity);
+void SelfAttentionBlock::run(const BlockInput& input, const LayerCache& cache, const int32_t* cache_rows,
+                             const int32_t* positions, const BlockOutput& output) const {
+    int64_t columns = std::accumulate(positions, positions + input.n, input.n), d = weights_.d();
+    for_each_row_block(weights_.in, input.n, row_cost(weights_, columns, input.n), [&](int64_t begin, int64_t n) {
+        AttentionRun rows(weights_, input.rows(begin, n, d), cache.capacity);
         if (cache.is_half) {
             attend_rows<Half>(rows, cache, cache_rows + begin, positions + begin, n);
         } else {
             attend_rows<float>(rows, cache, cache_rows + begin, positions + begin, n);
         }
-        rows.finish(made.rows(begin, d));
+        rows.project_output(output.rows(begin, d));
     });
 }
 
 template <class Element>
-void SelfAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, const int32_t* cache_rows,
+void SelfAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cache, const int32_t* cache_rows,
                                      const int32_t* positions, int64_t n) const {
-    int64_t d = parts_.d(), row_elements = cache.capacity * d;
+    int64_t d = weights_.d(), row_elements = cache.capacity * d;
     const float* projected = rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
     auto columns_of = [&](int64_t row, int first, int count, int64_t next) {
-        int64_t from = first * parts_.head_dim, position = positions[row];
+        int64_t from = first * weights_.head_dim, position = positions[row];
         Element* keys = all_keys + cache_rows[row] * row_elements + from;
         Element* values = all_values + cache_rows[row] * row_elements + from;
         const float* q = projected + row * 3 * d + from;
-        for (int i = 0; i < count * parts_.head_dim; i += LANES) {
+        for (int i = 0; i < count * weights_.head_dim; i += LANES) {
             store16(keys + position * d + i, load16(q + d + i));
             store16(values + position * d + i, load16(q + 2 * d + i));
         }
         const Element* other = next < 0 ? nullptr : all_keys + cache_rows[next] * row_elements + from;
         return Columns<Element>{keys, values, d, position + 1, other};
     };
-    auto is_with_last = [](int64_t) { return false; };
-    rows.attend_all(std::accumulate(positions, positions + n, n), is_with_last, columns_of, [](auto...) {});
+    auto shares_columns = [](int64_t) { return false; };
+    rows.attend_all(std::accumulate(positions, positions + n, n), shares_columns, columns_of, [](auto...) {});
 }
 
-CrossAttentionBlock::CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned)
-    : parts_(info, index, 1), aligned_(std::move(aligned)) {
+CrossAttentionBlock::CrossAttentionBlock(const NodeInfo& info, int index, std::vector<int64_t> aligned)
+    : weights_(info, index, 1), aligned_(std::move(aligned)) {
     for (int64_t head : aligned_) {
-        if (head >= 0 && head < parts_.num_heads) continue;
-        throw Refused("heads holds %lld, which is not in 0..%d", static_cast<long long>(head), parts_.num_heads - 1);
+        if (head >= 0 && head < weights_.num_heads) continue;
+        throw InvalidArgument("heads holds %lld, which is not in 0..%d", static_cast<long long>(head),
+                              weights_.num_heads - 1);
     }
 }
 
-void CrossAttentionBlock::run(const Flow& flow, const LayerCache& cache, const SourceColumns& source,
-                              const AlignedWeights& weights, const Made& made) const {
-    int64_t capacity = cache.capacity, d = parts_.d();
-    int64_t columns = std::accumulate(source.lengths, source.lengths + flow.n, int64_t(0));
-    each_block(parts_.in, flow.n, row_cost(parts_, columns, flow.n), [&](int64_t begin, int64_t n) {
-        StepRows rows(parts_, flow.rows(begin, n, d), capacity, weights.values != nullptr);
+void CrossAttentionBlock::run(const BlockInput& input, const LayerCache& cache, const SourceColumns& source,
+                              const AlignmentOutput& alignment, const BlockOutput& output) const {
+    int64_t capacity = cache.capacity, d = weights_.d();
+    int64_t columns = std::accumulate(source.lengths, source.lengths + input.n, int64_t(0));
+    for_each_row_block(weights_.in, input.n, row_cost(weights_, columns, input.n), [&](int64_t begin, int64_t n) {
+        AttentionRun rows(weights_, input.rows(begin, n, d), capacity, alignment.values != nullptr);
         SourceColumns own{source.slots + begin, source.lengths + begin};
-        AlignedWeights own_weights = weights.rows(begin, capacity);
+        AlignmentOutput own_alignment = alignment.rows(begin, capacity);
         if (cache.is_half) {
-            attend_rows<Half>(rows, cache, own, n, own_weights);
+            attend_rows<Half>(rows, cache, own, n, own_alignment);
         } else {
-            attend_rows<float>(rows, cache, own, n, own_weights);
+            attend_rows<float>(rows, cache, own, n, own_alignment);
         }
-        rows.finish(made.rows(begin, d));
+        rows.project_output(output.rows(begin, d));
     });
 }
 
 template <class Element>
-void CrossAttentionBlock::attend_rows(StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
-                                      const AlignedWeights& weights) const {
-    int64_t d = parts_.d(), capacity = cache.capacity;
+void CrossAttentionBlock::attend_rows(AttentionRun& rows, const LayerCache& cache, const SourceColumns& source,
+                                      int64_t n, const AlignmentOutput& alignment) const {
+    int64_t d = weights_.d(), capacity = cache.capacity;
     rows.project();
     auto all_keys = static_cast<Element*>(cache.keys), all_values = static_cast<Element*>(cache.values);
-    // Those that follow one another and attend to the same.
-    auto is_with_last = [&](int64_t row) {
+    // Rows that follow one another and have the same slot and length.
+    auto shares_columns = [&](int64_t row) {
         return source.slots[row] == source.slots[row - 1] && source.lengths[row] == source.lengths[row - 1];
     };
     auto columns_of = [&](int64_t row, int first, int, int64_t next) {
-        int64_t from = first * parts_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
-        // The same slot again is at hand already.
+        int64_t from = first * weights_.head_dim, slot = source.slots[row], at = slot * capacity * d + from;
+        // Columns of the same slot are in the cache already.
         bool is_other = next >= 0 && source.slots[next] != slot;
         const Element* other = is_other ? all_keys + source.slots[next] * capacity * d + from : nullptr;
         return Columns<Element>{all_keys + at, all_values + at, d, source.lengths[row], other};
     };
-    auto average = [&](int64_t row, const Weights& own) {
-        if (!weights.values) return;
-        float* to = weights.row(row, capacity);
+    auto average = [&](int64_t row, const ScoreBuffer& own) {
+        if (!alignment.values) return;
+        float* to = alignment.row(row, capacity);
         std::fill(to, to + capacity, 0.0f);
         for (int64_t head : aligned_) {
-            float factor = 1.0f / own.sums(0, parts_.num_heads)[head] / float(aligned_.size());
-            const float* scores = own.values + head * own.each;
+            float factor = 1.0f / own.sums(0, weights_.num_heads)[head] / float(aligned_.size());
+            const float* scores = own.values + head * own.head_stride;
             for (int c = 0; c < source.lengths[row]; ++c) to[c] += scores[c] * factor;
         }
     };
     int64_t all = std::accumulate(source.lengths, source.lengths + n, int64_t(0));
-    rows.attend_all(all, is_with_last, columns_of, average);
+    rows.attend_all(all, shares_columns, columns_of, average);
 }
 
 namespace {
@@ -244,27 +247,27 @@ namespace {
 class SelfAttentionStep {
 public:
     static constexpr const char* NAME = "SelfAttentionStep";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "given", "positions", "keys", "values", "w_qkv", "s_qkv",
-                                                  "b_qkv",    "w_o",   "s_o",       "b_o",  "gamma",  "beta"};
-    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT, ANY,   ANY,   ANY,  FLOAT,
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "positions", "keys", "values", "w_qkv", "s_qkv",
+                                                  "b_qkv",    "w_o", "s_o",       "b_o",  "gamma",  "beta"};
+    static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT,   ANY,   ANY,   ANY,  FLOAT,
                                                   FLOAT, ANY,   FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
-    explicit SelfAttentionStep(const Info& info) : block_(info, 5) {}
+    explicit SelfAttentionStep(const NodeInfo& info) : block_(info, 5) {}
 
-    void compute(const Call& call) const {
-        int64_t d = block_.parts().d();
-        Flow flow(call, d);
+    void compute(const KernelCall& call) const {
+        int64_t d = block_.weights().d();
+        BlockInput input(call, d);
         LayerCache cache = cache_of(call, 3, d);
-        if (cache.rows < flow.n) {
-            throw Refused("keys has %lld rows, fewer than the %lld of given", static_cast<long long>(cache.rows),
-                          static_cast<long long>(flow.n));
+        if (cache.rows < input.n) {
+            throw InvalidArgument("keys has %lld rows, fewer than the %lld of x", static_cast<long long>(cache.rows),
+                                  static_cast<long long>(input.n));
         }
-        const int32_t* positions = indices_of(call, 2, flow.n, 0, cache.capacity);
-        std::vector<int32_t> rows(flow.n);
+        const int32_t* positions = indices_of(call, 2, input.n, 0, cache.capacity);
+        std::vector<int32_t> rows(input.n);
         std::iota(rows.begin(), rows.end(), 0);
-        block_.run(flow, cache, rows.data(), positions,
-                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
+        block_.run(input, cache, rows.data(), positions,
+                   {call.output<float>(0, {input.n, d}), call.output<float>(1, {input.n, d})});
     }
 
 private:
@@ -274,27 +277,27 @@ private:
 class CrossAttentionStep {
 public:
     static constexpr const char* NAME = "CrossAttentionStep";
-    static constexpr const char* INPUT_NAMES[] = {"residual", "given", "slots", "lengths", "keys", "values", "w_q",
-                                                  "s_q",      "b_q",   "w_o",   "s_o",     "b_o",  "gamma",  "beta"};
+    static constexpr const char* INPUT_NAMES[] = {"residual", "x",   "slots", "lengths", "keys", "values", "w_q",
+                                                  "s_q",      "b_q", "w_o",   "s_o",     "b_o",  "gamma",  "beta"};
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, FLOAT, INT, INT,   ANY,   ANY,   ANY,
                                                   FLOAT, FLOAT, ANY, FLOAT, FLOAT, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT};
 
-    explicit CrossAttentionStep(const Info& info) : CrossAttentionStep(info, {}) {}
+    explicit CrossAttentionStep(const NodeInfo& info) : CrossAttentionStep(info, {}) {}
 
-    void compute(const Call& call) const {
-        int64_t d = block_.parts().d();
-        Flow flow(call, d);
+    void compute(const KernelCall& call) const {
+        int64_t d = block_.weights().d();
+        BlockInput input(call, d);
         LayerCache cache = cache_of(call, 4, d);
-        SourceColumns source{indices_of(call, 2, flow.n, 0, cache.rows),
-                             indices_of(call, 3, flow.n, 1, cache.capacity + 1)};
-        float* weights = is_aligned_ ? call.output<float>(2, {flow.n, cache.capacity}) : nullptr;
-        block_.run(flow, cache, source, {weights},
-                   {call.output<float>(0, {flow.n, d}), call.output<float>(1, {flow.n, d})});
+        SourceColumns source{indices_of(call, 2, input.n, 0, cache.rows),
+                             indices_of(call, 3, input.n, 1, cache.capacity + 1)};
+        float* alignment = is_aligned_ ? call.output<float>(2, {input.n, cache.capacity}) : nullptr;
+        block_.run(input, cache, source, {alignment},
+                   {call.output<float>(0, {input.n, d}), call.output<float>(1, {input.n, d})});
     }
 
 protected:
-    CrossAttentionStep(const Info& info, std::vector<int64_t> aligned)
+    CrossAttentionStep(const NodeInfo& info, std::vector<int64_t> aligned)
         : is_aligned_(!aligned.empty()), block_(info, 6, std::move(aligned)) {}
 
 private:
@@ -307,12 +310,12 @@ public:
     static constexpr const char* NAME = "AlignedCrossAttentionStep";
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, FLOAT, FLOAT};
 
-    explicit AlignedCrossAttentionStep(const Info& info) : CrossAttentionStep(info, heads_of(info)) {}
+    explicit AlignedCrossAttentionStep(const NodeInfo& info) : CrossAttentionStep(info, heads_of(info)) {}
 
 private:
-    static std::vector<int64_t> heads_of(const Info& info) {
+    static std::vector<int64_t> heads_of(const NodeInfo& info) {
         std::vector<int64_t> heads = info.integers("heads");
-        if (heads.empty()) throw Refused("heads is empty");
+        if (heads.empty()) throw InvalidArgument("heads is empty");
         return heads;
     }
 };

@@ -1,5 +1,4 @@
-// The blocks of a decoder step over plain memory: what the operators of single blocks and the one of a whole decoder
-// are made of.
+// The blocks of a decoder step. The operators of single blocks and the operator of the whole decoder are made of them.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace transduce {
 
-// Constants of an attention block and of a feed-forward block each: two products and a norm.
+// Number of constants of an attention block, and of a feed-forward block: two products and a norm.
 constexpr int BLOCK_CONSTANTS = 8;
 
 // Keys and values (rows, capacity, d) of one layer, both float16 or both float.
@@ -21,104 +20,107 @@ struct LayerCache {
     int64_t rows, capacity;
 };
 
-// Where a block puts total and normalised (n, d). total may be its residual, normalised its given or its residual.
-struct Made {
+// A block's results, total and normalised (n, d). total may be the memory of the block's residual, normalised that of
+// its x or residual.
+struct BlockOutput {
     float* total;
     float* normalised;
 
-    Made rows(int64_t begin, int64_t width) const { return {total + begin * width, normalised + begin * width}; }
+    BlockOutput rows(int64_t begin, int64_t width) const { return {total + begin * width, normalised + begin * width}; }
 };
 
-// "Attention Is All You Need", section 3.2.2, over the row's own columns.
+// Self-attention over a row's own columns ("Attention Is All You Need", section 3.2.2).
 class SelfAttentionBlock {
 public:
-    // The constants from `index` on as `Parts` has them.
-    SelfAttentionBlock(const Info& info, int index) : parts_(info, index, 3) {}
-    const Parts& parts() const { return parts_; }
-    // What is multiplied with, in this order.
-    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
+    // index: the first of the constants that AttentionWeights reads.
+    SelfAttentionBlock(const NodeInfo& info, int index) : weights_(info, index, 3) {}
+    const AttentionWeights& weights() const { return weights_; }
+    // The products, in the order of their use.
+    std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
 
-    // Append each row's key and value at its position, attend to all up to it. cache_rows, positions: (n,), in range.
-    void run(const Flow& flow, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
-             const Made& made) const;
+    // Writes each row's key and value at its position, then attends to all columns up to it. cache_rows, positions:
+    // (n,), in range.
+    void run(const BlockInput& input, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
+             const BlockOutput& output) const;
 
 private:
     template <class Element>
-    void attend_rows(class StepRows& rows, const LayerCache& cache, const int32_t* cache_rows, const int32_t* positions,
-                     int64_t n) const;
+    void attend_rows(class AttentionRun& rows, const LayerCache& cache, const int32_t* cache_rows,
+                     const int32_t* positions, int64_t n) const;
 
-    Parts parts_;
+    AttentionWeights weights_;
 };
 
-// Which columns each of n rows attends to: the first lengths[row] of slots[row].
+// The columns that each of n rows attends to: the first lengths[row] of slot slots[row].
 struct SourceColumns {
     const int32_t* slots;
     const int32_t* lengths;
 };
 
-// Where the aligned heads' mean weights go, (rows, capacity), 0 behind a row's source; nullptr where nobody asks.
-struct AlignedWeights {
+// Receives the mean attention weights of the aligned heads, (rows, capacity), 0 past a row's source. values null: not
+// wanted.
+struct AlignmentOutput {
     float* values = nullptr;
-    // (n,) the row of `values` that each one's go to; nullptr: its own.
+    // (n,) the row of `values` that each row writes to; nullptr: the row of the same index.
     const int32_t* to_rows = nullptr;
 
-    AlignedWeights rows(int64_t begin, int64_t capacity) const {
+    AlignmentOutput rows(int64_t begin, int64_t capacity) const {
         if (to_rows || !values) return {values, to_rows ? to_rows + begin : nullptr};
         return {values + begin * capacity, nullptr};
     }
-    float* row(int64_t index, int64_t capacity) const {
-        return values + (to_rows ? to_rows[index] : index) * capacity;
-    }
+    float* row(int64_t index, int64_t capacity) const { return values + (to_rows ? to_rows[index] : index) * capacity; }
 };
 
-// Section 3.2.2 over the columns of the row's source.
+// Cross-attention over the columns of a row's source (section 3.2.2).
 class CrossAttentionBlock {
 public:
-    // The constants from `index` on as `Parts` has them. aligned: heads whose weights are averaged where they are asked
-    // for. Throws Refused.
-    CrossAttentionBlock(const Info& info, int index, std::vector<int64_t> aligned);
-    const Parts& parts() const { return parts_; }
-    // What is multiplied with, in this order.
-    std::vector<Linear*> linears() { return {&parts_.in, &parts_.out}; }
+    // index: the first of the constants that AttentionWeights reads. aligned: the heads whose attention weights are
+    // averaged for AlignmentOutput. Throws InvalidArgument.
+    CrossAttentionBlock(const NodeInfo& info, int index, std::vector<int64_t> aligned);
+    const AttentionWeights& weights() const { return weights_; }
+    // The products, in the order of their use.
+    std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
 
-    void run(const Flow& flow, const LayerCache& cache, const SourceColumns& source, const AlignedWeights& weights,
-             const Made& made) const;
+    void run(const BlockInput& input, const LayerCache& cache, const SourceColumns& source,
+             const AlignmentOutput& alignment, const BlockOutput& output) const;
 
 private:
     template <class Element>
-    void attend_rows(class StepRows& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
-                     const AlignedWeights& weights) const;
+    void attend_rows(class AttentionRun& rows, const LayerCache& cache, const SourceColumns& source, int64_t n,
+                     const AlignmentOutput& alignment) const;
 
-    Parts parts_;
+    AttentionWeights weights_;
     std::vector<int64_t> aligned_;
 };
 
 enum class Activation { relu, gelu, silu };
 
-// Section 3.3.
+// The feed-forward block (section 3.3).
 class FeedForwardBlock {
 public:
-    // The constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; attributes activation and epsilon.
-    FeedForwardBlock(const Info& info, int index);
+    // Reads the constants from `index` on: w_1, s_1, b_1, w_2, s_2, b_2, gamma, beta; attributes activation and
+    // epsilon.
+    FeedForwardBlock(const NodeInfo& info, int index);
     int64_t d() const { return inner_.inputs(); }
     std::vector<Linear*> linears() { return {&inner_, &outer_}; }
     int64_t row_nanoseconds() const { return inner_.row_nanoseconds() + outer_.row_nanoseconds(); }
 
-    void run(const Flow& flow, const Made& made) const;
+    void run(const BlockInput& input, const BlockOutput& output) const;
 
 private:
-    void run_rows(const Flow& flow, const Made& made) const;
+    void run_rows(const BlockInput& input, const BlockOutput& output) const;
 
     Activation activation_;
     Linear inner_, outer_;
     Norm norm_;
 };
 
-// Section 3.4 and 3.5: subwords and their positions into rows.
+// Embedding of tokens and positions (sections 3.4 and 3.5).
 class EmbeddingBlock {
 public:
-    // The constants from `index` on: table (V, d), scales, position_table (P, d). The graph keeps them.
-    EmbeddingBlock(const Info& info, int index);
+    // Reads the constants from `index` on: table (V, d), scales, position_table (P, d). They stay in the graph's
+    // memory.
+    EmbeddingBlock(const NodeInfo& info, int index);
     int64_t d() const { return table_.shape[1]; }
     int64_t vocab_size() const { return table_.shape[0]; }
     int64_t num_positions() const { return position_table_.shape[0]; }
@@ -130,37 +132,39 @@ private:
     Tensor table_, scales_, position_table_;
 };
 
-// Where a step's candidates go, (rows, k) each, and its log-probabilities (rows, V) or nullptr.
-struct Chosen {
+// Receives a step's candidates: log_probabilities and ids (rows, k), and distributions (rows, V) or nullptr.
+struct TopK {
     int64_t k;
     float* log_probabilities;
     int64_t* ids;
     float* distributions;
-    // (n,) of the rows of x, or nullptr: a row at position 0 is not offered end_id, since a translation has a subword.
+    // (n,) positions of the rows of x, or nullptr. end_id is no candidate of a row at position 0: a translation has at
+    // least one token.
     const int32_t* positions = nullptr;
     int64_t end_id = NO_ID;
 
-    // The id that a row is not offered, NO_ID where there is none.
-    int64_t refused(int64_t row) const { return positions && positions[row] == 0 ? end_id : NO_ID; }
+    // Returns the id that is no candidate of this row; NO_ID: none.
+    int64_t excluded_id(int64_t row) const { return positions && positions[row] == 0 ? end_id : NO_ID; }
 };
 
-// Rows into the most probable subwords.
+// Projection of rows to the vocabulary, and the k most probable tokens.
 class CandidatesBlock {
 public:
-    // The constants from `index` on: table (V, d) and scales.
-    CandidatesBlock(const Info& info, int index);
+    // Reads the constants from `index` on: table (V, d) and scales.
+    CandidatesBlock(const NodeInfo& info, int index);
     int64_t d() const { return linear_.inputs(); }
     std::vector<Linear*> linears() { return {&linear_}; }
     int64_t vocab_size() const { return linear_.outputs(); }
     int64_t row_nanoseconds() const;
-    // Throws Refused unless this many can be asked for.
+    // Throws InvalidArgument unless num_candidates is in 1..min(MAX_CANDIDATES, V).
     void check(int64_t num_candidates) const;
 
-    // x: (n, d). to_rows: (n,) the row of `to` that each one's candidates go to; nullptr: its own.
-    void run(const float* x, int64_t n, const int32_t* to_rows, const Chosen& to) const;
+    // x: (n, d). to_rows: (n,) the row of `to` that each row writes to; nullptr: the row of the same index.
+    void run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const;
 
 private:
-    void look_at_all(const float* x, int64_t n, const struct Looked& to, Scratch& scratch) const;
+    // Computes and scans the logits of x (n, d), span by span.
+    void scan_logits(const float* x, int64_t n, const struct LogitScan& to, Scratch& scratch) const;
 
     Linear linear_;
     float largest_weight_;

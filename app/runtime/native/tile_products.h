@@ -1,5 +1,5 @@
-// Products of more rows than a tile has, by tile registers: what one vector of columns gave is finished by vector
-// instructions while the tile registers make the next.
+// Products of 8-bit rows by tile registers (AMX-INT8). A `writer` (multiply.h) stores the sums of one vector of
+// columns, or of one panel, by vector instructions while the tile registers compute the next.
 #pragma once
 
 #include <immintrin.h>
@@ -11,12 +11,12 @@
 
 namespace transduce {
 
-// Asks for a panel's memory bit by bit, in `times` times.
-class AskingForPanel {
+// Prefetches a panel in `times` equal parts.
+class PanelPrefetcher {
 public:
-    AskingForPanel(const char* from, size_t bytes, int64_t times)
+    PanelPrefetcher(const char* from, size_t bytes, int64_t times)
         : next_(from), end_(from + bytes), lines_(int((bytes / LINE + times - 1) / times)) {}
-    void once() {
+    void step() {
         if (!next_ || next_ >= end_) return;
         for (int line = 0; line < lines_; ++line, next_ += LINE) _mm_prefetch(next_, _MM_HINT_T1);
     }
@@ -27,45 +27,48 @@ private:
     int lines_;
 };
 
-// Tiles of rows that are multiplied together. x: each one's first row, `stride` bytes from row to row. sums: (4, tiles,
-// height, 16), by the vectors of a panel's columns. sums_each: of one tile.
+// Tiles of rows that are multiplied together. x: the first row of each tile, `stride` bytes from row to row. sums:
+// (VECTORS, tiles, height, 16). tile_stride: numbers from one tile's sums to the next.
 struct TileGroup {
-    static constexpr int MOST_TILES = 4, VECTORS = 4;
+    static constexpr int MAX_TILES = 4, VECTORS = 4;
     static constexpr size_t LINE = 64;
-    static constexpr int MOST_SUMS = VECTORS * MOST_TILES * MATRIX_ROWS * 16;
+    static constexpr int MAX_SUMS = VECTORS * MAX_TILES * MATRIX_ROWS * 16;
 
-    const uint8_t* x[MOST_TILES];
+    const uint8_t* x[MAX_TILES];
     size_t stride;
     int32_t* sums;
-    int sums_each;
+    int tile_stride;
 };
 
-// Inputs [begin, begin + depth) of a panel; its first run starts from zero, another from the sums of that before it.
+// Inputs [begin, begin + depth) of a panel. The run at 0 starts from zero, each other run from the sums of the run
+// before it.
 struct DepthRun {
     const char* weights;
     int begin, depth;
-    // Of one instruction's inputs to the next.
-    size_t apart;
+    // Bytes from the weights of one instruction to those of the next.
+    size_t depth_stride;
 };
 
-// One packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH. next: the panel that is used afterwards, or nullptr.
+// A packed panel of `inputs` inputs, a multiple of MATRIX_DEPTH. next: the panel that is prefetched meanwhile, or
+// nullptr.
 struct TilePanel {
     const char* weights;
     int inputs;
     const char* next;
 };
 
-// Ask for the cache lines of a tile of weights, which are used soon.
-inline void ask_soon(const char* from) {
+// Prefetches a tile of weights into the L1 cache.
+inline void prefetch_tile(const char* from) {
     for (int line = 0; line < MATRIX_ROWS; ++line) _mm_prefetch(from + line * TileGroup::LINE, _MM_HINT_T0);
 }
 
-// Registers: 0 to 3 sums, 4 and 5 inputs, 6 and 7 weights.
+// Tile registers: 0 to 3 hold sums, 4 and 5 inputs, 6 and 7 weights.
 
-// The first of a run's inputs: the sums of the vector of columns before, if any, go to `done`.
+// The first instructions of a run of R tiles. `from`: the sums of the run before. `done` receives the sums of the
+// previous vector of columns, nullptr if there is none.
 template <int R>
 inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char* weights, const int32_t* from,
-                        int32_t* done, AskingForPanel& asking) {
+                        int32_t* done, PanelPrefetcher& prefetcher) {
     constexpr size_t LINE = TileGroup::LINE;
     const size_t x = run.begin;
     bool is_first = run.begin == 0;
@@ -75,73 +78,75 @@ inline void begin_tiles(const TileGroup& group, const DepthRun& run, const char*
     if (is_first) _tile_zero(0);
     else _tile_loadd(0, from, LINE);
     _tile_dpbusd(0, 4, 6);
-    asking.once();
+    prefetcher.step();
     if constexpr (R > 1) {
         _tile_loadd(5, group.x[1] + x, group.stride);
-        if (done) _tile_stored(1, done + group.sums_each, LINE);
+        if (done) _tile_stored(1, done + group.tile_stride, LINE);
         if (is_first) _tile_zero(1);
-        else _tile_loadd(1, from + group.sums_each, LINE);
+        else _tile_loadd(1, from + group.tile_stride, LINE);
         _tile_dpbusd(1, 5, 6);
-        asking.once();
+        prefetcher.step();
     }
     if constexpr (R > 2) {
         _tile_loadd(4, group.x[2] + x, group.stride);
-        if (done) _tile_stored(2, done + 2 * group.sums_each, LINE);
+        if (done) _tile_stored(2, done + 2 * group.tile_stride, LINE);
         if (is_first) _tile_zero(2);
-        else _tile_loadd(2, from + 2 * group.sums_each, LINE);
+        else _tile_loadd(2, from + 2 * group.tile_stride, LINE);
         _tile_dpbusd(2, 4, 6);
-        asking.once();
+        prefetcher.step();
     }
     if constexpr (R > 3) {
         _tile_loadd(5, group.x[3] + x, group.stride);
-        if (done) _tile_stored(3, done + 3 * group.sums_each, LINE);
+        if (done) _tile_stored(3, done + 3 * group.tile_stride, LINE);
         if (is_first) _tile_zero(3);
-        else _tile_loadd(3, from + 3 * group.sums_each, LINE);
+        else _tile_loadd(3, from + 3 * group.tile_stride, LINE);
         _tile_dpbusd(3, 5, 6);
-        asking.once();
+        prefetcher.step();
     }
 }
 
+// Adds the products of the next MATRIX_DEPTH inputs of R tiles. x: index of the first input.
 template <int R>
-inline void add_tiles(const TileGroup& group, size_t x, const char* weights, AskingForPanel& asking) {
+inline void add_tiles(const TileGroup& group, size_t x, const char* weights, PanelPrefetcher& prefetcher) {
     _tile_loadd(6, weights, TileGroup::LINE);
     _tile_loadd(4, group.x[0] + x, group.stride);
     _tile_dpbusd(0, 4, 6);
-    asking.once();
+    prefetcher.step();
     if constexpr (R > 1) {
         _tile_loadd(5, group.x[1] + x, group.stride);
         _tile_dpbusd(1, 5, 6);
-        asking.once();
+        prefetcher.step();
     }
     if constexpr (R > 2) {
         _tile_loadd(4, group.x[2] + x, group.stride);
         _tile_dpbusd(2, 4, 6);
-        asking.once();
+        prefetcher.step();
     }
     if constexpr (R > 3) {
         _tile_loadd(5, group.x[3] + x, group.stride);
         _tile_dpbusd(3, 5, 6);
-        asking.once();
+        prefetcher.step();
     }
 }
 
+// Stores the sums of R tiles.
 template <int R>
 inline void store_tiles(const TileGroup& group, int32_t* to) {
     _tile_stored(0, to, TileGroup::LINE);
-    if constexpr (R > 1) _tile_stored(1, to + group.sums_each, TileGroup::LINE);
-    if constexpr (R > 2) _tile_stored(2, to + 2 * group.sums_each, TileGroup::LINE);
-    if constexpr (R > 3) _tile_stored(3, to + 3 * group.sums_each, TileGroup::LINE);
+    if constexpr (R > 1) _tile_stored(1, to + group.tile_stride, TileGroup::LINE);
+    if constexpr (R > 2) _tile_stored(2, to + 2 * group.tile_stride, TileGroup::LINE);
+    if constexpr (R > 3) _tile_stored(3, to + 3 * group.tile_stride, TileGroup::LINE);
 }
 
-// One panel and one tile of rows, whose products wait for memory: the panel is read once, from its first byte to its
-// last, and what waits is given away meanwhile, a vector of columns with each of the first instructions. sums: (4, MATRIX_ROWS,
-// 16). next: the panel that is used afterwards, or nullptr. finishing: `some` finishes a vector of columns, `rest` all.
-template <class Finishing>
-void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, int32_t* sums, Finishing& finishing) {
+// Multiplies one tile of rows with one panel. The product is bound by memory, so the panel is read once, in the order
+// of its bytes. The writer's buffered sums are stored meanwhile, a vector of columns between instructions. x: the
+// tile's first row, `stride` bytes from row to row. sums: (VECTORS, MATRIX_ROWS, 16).
+template <class Writer>
+void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, int32_t* sums, Writer& writer) {
     constexpr size_t LINE = TileGroup::LINE, TILE_BYTES = MATRIX_ROWS * LINE;
     constexpr size_t DEPTH_BYTES = TileGroup::VECTORS * TILE_BYTES;
-    // Bytes ahead of the weights in use that are asked for, a depth's each time.
-    constexpr size_t AHEAD = DEPTH_BYTES;
+    // Distance in bytes between the weights in use and those being prefetched.
+    constexpr size_t PREFETCH_BYTES = DEPTH_BYTES;
     constexpr int TILE_SUMS = MATRIX_ROWS * 16;
     const char *weights = panel.weights, *end = weights + size_t(panel.inputs) * TileGroup::VECTORS * 16;
     _tile_zero(0);
@@ -149,53 +154,55 @@ void multiply_one_tile(const uint8_t* x, size_t stride, const TilePanel& panel, 
     _tile_zero(2);
     _tile_zero(3);
     for (int depth = 0; depth < panel.inputs; depth += MATRIX_DEPTH, weights += DEPTH_BYTES) {
-        const char* ahead = weights + AHEAD < end ? weights + AHEAD : panel.next ? panel.next : weights;
+        const char* ahead = weights + PREFETCH_BYTES < end ? weights + PREFETCH_BYTES
+                            : panel.next                   ? panel.next
+                                                           : weights;
         _tile_loadd(4, x + depth, stride);
         _tile_loadd(6, weights, LINE);
         _tile_dpbusd(0, 4, 6);
-        ask_soon(ahead);
+        prefetch_tile(ahead);
         _tile_loadd(7, weights + TILE_BYTES, LINE);
         _tile_dpbusd(1, 4, 7);
-        ask_soon(ahead + TILE_BYTES);
+        prefetch_tile(ahead + TILE_BYTES);
         _tile_loadd(6, weights + 2 * TILE_BYTES, LINE);
         _tile_dpbusd(2, 4, 6);
-        ask_soon(ahead + 2 * TILE_BYTES);
+        prefetch_tile(ahead + 2 * TILE_BYTES);
         _tile_loadd(7, weights + 3 * TILE_BYTES, LINE);
         _tile_dpbusd(3, 4, 7);
-        ask_soon(ahead + 3 * TILE_BYTES);
-        if (depth) finishing.some();
+        prefetch_tile(ahead + 3 * TILE_BYTES);
+        if (depth) writer.store_some();
     }
-    finishing.rest();
+    writer.store_rest();
     _tile_stored(0, sums, LINE);
     _tile_stored(1, sums + TILE_SUMS, LINE);
     _tile_stored(2, sums + 2 * TILE_SUMS, LINE);
     _tile_stored(3, sums + 3 * TILE_SUMS, LINE);
 }
 
-// All vectors of columns of one run of R tiles. finishing: `some` finishes a part of the sums that wait, `rest` all of
-// them, and `wait(vector, sums)` has others wait, which only those of the last run do.
-template <int R, class Finishing>
-void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, AskingForPanel& asking,
-                  Finishing& finishing) {
+// Multiplies R tiles over one run of inputs with all vectors of columns of a panel. Only the last run of a panel hands
+// its sums to the writer, which stores some of them between instructions.
+template <int R, class Writer>
+void multiply_run(const TileGroup& group, const DepthRun& run, bool is_last, PanelPrefetcher& prefetcher,
+                  Writer& writer) {
     int32_t* before = nullptr;
     for (int vector = 0; vector < TileGroup::VECTORS; ++vector) {
         const char* weights = run.weights + vector * MATRIX_ROWS * TileGroup::LINE;
-        // Sums of a single run wait for the next vector only.
+        // If the panel has a single run, its sums are needed only until the next vector is done.
         bool is_single = is_last && run.begin == 0;
-        int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.sums_each;
-        if (vector) finishing.rest();
-        begin_tiles<R>(group, run, weights, own, before, asking);
-        if (vector && is_last) finishing.wait(vector - 1, before);
+        int32_t* own = group.sums + (is_single ? vector % 2 : vector) * R * group.tile_stride;
+        if (vector) writer.store_rest();
+        begin_tiles<R>(group, run, weights, own, before, prefetcher);
+        if (vector && is_last) writer.enqueue(vector - 1, before);
         for (int depth = MATRIX_DEPTH; depth < run.depth; depth += MATRIX_DEPTH) {
-            weights += run.apart;
-            add_tiles<R>(group, run.begin + depth, weights, asking);
-            finishing.some();
+            weights += run.depth_stride;
+            add_tiles<R>(group, run.begin + depth, weights, prefetcher);
+            writer.store_some();
         }
         before = own;
     }
-    finishing.rest();
+    writer.store_rest();
     store_tiles<R>(group, before);
-    if (is_last) finishing.wait(TileGroup::VECTORS - 1, before);
+    if (is_last) writer.enqueue(TileGroup::VECTORS - 1, before);
 }
 
 }  // namespace transduce

@@ -1,4 +1,4 @@
-// Both ends of a step: subwords into rows, rows into the most probable subwords.
+// Both ends of a step: tokens to rows (embedding), and rows to the most probable tokens (projection and top-k).
 #include <algorithm>
 
 #include "candidates.h"
@@ -12,25 +12,27 @@ constexpr auto INT = ElementType::int32;
 constexpr auto LONG = ElementType::int64;
 constexpr auto ANY = ElementType::any;
 
-// Nanoseconds for 16 numbers of a row, times 8: products with a scale; exponentials and comparisons.
-constexpr int64_t EMBED_COST = 16, LOOK_COST = 24;
-// Nanoseconds for a row that has been looked at.
-constexpr int64_t CHOOSE_NS = 300;
-// From row to row of a span's logits: a cache line more than a span has, so that rows do not share sets of the cache.
-constexpr int64_t NEAR_STRIDE = SPAN_IDS + LANES;
+// Rough costs for 16 numbers of a row, in eighths of a nanosecond: of the embedding, and of scanning logits.
+constexpr int64_t EMBED_COST = 16, SCAN_COST = 24;
+// Rough cost, in ns, of the top-k of a row that is scanned.
+constexpr int64_t TOP_K_NS = 300;
+// Floats from row to row in the span buffer: one cache line longer than a span, so that rows do not fall into the same
+// set of the cache.
+constexpr int64_t SPAN_STRIDE = SPAN_IDS + LANES;
 
-// A table (V, d) of int8 with scales (V,), or of floats. Throws Refused.
-Tensor table_of(const Info& info, int index) {
+// Returns the constant `index`, a table (V, d) of int8 with scales (V,) or of floats. Throws InvalidArgument.
+Tensor table_of(const NodeInfo& info, int index) {
     Tensor table = info.constant(index);
-    table.expect({-1, -1});
+    table.expect_shape({-1, -1});
     bool is_int8 = table.type == ElementType::int8;
-    if (!is_int8 && table.type != FLOAT) throw Refused("%s is neither int8 nor float", table.name);
-    if (table.shape[1] % LANES) throw Refused("%s has columns that are not a multiple of %d", table.name, LANES);
-    info.constant(index + 1).expect({is_int8 ? table.shape[0] : 0});
+    if (!is_int8 && table.type != FLOAT) throw InvalidArgument("%s is neither int8 nor float", table.name);
+    if (table.shape[1] % LANES)
+        throw InvalidArgument("%s has columns that are not a multiple of %d", table.name, LANES);
+    info.constant(index + 1).expect_shape({is_int8 ? table.shape[0] : 0});
     return table;
 }
 
-// max |x|, NaN where an x is.
+// Returns max |x|; NaN if any x is.
 float largest_magnitude(const float* x, int64_t count) {
     __m512i largest = _mm512_setzero_si512();
     for (int64_t i = 0; i < count; i += LANES) {
@@ -40,7 +42,7 @@ float largest_magnitude(const float* x, int64_t count) {
     return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(largest))));
 }
 
-// No entry of the table has a larger magnitude.
+// Returns a bound on the magnitude of the table's entries.
 float largest_weight(const Tensor& table, const Tensor& scales) {
     if (table.type != FLOAT) return 128 * largest_magnitude(scales.as<float>(), table.shape[0]);
     return largest_magnitude(table.as<float>(), table.shape[0] * table.shape[1]);
@@ -53,11 +55,11 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {INT, INT, ANY, FLOAT, FLOAT};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT};
 
-    explicit Embed(const Info& info) : block_(info, 2) {}
+    explicit Embed(const NodeInfo& info) : block_(info, 2) {}
 
-    void compute(const Call& call) const {
+    void compute(const KernelCall& call) const {
         Tensor ids = call.input(0);
-        ids.expect({-1});
+        ids.expect_shape({-1});
         int64_t n = ids.shape[0];
         expect_in_range(ids.name, ids.as<int32_t>(), n, 0, block_.vocab_size());
         const int32_t* positions = indices_of(call, 1, n, 0, block_.num_positions());
@@ -75,17 +77,17 @@ public:
     static constexpr ElementType INPUT_TYPES[] = {FLOAT, ANY, FLOAT, LONG, LONG};
     static constexpr ElementType OUTPUT_TYPES[] = {FLOAT, LONG, FLOAT};
 
-    explicit Candidates(const Info& info) : block_(info, 1) {}
+    explicit Candidates(const NodeInfo& info) : block_(info, 1) {}
 
-    void compute(const Call& call) const {
+    void compute(const KernelCall& call) const {
         Tensor x = call.input(0), num_candidates = call.input(3), wanted = call.input(4);
-        x.expect({-1, block_.d()});
-        num_candidates.expect({1});
-        wanted.expect({1});
+        x.expect_shape({-1, block_.d()});
+        num_candidates.expect_shape({1});
+        wanted.expect_shape({1});
         int64_t n = x.shape[0], k = *num_candidates.as<int64_t>();
         block_.check(k);
-        Chosen to{k, call.output<float>(0, {n, k}), call.output<int64_t>(1, {n, k}),
-                  call.output<float>(2, {n, block_.vocab_size()})};
+        TopK to{k, call.output<float>(0, {n, k}), call.output<int64_t>(1, {n, k}),
+                call.output<float>(2, {n, block_.vocab_size()})};
         if (*wanted.as<int64_t>() == 0) to.distributions = nullptr;
         block_.run(x.as<float>(), n, nullptr, to);
     }
@@ -96,22 +98,23 @@ private:
 
 }  // namespace
 
-// Where what is seen of a block of rows goes. logits: (rows, V), of which `near` leaves out what has no hits. near: (rows,
-// NEAR_STRIDE) of one span, where a thread has the rows of its own, else nullptr. slacks: (rows,), room for slack_of.
-// chosen: what is asked of all rows, of which these begin with `first`.
-struct Looked {
-    float *logits, *near, *slacks;
-    Span* spans;
-    Classes* classes;
-    const Chosen& chosen;
+// Memory for scanning the logits of a block of rows. logits: (rows, V); if there is a span buffer, valid only where
+// spans have hits. span_buffer: the logits of one span, (rows, SPAN_STRIDE), if one thread computes all spans, else
+// nullptr. slacks: (rows,). spans: (rows, spans). class_maxima: (rows,). top_k: the results of all rows; this block
+// begins with row `first`.
+struct LogitScan {
+    float *logits, *span_buffer, *slacks;
+    LogitSpan* spans;
+    ClassMaxima* class_maxima;
+    const TopK& top_k;
     int64_t first;
 
-    int64_t num_ranked(int64_t row) const { return chosen.k + (chosen.refused(first + row) != NO_ID); }
+    int64_t num_ranked(int64_t row) const { return top_k.k + (top_k.excluded_id(first + row) != NO_ID); }
 };
 
-EmbeddingBlock::EmbeddingBlock(const Info& info, int index)
+EmbeddingBlock::EmbeddingBlock(const NodeInfo& info, int index)
     : table_(table_of(info, index)), scales_(info.constant(index + 1)), position_table_(info.constant(index + 2)) {
-    position_table_.expect({-1, table_.shape[1]});
+    position_table_.expect_shape({-1, table_.shape[1]});
 }
 
 void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n, float* x) const {
@@ -122,7 +125,7 @@ void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n
         __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
         return _mm512_mul_ps(whole, _mm512_set1_ps(scales_.as<float>()[id]));
     };
-    each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
+    for_each_row(n, d / LANES * EMBED_COST / 8, [&](int64_t row) {
         const float* position = position_table_.as<float>() + positions[row] * d;
         int64_t id = ids[row];
         for (int64_t i = 0; i < d; i += LANES) {
@@ -131,72 +134,79 @@ void EmbeddingBlock::run(const int32_t* ids, const int32_t* positions, int64_t n
     });
 }
 
-CandidatesBlock::CandidatesBlock(const Info& info, int index) {
+CandidatesBlock::CandidatesBlock(const NodeInfo& info, int index) {
     Tensor table = table_of(info, index);
     linear_ = Linear({table.data, table.type == ElementType::int8, true, int(table.shape[1]), int(table.shape[0]),
-                      info.constant(index + 1).as<float>(), nullptr, Levels::around_128});
+                      info.constant(index + 1).as<float>(), nullptr, ActivationRange::symmetric});
     largest_weight_ = largest_weight(table, info.constant(index + 1));
 }
 
 int64_t CandidatesBlock::row_nanoseconds() const {
-    return linear_.row_nanoseconds() + vocab_size() / LANES * LOOK_COST / 8 + CHOOSE_NS;
+    return linear_.row_nanoseconds() + vocab_size() / LANES * SCAN_COST / 8 + TOP_K_NS;
 }
 
 void CandidatesBlock::check(int64_t num_candidates) const {
     int64_t most = std::min<int64_t>(MAX_CANDIDATES, vocab_size());
     if (num_candidates >= 1 && num_candidates <= most) return;
-    throw Refused("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(num_candidates),
-                  static_cast<long long>(most));
+    throw InvalidArgument("num_candidates is %lld, which is not in 1..%lld", static_cast<long long>(num_candidates),
+                          static_cast<long long>(most));
 }
 
-void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const Chosen& to) const {
+void CandidatesBlock::run(const float* x, int64_t n, const int32_t* to_rows, const TopK& to) const {
     int64_t vocab_size = this->vocab_size(), k = to.k;
-    bool is_wanted = to.distributions != nullptr;
-    each_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
-        // One thread comes from span to span: then a span's logits stand where those before stood, in its cache.
-        bool is_near = !is_wanted && (has_own_rows || num_threads() == 1);
-        size_t own = is_wanted ? 0 : count * vocab_size, near = is_near ? count * NEAR_STRIDE : 0;
-        Scratch scratch(Prepared::bytes(linear_, count) + Scratch::piece<float>(own) + Scratch::piece<float>(near) +
-                        Scratch::piece<Span>(count * num_spans(vocab_size)) + Scratch::piece<Classes>(count) +
-                        Scratch::piece<float>(count));
-        float* logits = is_wanted ? to.distributions + begin * vocab_size : scratch.take<float>(own);
-        Looked looked{logits, is_near ? scratch.take<float>(near) : nullptr, scratch.take<float>(count),
-                      scratch.take<Span>(count * num_spans(vocab_size)), scratch.take<Classes>(count), to, begin};
-        look_at_all(x + begin * d(), count, looked, scratch);
-        each_row(count, CHOOSE_NS, [&](int64_t row) {
+    bool wants_distributions = to.distributions != nullptr;
+    for_each_row_block(linear_, n, row_nanoseconds(), [&](int64_t begin, int64_t count) {
+        // If one thread computes all spans, each span's logits overwrite those of the span before, in its cache.
+        bool uses_span_buffer = !wants_distributions && (runs_own_rows || num_threads() == 1);
+        size_t own = wants_distributions ? 0 : count * vocab_size,
+               span_buffer = uses_span_buffer ? count * SPAN_STRIDE : 0;
+        Scratch scratch(LinearInput::bytes(linear_, count) + Scratch::padded_bytes<float>(own) +
+                        Scratch::padded_bytes<float>(span_buffer) +
+                        Scratch::padded_bytes<LogitSpan>(count * num_spans(vocab_size)) +
+                        Scratch::padded_bytes<ClassMaxima>(count) + Scratch::padded_bytes<float>(count));
+        float* logits = wants_distributions ? to.distributions + begin * vocab_size : scratch.allocate<float>(own);
+        LogitScan scan{logits,
+                       uses_span_buffer ? scratch.allocate<float>(span_buffer) : nullptr,
+                       scratch.allocate<float>(count),
+                       scratch.allocate<LogitSpan>(count * num_spans(vocab_size)),
+                       scratch.allocate<ClassMaxima>(count),
+                       to,
+                       begin};
+        scan_logits(x + begin * d(), count, scan, scratch);
+        for_each_row(count, TOP_K_NS, [&](int64_t row) {
             int64_t at = to_rows ? to_rows[begin + row] : begin + row;
-            choose(looked.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k, is_wanted,
-                   to.refused(begin + row), to.log_probabilities + at * k, to.ids + at * k);
+            select_top_k(scan.spans + row * num_spans(vocab_size), logits + row * vocab_size, vocab_size, k,
+                         wants_distributions, to.excluded_id(begin + row), to.log_probabilities + at * k,
+                         to.ids + at * k);
         });
     });
 }
 
-// Logits of x (n, d), span by span.
-void CandidatesBlock::look_at_all(const float* x, int64_t n, const Looked& to, Scratch& scratch) const {
-    int64_t vocab_size = this->vocab_size(), stride = to.near ? NEAR_STRIDE : vocab_size;
-    Prepared prepared(linear_, x, n, scratch);
-    prepared.put_all();
-    std::fill(to.classes, to.classes + n, Classes());
+void CandidatesBlock::scan_logits(const float* x, int64_t n, const LogitScan& to, Scratch& scratch) const {
+    int64_t vocab_size = this->vocab_size(), stride = to.span_buffer ? SPAN_STRIDE : vocab_size;
+    LinearInput prepared(linear_, x, n, scratch);
+    prepared.prepare_all();
+    std::fill(to.class_maxima, to.class_maxima + n, ClassMaxima());
     for (int64_t row = 0; row < n; ++row) {
-        to.slacks[row] = slack_of(largest_magnitude(x + row * d(), d()) * largest_weight_ * d());
+        to.slacks[row] = rounding_slack(largest_magnitude(x + row * d(), d()) * largest_weight_ * d());
     }
     auto store = [=](int column, __mmask16 lanes) {
-        float* at = to.near ? to.near + column % SPAN_IDS : to.logits + column;
+        float* at = to.span_buffer ? to.span_buffer + column % SPAN_IDS : to.logits + column;
         return [=](int64_t row, __m512 product) { _mm512_mask_storeu_ps(at + row * stride, lanes, product); };
     };
-    auto look_at = [&](const Multiplied& done) {
+    auto scan_chunk = [&](const FinishedChunk& done) {
         int64_t column = int64_t(done.first) * PANEL, count = std::min(SPAN_IDS, vocab_size - column);
         for (int64_t row = done.begin; row < done.end; ++row) {
-            float* kept = to.logits + row * vocab_size + column;
-            Classes alone;
-            const float* own = to.near ? to.near + row * stride : kept;
+            float* hits_out = to.logits + row * vocab_size + column;
+            ClassMaxima alone;
+            const float* own = to.span_buffer ? to.span_buffer + row * stride : hits_out;
             to.spans[row * num_spans(vocab_size) + column / SPAN_IDS] =
-                look(own, count, to.num_ranked(row), to.slacks[row], to.near ? to.classes[row] : alone, to.near ? kept : nullptr,
-                     own + stride);
+                scan_span(own, count, to.num_ranked(row), to.slacks[row], to.span_buffer ? to.class_maxima[row] : alone,
+                          to.span_buffer ? hits_out : nullptr, own + stride);
         }
     };
-    int64_t more = n * vocab_size / LANES * LOOK_COST / 8;
-    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, more, look_at);
+    int64_t more = n * vocab_size / LANES * SCAN_COST / 8;
+    multiply(linear_, prepared.activations(), n, SPAN_PANELS, store, more, scan_chunk);
 }
 
 OrtStatus* register_vocabulary(const OrtApi* api, OrtDomain* domain) {

@@ -1,9 +1,9 @@
-// Requests from the page of the API: each form sends what stands in it to this server, and shows what comes back.
+// The forms of the API page: each sends its request to this server and shows the response.
 "use strict";
 
 const MAX_SHOWN_CHARACTERS = 20000;
 
-/** Put the served model's name, version and languages into the examples, where the server has them. */
+/** Insert the served model's name, version and languages into the examples. */
 async function fillIn() {
   const answer = await fetch("v1/models").catch(() => null);
   if (!answer?.ok) return;
@@ -18,15 +18,15 @@ async function fillIn() {
   }
 }
 
-/** The request of a form. Throws SyntaxError where an upload's fields are not JSON. */
+/** The fetch options of a form. Throws SyntaxError if an upload's fields are not JSON. */
 function requestOf(form) {
   const { body, file } = form.elements;
-  const asked = { method: form.dataset.method, cache: "no-store" };
-  if (!file) return body ? { ...asked, body: body.value, headers: { "Content-Type": "application/json" } } : asked;
+  const options = { method: form.dataset.method, cache: "no-store" };
+  if (!file) return body ? { ...options, body: body.value, headers: { "Content-Type": "application/json" } } : options;
   const fields = new FormData();
   for (const [name, value] of Object.entries(JSON.parse(body.value))) fields.append(name, value);
   if (file.files[0]) fields.append("file", file.files[0]);
-  return { ...asked, body: fields };
+  return { ...options, body: fields };
 }
 
 async function send(form) {
@@ -37,19 +37,19 @@ async function send(form) {
   try {
     const answer = await fetch(form.elements.path.value.replace(/^\//, ""), requestOf(form));
     const type = answer.headers.get("Content-Type") ?? "";
-    const tell = () => {
+    const showStatus = () => {
       status.textContent = `${answer.status} ${answer.statusText}, ${Math.round(performance.now() - started)} ms, ${type}`;
     };
-    tell();
+    showStatus();
     if (type.startsWith("application/octet-stream")) offer(link, await answer.blob());
     else await show(shown, answer, type);
-    tell();
+    showStatus();
   } catch (error) {
-    status.textContent = `Not sent, or not answered: ${error.message}`;
+    status.textContent = `The request failed: ${error.message}`;
   }
 }
 
-/** Text as it comes; JSON with its lines indented once it is whole. */
+/** Show a response as it arrives; complete JSON is indented. */
 async function show(box, answer, type) {
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
@@ -65,14 +65,14 @@ async function show(box, answer, type) {
 }
 
 function cut(text) {
-  return text.length <= MAX_SHOWN_CHARACTERS ? text : `${text.slice(0, MAX_SHOWN_CHARACTERS)}\n… and more`;
+  return text.length <= MAX_SHOWN_CHARACTERS ? text : `${text.slice(0, MAX_SHOWN_CHARACTERS)}\n… (shortened)`;
 }
 
 function offer(link, blob) {
   URL.revokeObjectURL(link.href);
   link.href = URL.createObjectURL(blob);
   link.download = "answer";
-  link.textContent = `Save the answer, ${blob.size} bytes`;
+  link.textContent = `Save the response, ${blob.size} bytes`;
   link.hidden = false;
 }
 

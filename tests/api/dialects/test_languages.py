@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.api.languages import find_language, served_language, served_pair
-from app.api.v2_languages import source_rows, target_rows
+from app.api.v2.languages import source_rows, target_rows
 
 SERVED = ["de", "en", "pt-BR", "zh-Hans"]
 

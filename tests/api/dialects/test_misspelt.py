@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.values import refuse_misspelt
+from app.api.http.values import check_misspelt
 from app.errors import InvalidRequest
 
 TENSOR: dict[str, Any] = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Anna sees."]}
@@ -73,9 +73,9 @@ def test_a_field_that_no_one_meant_is_passed_over_as_ever(http: httpx.Client, na
 def test_a_body_of_many_unknown_fields_takes_no_time_to_compare() -> None:
     """Only the first few are compared: a body may hold a hundred thousand."""
     many: dict[str, object] = {f"{index} of many": 1 for index in range(100_000)}
-    refuse_misspelt({**many, "taget": "de"}, ("q", "target"))
+    check_misspelt({**many, "taget": "de"}, ("q", "target"))
     with pytest.raises(InvalidRequest, match="taget is not known"):
-        refuse_misspelt({"taget": "de", **many}, ("q", "target"))
+        check_misspelt({"taget": "de", **many}, ("q", "target"))
 
 
 def test_a_name_that_is_given_twice_over_is_passed_over(http: httpx.Client) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.api.plain_translation import PlainTranslation, plainly
+from app.api.plain_translation import PlainTranslation, to_plain
 from app.translator import Translation
 
 
 def test_alternatives_say_something_else_and_each_once() -> None:
     hypotheses = ("Eins.", "Zwei.", "Eins.", "Drei.", "Zwei.")
-    found = plainly(Translation("Eins.", hypotheses, (), source="en", confidence=0.5))
+    found = to_plain(Translation("Eins.", hypotheses, (), source="en", confidence=0.5))
     assert found == PlainTranslation("Eins.", "en", 0.5, ("Zwei.", "Drei."))

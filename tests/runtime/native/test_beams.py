@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from app.decoding.beam import BeamSearch
 from app.decoding.options import DecodingOptions
 from app.decoding.search import advance
-from app.engine.beams import can_be_led, hand_over, take_back
+from app.engine.beams import can_offload, offload, reclaim
 from app.engine.sequence import Sequence
 from app.engine.slots import RowCopies, Slots
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime import native
-from app.runtime.beams import Beam, Outcome
+from app.runtime.beams import BeamOutcome, SharedBeam
 from app.runtime.interface import StepInput
 from model.config import BOS_ID, EOS_ID
 from tests.engine.core_driver import CoreDriver, hypotheses_of
@@ -70,10 +70,10 @@ class World:
         moves = [*reorders.columns().T.tolist(), *spreads.columns().T.tolist()]
         return [(source, target, first, end) for source, target, end, first in moves]
 
-    def hand_over(self) -> None:
+    def offload(self) -> None:
         """From its first step on, with all its rows."""
         self.slots.occupy_all(self.sequence, RowCopies())
-        hand_over(self.sequence)
+        offload(self.sequence)
 
 
 def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
@@ -89,33 +89,33 @@ def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
 
 @pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
 def test_a_step_is_the_searchs_own(beam_size: int) -> None:
-    seen: set[Outcome] = set()
+    seen: set[BeamOutcome] = set()
     for seed in range(100):
         rng = random.Random(1000 * beam_size + seed)
         own = World(random_options(rng, beam_size))
         width = beam_size + 1 + rng.randint(0, 3)
         if seed % 2:
             own.step(random_candidates(rng, width))
-        if own.search.is_done or not can_be_led(own.sequence):
+        if own.search.is_done or not can_offload(own.sequence):
             continue
         led = deepcopy(own)
         if seed % 2:
-            hand_over(led.sequence)
+            offload(led.sequence)
         else:
-            led.hand_over()
+            led.offload()
         while led.sequence.beam is not None:
             candidates = random_candidates(rng, width)
             outcome, copies = native.advance_beam(led.sequence.beam.address, *candidates)
-            seen.add(Outcome(outcome))
-            if outcome == Outcome.IS_OPEN:
-                take_back(led.sequence, led.slots, is_done=False)
+            seen.add(BeamOutcome(outcome))
+            if outcome == BeamOutcome.UNDECIDED:
+                reclaim(led.sequence, led.slots, is_done=False)
                 assert led.step(candidates) == own.step(candidates)
                 break
             assert list(map(tuple, copies)) == own.step(candidates)
             led.sequence.length += 1
-            assert own.search.is_done == (outcome == Outcome.IS_DONE)
-            if outcome == Outcome.IS_DONE:
-                take_back(led.sequence, led.slots, is_done=True)
+            assert own.search.is_done == (outcome == BeamOutcome.DONE)
+            if outcome == BeamOutcome.DONE:
+                reclaim(led.sequence, led.slots, is_done=True)
             else:
                 assert led.sequence.beam.rows == own.sequence.rows
         assert led.search.hypotheses() == own.search.hypotheses()
@@ -124,17 +124,17 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
             assert led.search.prefixes() == own.search.prefixes()
             assert (led.search.totals, led.sequence.rows) == (own.search.totals, own.sequence.rows)
             assert led.sequence.ancestry == own.sequence.ancestry
-    assert seen == set(Outcome)
+    assert seen == set(BeamOutcome)
 
 
 def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
-        beam = Beam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
+        beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     last_length=9, num_to_complete=3)  # fmt: skip
         before = beam.history()
         scores, ids = random_candidates(random.Random(1), 4)
         scores[place] = value
-        assert native.advance_beam(beam.address, scores, ids) == (Outcome.IS_OPEN, [])
+        assert native.advance_beam(beam.address, scores, ids) == (BeamOutcome.UNDECIDED, [])
         assert (beam.history(), beam.rows, beam.ended()) == (before, [0, 2, 1], [])
 
 
@@ -170,7 +170,7 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
     [
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
-        ({"said": [5, VOCAB_SIZE]}, f"said {VOCAB_SIZE}"),
+        ({"said": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
@@ -185,7 +185,7 @@ def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
     expected = runner.decode(plain).ids.copy()
     given: dict[str, Any] = {"rows": [0, 1], "said": [5, 5], "last_length": 9, **changes}
     history = given.pop("said"), [0, 0], [-1.0, -1.0]
-    beam = Beam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **given)
+    beam = SharedBeam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **given)
     with pytest.raises(EngineFailure) as caught:
         runner.decode(replace(plain, beams=[beam]))
     assert match in str(caught.value.__cause__)

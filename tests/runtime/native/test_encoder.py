@@ -25,7 +25,7 @@ class SelfAttention:
         self.norm = norm_inputs(3, d)
 
     def operator(self, **changed: Any) -> Operator:
-        inputs: dict[str, Any] = {"residual": "float32", "given": "float32", "lengths": "int32"}
+        inputs: dict[str, Any] = {"residual": "float32", "x": "float32", "lengths": "int32"}
         inputs |= self.qkv.inputs("qkv") | self.out.inputs("o") | self.norm
         attributes = {"num_heads": self.num_heads, "epsilon": EPSILON} | changed
         return operator("SelfAttention", inputs, {"total": "float32", "normalised": "float32"}, **attributes)
@@ -33,13 +33,13 @@ class SelfAttention:
     def rows(self, *lengths: int) -> dict[str, Array]:
         return {
             "residual": random_floats(4, sum(lengths), self.d),
-            "given": random_floats(5, sum(lengths), self.d),
+            "x": random_floats(5, sum(lengths), self.d),
             "lengths": np.array(lengths, np.int32),
         }
 
-    def expected(self, residual: Array, given: Array, lengths: Array) -> Array:
+    def expected(self, residual: Array, x: Array, lengths: Array) -> Array:
         heads = []
-        for sentence in np.split(self.qkv.product(given), np.cumsum(lengths)[:-1]):
+        for sentence in np.split(self.qkv.product(x), np.cumsum(lengths)[:-1]):
             q, k, v = np.split(sentence, 3, axis=1)
             heads += [attention(row, k, v, self.num_heads)[0] for row in q]
         return residual + self.out.product(np.array(heads))
@@ -68,7 +68,7 @@ def test_a_sentence_is_the_same_alone_and_among_others() -> None:
         alone = run(
             {
                 "residual": rows["residual"][own].copy(),
-                "given": rows["given"][own].copy(),
+                "x": rows["x"][own].copy(),
                 "lengths": np.array([length], np.int32),
             }
         )

@@ -27,16 +27,16 @@ class Block:
         self.d = d
 
     def operator(self, **changed: Any) -> Operator:
-        inputs: dict[str, Any] = {"residual": "float32", "given": "float32"}
+        inputs: dict[str, Any] = {"residual": "float32", "x": "float32"}
         inputs |= self.inner.inputs("1") | self.outer.inputs("2") | self.norm
         attributes = {"activation": self.activation, "epsilon": EPSILON} | changed
         return operator("FeedForward", inputs, OUTPUTS, **attributes)
 
     def rows(self, n: int, seed: int = 4) -> dict[str, Floats]:
-        return {"residual": random_floats(seed, n, self.d), "given": random_floats(seed + 1, n, self.d)}
+        return {"residual": random_floats(seed, n, self.d), "x": random_floats(seed + 1, n, self.d)}
 
-    def expected(self, residual: Floats, given: Floats) -> dict[str, Floats]:
-        hidden = activated(self.activation, self.inner.product(given))
+    def expected(self, residual: Floats, x: Floats) -> dict[str, Floats]:
+        hidden = activated(self.activation, self.inner.product(x))
         total = residual + self.outer.product(hidden, is_rectified=self.activation == "relu")
         return {"total": total, "normalised": layer_norm(total, **self.norm)}
 
@@ -69,7 +69,7 @@ def test_is_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
     block = Block(d, f, activation=activation, dtype=dtype)
     rows = block.rows(7)
     found, expected = block.operator().run(rows), block.expected(**rows)
-    hidden = activated(activation, block.inner.product(rows["given"]))
+    hidden = activated(activation, block.inner.product(rows["x"]))
     # A hidden number that lies between two levels may go either way: few do, and each moves little.
     gap = np.abs(found["total"] - expected["total"])
     assert gap.max() <= 2 * level(block.outer, hidden) + 1e-5

@@ -26,7 +26,7 @@ def product_alone(weights: Floats) -> Operator:
     inputs, outputs = weights.shape
     assert inputs == outputs
     nothing, zero = np.zeros(0, np.float32), np.zeros(inputs, np.float32)
-    constants: dict[str, Any] = {"residual": "float32", "given": "float32"}
+    constants: dict[str, Any] = {"residual": "float32", "x": "float32"}
     constants |= {"w_1": np.eye(inputs, dtype=np.float32), "s_1": nothing, "b_1": zero}
     constants |= {"w_2": weights, "s_2": nothing, "b_2": zero, "gamma": zero, "beta": zero}
     return operator("FeedForward", constants, OUTPUTS, activation="relu", epsilon=EPSILON)
@@ -61,7 +61,7 @@ def test_sums_run_over_the_inputs_in_order(inputs: int, num_threads: int) -> Non
     product = product_alone(weights)
     native.set_num_threads(num_threads)
     for n in NUMBERS:
-        found = product.run({"residual": np.zeros((n, inputs), np.float32), "given": x[:n]})
+        found = product.run({"residual": np.zeros((n, inputs), np.float32), "x": x[:n]})
         np.testing.assert_array_equal(found["total"], expected[:n])
 
 

@@ -148,7 +148,7 @@ def test_nan_stays_in_its_row(activation: str, dtype: str) -> None:
     block = Block(96, 208, activation=activation, dtype=dtype)
     operator, rows = block.operator(), block.rows(9)
     clean = operator.run(rows)
-    rows["given"][4, 3] = np.nan
+    rows["x"][4, 3] = np.nan
     spoilt = operator.run(rows)
     others = np.arange(9) != 4
     for name in clean:
@@ -162,7 +162,7 @@ def test_a_row_of_no_numbers_spoils_no_other_attention(value: float, dtype: str)
     for block in (SelfAttention(96, 3, dtype=dtype), CrossAttention(96, 3, dtype=dtype)):
         operator, rows = block.operator(), block.rows(9, 20)
         clean = operator.run({name: values.copy() for name, values in rows.items()})
-        rows["given"][4, 3] = value
+        rows["x"][4, 3] = value
         spoilt = operator.run(rows)
         others = np.arange(9) != 4
         assert np.isnan(spoilt["total"][4]).all()
@@ -186,7 +186,7 @@ def test_candidates_of_nan_are_nan(dtype: str, wanted: bool) -> None:
 def test_rows_of_zeros_give_the_bias() -> None:
     block = Block(64, 80)
     rows = block.rows(3)
-    rows["given"][1] = 0
+    rows["x"][1] = 0
     hidden = np.maximum(block.inner.bias, 0)[None]
     expected = rows["residual"][1] + block.outer.product(hidden, is_rectified=True)[0]
     assert block.operator().run(rows)["total"][1] == pytest.approx(expected, abs=1e-5)

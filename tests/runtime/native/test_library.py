@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.runtime import native
+from app.runtime.native.cpu import NEEDED_FLAGS, is_supported
 from tests.house_rules.project import ROOT
 from tests.runtime.native.test_feed_forward import Block
 
@@ -24,19 +27,48 @@ HANGING_S = 240
 
 def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
     cpu_info = tmp_path / "cpuinfo"
-    flags = sorted(native.NEEDED_FLAGS)
+    flags = sorted(NEEDED_FLAGS)
     cpu_info.write_text(f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)} ht\n")
-    assert native.is_supported(cpu_info)
+    assert is_supported(cpu_info)
     for missing in flags:
         others = " ".join(flag for flag in flags if flag != missing)
         cpu_info.write_text(f"processor\t: 0\nflags\t\t: {others} {missing}x\n")
-        assert not native.is_supported(cpu_info)
+        assert not is_supported(cpu_info)
+
+
+# The compiler's macro of an instruction set, and Linux's flag for it, where the flag is not the macro in lower case.
+FLAGS_OF_MACROS = {
+    "__AVX512VNNI__": "avx512_vnni",
+    "__BMI__": "bmi1",
+    "__CRC32__": "sse4_2",
+    "__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16": "cx16",
+    "__LAHF_SAHF__": "lahf_lm",
+    "__LZCNT__": "abm",
+    "__SSE3__": "pni",
+}
+
+
+def macros(*options: str) -> set[str]:
+    """The names of the macros that g++ predefines with these options."""
+    command = ["g++", *options, "-dM", "-E", "-x", "c++", "/dev/null"]
+    text = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout
+    return {line.split()[1] for line in text.splitlines()}
+
+
+def test_the_needed_instructions_are_those_that_the_compiler_may_use() -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ here")
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    (extension,) = setuptools["ext-modules"]
+    options = [option for option in extension["extra-compile-args"] if option.startswith("-m")]
+    added = {name for name in macros(*options) - macros() if not name.startswith("__FP_FAST_FMA")}
+    assert {FLAGS_OF_MACROS.get(name, name.strip("_").lower()) for name in added} == NEEDED_FLAGS
 
 
 def test_a_system_that_says_nothing_of_its_cpu_is_not_supported(tmp_path: Path) -> None:
-    assert not native.is_supported(tmp_path / "none")
+    assert not is_supported(tmp_path / "none")
     (tmp_path / "empty").write_text("")
-    assert not native.is_supported(tmp_path / "empty")
+    assert not is_supported(tmp_path / "empty")
 
 
 def test_threads_come_and_go() -> None:

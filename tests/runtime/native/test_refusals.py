@@ -128,7 +128,7 @@ def test_more_candidates_than_are_kept() -> None:
 
 def test_rows_of_another_width() -> None:
     block = Block(64, 80)
-    refused(block.operator(), block.rows(3), "given has 2 along axis 0", given=random_floats(1, 2, 64))
+    refused(block.operator(), block.rows(3), "x has 2 along axis 0", x=random_floats(1, 2, 64))
     refused(block.operator(), block.rows(3), "residual has 63 along axis 1", residual=random_floats(1, 3, 63))
 
 

@@ -32,7 +32,7 @@ class SelfAttention:
         self.norm = norm_inputs(3, d)
 
     def operator(self, cache: str = "float16", **changed: Any) -> Operator:
-        inputs: dict[str, Any] = {"residual": "float32", "given": "float32", "positions": "int32"}
+        inputs: dict[str, Any] = {"residual": "float32", "x": "float32", "positions": "int32"}
         inputs |= {"keys": cache, "values": cache}
         inputs |= self.qkv.inputs("qkv") | self.out.inputs("o") | self.norm
         return operator(
@@ -43,7 +43,7 @@ class SelfAttention:
         shape = (n + spare, capacity, self.d)
         return {
             "residual": random_floats(4, n, self.d),
-            "given": random_floats(5, n, self.d),
+            "x": random_floats(5, n, self.d),
             "positions": np.random.default_rng(6).integers(0, capacity, n).astype(np.int32),
             "keys": (random_floats(7, *shape) / 4).astype(cache),
             "values": random_floats(8, *shape).astype(cache),
@@ -51,7 +51,7 @@ class SelfAttention:
 
     def expected(self, rows: dict[str, Array]) -> tuple[dict[str, Array], Array, Array]:
         """Outputs, and the caches as they are afterwards."""
-        q, k, v = np.split(self.qkv.product(rows["given"]), 3, axis=1)
+        q, k, v = np.split(self.qkv.product(rows["x"]), 3, axis=1)
         keys, values = rows["keys"].copy(), rows["values"].copy()
         heads = np.zeros_like(q)
         for row, position in enumerate(rows["positions"]):
@@ -73,7 +73,7 @@ class CrossAttention:
         self.norm = norm_inputs(3, d)
 
     def operator(self, cache: str = "float16", **changed: Any) -> Operator:
-        inputs: dict[str, Any] = {"residual": "float32", "given": "float32", "slots": "int32"}
+        inputs: dict[str, Any] = {"residual": "float32", "x": "float32", "slots": "int32"}
         inputs |= {"lengths": "int32", "keys": cache, "values": cache}
         inputs |= self.q.inputs("q") | self.out.inputs("o") | self.norm
         attributes: dict[str, Any] = {"num_heads": self.num_heads, "epsilon": EPSILON}
@@ -87,7 +87,7 @@ class CrossAttention:
         slots = random.integers(0, num_slots, n)
         return {
             "residual": random_floats(4, n, self.d),
-            "given": random_floats(5, n, self.d),
+            "x": random_floats(5, n, self.d),
             "slots": slots.astype(np.int32),
             "lengths": random.integers(1, capacity + 1, num_slots)[slots].astype(np.int32),
             "keys": (random_floats(7, *shape) / 4).astype(cache),
@@ -95,7 +95,7 @@ class CrossAttention:
         }
 
     def expected(self, rows: dict[str, Array]) -> dict[str, Array]:
-        q = self.q.product(rows["given"])
+        q = self.q.product(rows["x"])
         heads = np.zeros_like(q)
         weights = np.zeros((q.shape[0], rows["keys"].shape[1]), np.float32)
         for row, (slot, length) in enumerate(zip(rows["slots"], rows["lengths"], strict=True)):

@@ -1,0 +1,71 @@
+"""An uploaded file with its fields, multipart/form-data. Only the file routes read it, and no more than they allow."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from app.api.http.json_body import too_large
+from app.errors import InvalidRequest, MalformedRequest, RequestCancelled, UnsupportedMedia
+
+MAX_FIELDS = 30
+MAX_FIELD_BYTES = 10_000
+MAX_NAME_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Upload:
+    """name: of the file, without a folder. fields: the others; of one that comes twice the last."""
+
+    name: str
+    content: bytes
+    fields: dict[str, str]
+
+
+async def read_upload(request: Request, *, max_bytes: int) -> Upload:
+    """The file in the field `file`, and the other fields.
+
+    max_bytes: of the whole body; PayloadTooLarge as soon as one more has come. Raises UnsupportedMedia,
+    MalformedRequest, InvalidRequest where there is no file, RequestCancelled.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "multipart/form-data":
+        raise UnsupportedMedia("the content type must be multipart/form-data")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMedia("compressed bodies are not read here")
+    parser = MultiPartParser(
+        request.headers,
+        _bounded(request, max_bytes),
+        max_files=1,
+        max_fields=MAX_FIELDS,
+        max_part_size=MAX_FIELD_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise MalformedRequest("the body is not a form of one file and some short fields") from error
+    except ClientDisconnect as error:
+        raise RequestCancelled("the caller left before the body was whole") from error
+    try:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise InvalidRequest("file must be an uploaded file", field="file")
+        fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        name = PurePath((file.filename or "").replace("\\", "/")).name[-MAX_NAME_CHARACTERS:]
+        return Upload(name, await file.read(), fields)
+    finally:
+        await form.close()
+
+
+async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    num_bytes = 0
+    async for chunk in request.stream():
+        num_bytes += len(chunk)
+        if num_bytes > max_bytes:
+            raise too_large(max_bytes)
+        yield chunk

@@ -1,0 +1,108 @@
+"""Files at the root: POST /translate_file, then GET /download_file/<name>. docs/files.md."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.files.document_jobs import DocumentJob, DocumentJobs
+from app.api.files.document_store import DocumentStatus, NoSuchDocument, StoredDocument
+from app.api.files.multipart import Upload, read_upload
+from app.api.http.auth import ApiKeys
+from app.api.http.dialect import DialectError
+from app.api.http.disconnect import while_connected
+from app.api.http.error_table import OrjsonResponse
+from app.api.http.middleware import caller_address
+from app.api.http.values import check_misspelt
+from app.api.languages import served_language
+from app.api.plain_translation import NoSuchPair
+from app.api.simple.routes import HEADERS, unavailable
+from app.errors import InvalidRequest
+from app.files import FileFormat, format_of
+from app.stores.usage import QuotaExceeded
+
+UPLOAD_PATHS = ("/translate_file", "/v2/document")
+FIELDS = ("source", "target", "api_key")
+OCTETS = "application/octet-stream"
+
+
+def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> None:
+    """Add the routes."""
+
+    @router.post("/translate_file", include_in_schema=False)
+    async def translate_file(request: Request) -> Response:
+        jobs.plain.service.check_open()
+        upload = await jobs.plain.service.while_open(
+            read_upload(request, max_bytes=jobs.limits.max_file_bytes)
+        )
+        caller = _caller(request, upload, keys)
+        check_misspelt(upload.fields, FIELDS)
+        source, target = (_language(jobs, upload, name) for name in ("source", "target"))
+        if target is None:
+            raise DialectError(400, "auto is not supported")
+        file_format = known_format(upload.name)
+        document = jobs.store.add(caller, upload.name, len(upload.content))
+        texts = await while_connected(request, jobs.read(document, upload.content, file_format))
+        job = DocumentJob(
+            *(upload.content, file_format, texts, source, target),
+            request_id=request.state.request_id,
+            share=caller or caller_address(request.scope),
+        )
+        try:
+            await while_connected(request, jobs.translate(document, job))
+        except NoSuchPair as error:
+            raise unavailable(error) from error
+        except QuotaExceeded as error:
+            raise DialectError(403, str(error)) from error
+        name = document.file_id + PurePath(upload.name).suffix.lower()
+        url = f"{str(request.base_url).rstrip('/')}/download_file/{name}"
+        return OrjsonResponse({"translatedFileUrl": url}, headers=dict(HEADERS))
+
+    @router.get("/download_file/{name}", include_in_schema=False)
+    async def download_file(request: Request, name: str) -> Response:
+        try:
+            file = jobs.store.find(PurePath(name).stem, request.state.caller)
+            return await sent(jobs, file)
+        except NoSuchDocument as error:
+            raise DialectError(404, str(error)) from error
+
+
+def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
+    """Whose key stands in the header or, as many clients send it, in the form. Raises Unauthorized."""
+    headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    if headers:
+        return keys.caller(request.url.path, headers)
+    return keys.caller_of(upload.fields.get("api_key", ""))
+
+
+async def sent(jobs: DocumentJobs, file: StoredDocument) -> Response:
+    """The translated file, as bytes to be saved: no browser shows it as a page of ours. Raises NoSuchDocument."""
+    if file.status is not DocumentStatus.DONE:
+        raise NoSuchDocument("there is no such file here")
+    suffix = PurePath(file.name).suffix.lower()
+    headers = {"content-disposition": f'attachment; filename="translated{suffix}"', **dict(HEADERS)}
+    return Response(await jobs.store.content(file), media_type=OCTETS, headers=headers)
+
+
+def known_format(name: str) -> FileFormat:
+    """By the name's suffix. Raises InvalidRequest."""
+    found = format_of(name)
+    if found is None:
+        raise InvalidRequest("file: this format is not supported", field="file")
+    return found
+
+
+def _language(jobs: DocumentJobs, upload: Upload, name: str) -> str | None:
+    """None for `auto`. Raises DialectError."""
+    code = upload.fields.get(name)
+    if not code:
+        raise DialectError(400, f"Invalid request: missing {name} parameter")
+    if code == "auto":
+        return None
+    found = served_language(code, jobs.plain.languages())
+    if found is None:
+        raise DialectError(400, "this language is not supported")
+    return found

@@ -1,0 +1,164 @@
+"""Which connections a server keeps: how many in all and from one address, and which one is closed for a new one.
+
+A server that is full closes the connection that has been idle for the longest time. Where none is idle, a reserve takes
+the new one, and only probes are answered there: a server that is busy must not look like one that is down.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from app.errors import SettingsError
+
+# Connections of the reserve. What one turn of the event loop accepts beyond them is refused unread, probes too.
+NUM_RESERVED = 256
+# Connections of the port that serves probes alone.
+NUM_PROBING = 64
+# Of those that wait to be accepted; the event loop accepts all of them in one turn.
+BACKLOG = 2048
+# Open files that are no connections: libraries, graphs, workers, glossaries, files at work.
+NUM_OTHER_FILES = 128
+
+
+class Admission(Enum):
+    """What a new connection may do."""
+
+    SERVED = "served"
+    RESERVED = "reserved"
+    REFUSED = "refused"
+
+
+class Connection(Protocol):
+    """A connection, as the table sees it."""
+
+    def is_quiet(self) -> bool:
+        """Whether nothing of a request has come and nothing of an answer waits to be taken."""
+
+    def make_room(self) -> None:
+        """Close: another connection takes its place."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Connections that share a limit.
+
+    members: each with its address. idle: those without a request, the longest idle first; each adds and removes itself.
+    """
+
+    max_members: int
+    members: dict[Connection, str] = field(default_factory=dict)
+    idle: dict[Connection, None] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no place for one more."""
+        return len(self.members) >= self.max_members
+
+
+class ConnectionTable:
+    """The open connections of one port. Every method is called on the event loop."""
+
+    def __init__(
+        self,
+        max_connections: int,
+        max_per_address: int,
+        *,
+        num_reserved: int = NUM_RESERVED,
+        is_for_probes: bool = False,
+    ) -> None:
+        """num_reserved: connections beyond both limits on which probes are answered. is_for_probes: as all others."""
+        self.is_for_probes = is_for_probes
+        self._served = Group(max_connections)
+        self._reserve = Group(num_reserved)
+        self._max_per_address = max_per_address
+        self._num_by_address: Counter[str] = Counter()
+
+    def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
+        """What a new connection may do, and the idle ones among which it puts itself while it has no request.
+
+        host: the caller's address. Closes the longest idle connection of that address where the address has all that
+        it may have, of any address where the server has.
+        """
+        address = address_of(host)
+        if self._has_place(address):
+            return self._join(Admission.SERVED, self._served, connection, address)
+        if not self._reserve.is_full or self._close_idle(self._reserve):
+            return self._join(Admission.RESERVED, self._reserve, connection, address)
+        return Admission.REFUSED, {}
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection; one that is not known is none."""
+        for group in (self._served, self._reserve):
+            group.idle.pop(connection, None)
+            address = group.members.pop(connection, None)
+            if address is not None and group is self._served:
+                self._num_by_address[address] -= 1
+                if not self._num_by_address[address]:
+                    del self._num_by_address[address]
+
+    def _has_place(self, address: str) -> bool:
+        if self._num_by_address[address] >= self._max_per_address:
+            return self._close_idle(self._served, address)
+        return not self._served.is_full or self._close_idle(self._served)
+
+    def _join(
+        self, admission: Admission, group: Group, connection: Connection, address: str
+    ) -> tuple[Admission, dict[Connection, None]]:
+        group.members[connection] = address
+        group.idle[connection] = None
+        if group is self._served:
+            self._num_by_address[address] += 1
+        return admission, group.idle
+
+    def _close_idle(self, group: Group, address: str | None = None) -> bool:
+        """Close the longest idle connection, of an address where one is given. Returns False where there is none."""
+        for connection in list(group.idle):
+            if address is not None and group.members[connection] != address:
+                continue
+            del group.idle[connection]
+            if connection.is_quiet():  # else its request is about to be read
+                self.leave(connection)
+                connection.make_room()
+                return True
+        return False
+
+
+def address_of(host: str) -> str:
+    """What counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that name its network."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+def max_per_address(max_connections: int, wanted: int) -> int:
+    """The limit of one address. wanted: 0 for nine tenths, so that one address cannot shut out all others."""
+    return wanted or max(1, max_connections * 9 // 10)
+
+
+def reserve_open_files(max_connections: int) -> None:
+    """Raise the process's limit of open files to what its connections need, as far as the hard limit allows.
+
+    Raises SettingsError where that is not far enough.
+    """
+    needed = max_connections + NUM_RESERVED + NUM_PROBING + NUM_OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = needed + BACKLOG if hard == resource.RLIM_INFINITY else min(hard, needed + BACKLOG)
+    if most < needed:
+        problem = (
+            f"TRANSDUCE_MAX_CONNECTIONS ({max_connections}) needs {needed} open files, and this process may have "
+            f"{hard} (ulimit -Hn): lower the first or raise the second"
+        )
+        raise SettingsError([problem])
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,64 @@
+"""Work that ends when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from starlette.requests import Request
+
+from app.api.http.protocol import READER
+from app.errors import RequestCancelled
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result. Where the caller leaves first, cancels the work and raises RequestCancelled.
+
+    The work runs in the request's own task. The request's body must have been read: what comes after it is only the
+    news that the caller has left. Our own protocol tells that by itself; any other is waited for in a task.
+    """
+    task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
+    has_left = False
+
+    def leave() -> None:
+        nonlocal has_left
+        if not has_left and not is_done:
+            has_left = True
+            task.cancel()
+
+    is_done, stop = False, _watch(request, leave)
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        # Somebody else may have cancelled the request as well: then that is what it is.
+        if has_left and task.uncancel() == 0:
+            raise RequestCancelled("the caller left before the answer") from error
+        raise
+    finally:
+        is_done = True
+        stop()
+
+
+def _watch(request: Request, on_leave: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called once the caller has left. Returns what ends that."""
+    reader = request.scope.get("extensions", {}).get(READER)
+    if reader is not None:
+        tell = reader["on_leave"]
+        tell(on_leave)
+        return functools.partial(tell, None)
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        on_leave()
+
+    watcher = asyncio.ensure_future(watch())
+
+    def stop() -> None:
+        watcher.cancel()
+
+    return stop

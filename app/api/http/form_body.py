@@ -1,0 +1,86 @@
+"""A request's fields as some dialects send them: JSON or urlencoded, on GET too, or in the query string."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+
+from app.api.http.json_body import JSON, too_large
+from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, UnsupportedMedia
+
+FORM = "application/x-www-form-urlencoded"
+MAX_FORM_FIELDS = 1000
+# A field's value, or its values where a form repeats it.
+Fields = dict[str, object]
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+async def read_fields(request: Request, *, max_bytes: int) -> Fields:
+    """The fields of the query string, then those of the body, which win.
+
+    A body without a type is a form where it does not begin as JSON. Raises UnsupportedMedia, PayloadTooLarge as
+    soon as a byte too many has come, MalformedRequest, RequestCancelled.
+    """
+    fields = parse_form(request.scope["query_string"])
+    body = await read_body(request, max_bytes=max_bytes)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMedia("compressed bodies are not read here")
+    if not body.strip():
+        if media == JSON and request.method != "GET":
+            raise MalformedRequest("the body is empty")
+        return fields
+    if media == JSON or (not media and body.lstrip()[:1] == b"{"):
+        return {**fields, **parse_json(body)}
+    if media in {FORM, ""}:
+        return {**fields, **parse_form(body)}
+    raise UnsupportedMedia(f"the content type must be {JSON} or {FORM}")
+
+
+def parse_json(body: bytes) -> Fields:
+    """A JSON object. Raises MalformedRequest, also for NaN and lone surrogates."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRequest("the body is not valid JSON in UTF-8") from error
+    if not isinstance(value, dict):
+        raise MalformedRequest("the body is not a JSON object")
+    return value
+
+
+def parse_form(body: bytes) -> Fields:
+    """Urlencoded fields, line ends as newlines; a list where one is repeated. Raises MalformedRequest."""
+    if _BROKEN_ESCAPE.search(body):
+        raise MalformedRequest("the form has a percent sign that begins no escape")
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8"),
+            keep_blank_values=True,
+            encoding="utf-8",
+            errors="strict",
+            max_num_fields=MAX_FORM_FIELDS,
+        )
+    except UnicodeError as error:
+        raise MalformedRequest("the form is not UTF-8") from error
+    except ValueError as error:
+        raise PayloadTooLarge(f"the form has more than {MAX_FORM_FIELDS} fields") from error
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n").replace("\r", "\n"))
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+async def read_body(request: Request, *, max_bytes: int) -> bytes:
+    """The bytes. Raises PayloadTooLarge as soon as one too many has come, RequestCancelled."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise too_large(max_bytes)
+    except ClientDisconnect as error:
+        raise RequestCancelled("the caller left before the body was whole") from error
+    return bytes(body)

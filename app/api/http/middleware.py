@@ -1,0 +1,197 @@
+"""What is done around every request, in pure ASGI: any other kind of middleware hides that a caller has left.
+
+`RequestScope` is the outermost: request id, answers to errors, headers, the log line and the metrics.
+`Gate` lies inside it: the declared size, then the API key.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.http.auth import ApiKeys
+from app.api.http.connections import address_of
+from app.api.http.cross_site import SITE_HEADERS, check_site
+from app.api.http.dialect import Dialect, DialectError, Dialects
+from app.api.http.error_table import ANSWERS, UNEXPECTED, answer_to, error_body, error_response, plain_error
+from app.api.http.json_body import too_large
+from app.api.http.protocol import READER
+from app.api.http.request_head import PROBES, request_id_of
+from app.errors import InvalidRequest, NotReady, RequestCancelled, ServiceError
+from app.observability.logging import log_event
+from app.observability.metrics import Metrics
+
+logger = logging.getLogger("app.http")
+
+
+class RequestScope:
+    """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._dialects = dialects
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.monotonic()
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id_of(scope["headers"])
+        state["received_at"] = started
+        dialect = state["dialect"] = self._dialects.of(scope["path"])
+        answer = _Answer(send, state["request_id"], dialect.trace_header if dialect else None)
+        try:
+            await self._app(scope, receive, answer.send)
+        except ServiceError as error:
+            self._note(scope, error)
+            if not answer.status:
+                told = (
+                    dialect.error_response(error) if dialect else error_response(error, state["request_id"])
+                )
+                await told(scope, receive, answer.send)
+        except DialectError as error:
+            self._metrics.rejected.labels(ANSWERS[InvalidRequest].reason).inc()
+            if dialect is None:
+                raise
+            await dialect.answer(error.status, error.message)(scope, receive, answer.send)
+        except Exception as error:
+            log_event(
+                logger,
+                logging.ERROR,
+                "unexpected_error",
+                error=error,
+                fields={"request_id": state["request_id"]},
+            )
+            self._metrics.rejected.labels(UNEXPECTED.reason).inc()
+            if answer.status:
+                raise
+            await _unexpected(dialect, state["request_id"])(scope, receive, answer.send)
+        finally:
+            self._record(scope, answer.status or _unanswered(scope), time.monotonic() - started)
+
+    def _note(self, scope: Scope, error: ServiceError) -> None:
+        answer = answer_to(error)
+        self._metrics.rejected.labels(answer.reason).inc()
+        if answer.status == UNEXPECTED.status:
+            fields = {"request_id": scope["state"]["request_id"], "code": answer.code}
+            log_event(logger, logging.ERROR, "request_failed", error=error, fields=fields)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.record_request(route=route, method=scope["method"], code=status, seconds=seconds)
+        log_event(
+            logger,
+            logging.DEBUG if route in PROBES else logging.INFO,
+            "request",
+            fields={
+                "request_id": scope["state"]["request_id"],
+                "route": route,
+                "method": scope["method"],
+                "status": status,
+                "duration_ms": round(seconds * 1000, 2),
+                "caller": scope["state"].get("caller") or None,
+                "sentences": scope["state"].get("num_sentences"),
+            },
+        )
+
+
+def _unanswered(scope: Scope) -> int:
+    """The status of a request that ends without an answer: its caller has left, or else the server ends."""
+    reader = scope.get("extensions", {}).get(READER)
+    cause = RequestCancelled if reader is not None and reader["has_left"]() else NotReady
+    return ANSWERS[cause].status
+
+
+def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
+    message = "something went wrong on our side"
+    if dialect:
+        return dialect.answer(UNEXPECTED.status, message)
+    return plain_error(UNEXPECTED.status, error_body(UNEXPECTED.code, message, request_id))
+
+
+class _Answer:
+    """Puts our headers on an answer, and remembers its status; 0 until it has one."""
+
+    def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
+        self._send = send
+        told = request_id.encode("latin-1")
+        self._headers = [(b"x-request-id", told), (b"x-content-type-options", b"nosniff")]
+        if trace_header is not None:
+            self._headers.append((trace_header.lower().encode("latin-1"), told))
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = self._headers
+            if not any(name == b"cache-control" for name, _ in message["headers"]):
+                own = [*own, (b"cache-control", b"no-store")]
+            message["headers"] = [*message["headers"], *own]
+        await self._send(message)
+
+
+class Gate:
+    """Refuses, before a byte of the body is read, a body too large, a missing key, and pages of other sites."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: ApiKeys,
+        max_body_bytes: int,
+        larger: Mapping[str, int] | None = None,
+        allowed_origins: Collection[str] = (),
+    ) -> None:
+        """larger: bytes of a body by path, where a path takes more than others.
+
+        allowed_origins: of pages of other sites that may send where no key is needed.
+        """
+        self._app = app
+        self._keys = keys
+        self._max_body_bytes = max_body_bytes
+        self._larger = dict(larger or {})
+        self._allowed_origins = frozenset(allowed_origins)
+        self._is_open = not keys.are_needed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises PayloadTooLarge, Unauthorized, CrossSite."""
+        if scope["type"] == "http":
+            headers = dict(scope["headers"])  # the protocol refuses a second length
+            declared = headers.get(b"content-length") or b"0"
+            max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
+            if not declared.isdigit() or int(declared[:20]) > max_bytes:
+                raise too_large(max_bytes)
+            authorization: Sequence[bytes] = ()
+            if b"authorization" in headers:
+                authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+            dialect, path = scope["state"]["dialect"], scope["path"]
+            is_open = dialect is not None and path in dialect.open_paths
+            scope["state"]["caller"] = "" if is_open else self._keys.caller(path, authorization)
+            is_from_page = self._is_open and not SITE_HEADERS.isdisjoint(headers)
+            if is_from_page and not (dialect is not None and path in dialect.any_site_paths):
+                check_site(scope["method"], headers, self._allowed_origins)
+        await self._app(scope, receive, send)
+
+
+def requester_of(request: Request) -> tuple[str, str, float, str]:
+    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic), whose share it takes.
+
+    The share of the engine is the caller's, by its key; without keys that of the client's address.
+    """
+    state = request.scope["state"]
+    caller = state["caller"]
+    return state["request_id"], caller, state["received_at"], caller or caller_address(request.scope)
+
+
+def caller_address(scope: Scope) -> str:
+    """The client's address, or its network where that is IPv6; empty where it is not known."""
+    host, _ = scope.get("client") or ("", 0)
+    return address_of(host)

@@ -1,0 +1,375 @@
+"""uvicorn's HTTP protocol with what it lacks: limits on how long and how large a request may arrive.
+
+A connection that says nothing, and one that sends its header or body in drips, is closed `read_timeout_s` after
+the first byte of a request was due. A request whose answer is being made, and an idle connection kept alive
+between requests, are not touched, unless another connection needs the place of the idle one. A reader that takes
+nothing of an answer is cut off after `stall_s`; until then what the system does not take waits for it, and no more is
+written: some 64 KiB and the message under way.
+
+An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at its header's end; a second
+parser reads the same header without the offer, and then the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import struct
+import termios
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from app.api.http.connections import Admission, ConnectionTable
+from app.api.http.request_head import (
+    BAD_CHUNKS,
+    DISPLACED,
+    FRAMING_NAMES,
+    FULL,
+    NOT_HTTP,
+    PROBES,
+    PROBES_ALONE,
+    Framing,
+    Refusal,
+    RefusedRequest,
+    header_too_large,
+    refusal_of,
+    request_id_of,
+    without_upgrade,
+    written,
+)
+from app.api.http.single_write_response import SingleWriteResponse
+from app.observability.logging import Field, log_event
+from app.observability.metrics import Metrics
+
+logger = logging.getLogger("app.protocol")
+# In a scope's extensions: whether its reader was cut off or has left, and a way to be told that it leaves.
+READER = "transduce.reader"
+_PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
+# Seconds in which a request has to arrive on a connection of the reserve.
+RESERVED_READ_TIMEOUT_S = 1.0
+# Bytes of chunk sizes, extensions and line ends for each byte of a body; chunks of one byte need five.
+MAX_FRAMING_PER_BYTE = 8
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What one connection may cost. Times in seconds, sizes in bytes. stall_s: in which a reader may take nothing."""
+
+    read_timeout_s: float
+    stall_s: float
+    max_header_bytes: int
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: ConnectionLimits,
+        metrics: Metrics,
+        table: ConnectionTable,
+    ) -> None:
+        """table: the connections of its port."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._max_header_bytes = limits.max_header_bytes
+        self._metrics = metrics
+        self._table = table
+        self._idle: dict[Any, None] = {}
+        self._refusal_but_for_probes = PROBES_ALONE if table.is_for_probes else None
+        self._read_timeout_s = limits.read_timeout_s
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._has_stalled = False
+        self._has_arrived = False  # a whole request, with the data that came last
+        self._on_leave: Callable[[], None] | None = None
+        self._extensions: dict[str, dict[object, object]] = {
+            READER: {
+                "has_stalled": lambda: self._has_stalled,
+                "has_left": self._has_left,
+                "on_leave": self._watch_caller,
+            }
+        }
+        self._is_header_open = True
+        self._num_parsed_bytes = 0  # of the request line and headers, as the parser tells them
+        self._num_open_bytes = 0  # of a header that the parser still waits for the end of
+        self._num_framing_bytes = 0  # of a body in chunks, beyond what its own bytes allow
+        self._framing = Framing()
+        self._is_upgrade_offered = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse one connection too many; else wait for its first request."""
+        super().connection_made(transport)
+        admission, self._idle = self._table.admit(self, self.client[0] if self.client else "")
+        if admission is Admission.REFUSED:
+            self._refuse(FULL)
+            return
+        if admission is Admission.RESERVED:
+            self._refusal_but_for_probes = FULL
+            self._read_timeout_s = min(self._read_timeout_s, RESERVED_READ_TIMEOUT_S)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget its place and the timers."""
+        self._table.leave(self)
+        self._stop_reading_timer()
+        self._stop_stall_timer()
+        super().connection_lost(exc)
+        if self._on_leave is not None:
+            self._on_leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Count a header that is not whole yet, and hand the data to the parser."""
+        if self.transport.is_closing():
+            return
+        begins = self._read_timer is None and self._is_idle()
+        self._has_arrived = False
+        if self._is_header_open:
+            self._num_open_bytes += len(data)
+            if self._num_open_bytes > self._max_header_bytes + len(data):
+                self._refuse(header_too_large(self._max_header_bytes))
+                return
+        elif self._framing.is_chunked:
+            self._num_framing_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            self._refuse(refusal_of(error))
+            return
+        if self._num_framing_bytes > self._max_header_bytes:
+            self._refuse(BAD_CHUNKS)
+            return
+        if begins and not self._has_arrived and not self.transport.is_closing():
+            self._expect_request()
+
+    def _parse(self, data: bytes) -> None:
+        """Hand data to the parser, and to a second one behind the header where an upgrade is offered."""
+        rest: bytes | memoryview = data
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as stop:
+                rest = memoryview(rest)[stop.args[0] :]
+            version = self.parser.get_http_version()
+            head = without_upgrade(self.parser.get_method(), self.url, version, self.headers)
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self._is_upgrade_offered = False
+            self.parser.feed_data(head)
+
+    def on_message_begin(self) -> None:
+        """A request line begins."""
+        self._idle.pop(self, None)
+        self._framing.reset()
+        self._is_header_open = True
+        self._num_parsed_bytes = 0
+        self._num_open_bytes = 0
+        self._num_framing_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request line."""
+        self._num_parsed_bytes += len(url)
+        if self._num_parsed_bytes > self._max_header_bytes:
+            raise RefusedRequest(header_too_large(self._max_header_bytes))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; or a trailer of a chunked body, which is counted and dropped (RFC 9110, section 6.5.1)."""
+        self._num_parsed_bytes += len(name) + len(value) + 4
+        if self._num_parsed_bytes > self._max_header_bytes:
+            raise RefusedRequest(header_too_large(self._max_header_bytes))
+        if not self._is_header_open:
+            return
+        name = name.lower()
+        if name in FRAMING_NAMES:
+            self._framing.take(name, value)
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The header is whole; its trailers still count."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise RefusedRequest(NOT_HTTP)
+            self._is_upgrade_offered = True
+            return
+        self._is_header_open = False
+        version = self.parser.get_http_version()
+        if version != "1.1" or not self._framing.has_host:
+            self._framing.check(version)
+        self.expect_100_continue = self._framing.expects_continue
+        refusal = self._refusal_but_for_probes
+        if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
+            raise RefusedRequest(refusal)
+        super().on_headers_complete()
+        self.scope["extensions"] = self._extensions
+        if refusal is FULL:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._framing.is_chunked:
+            self._num_framing_bytes -= (1 + MAX_FRAMING_PER_BYTE) * len(body)
+        cycle: RequestResponseCycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        """The request has arrived whole."""
+        if self._is_upgrade_offered:
+            return
+        self._stop_reading_timer()
+        self._is_header_open = False
+        self._num_framing_bytes = 0
+        self._has_arrived = True
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """The application answers through `SingleWriteResponse`."""
+
+        def serve(scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
+            return app(scope, receive, SingleWriteResponse(cycle).send)  # type: ignore[arg-type]
+
+        super()._start_asgi_task(cycle, serve)
+
+    def on_response_complete(self) -> None:
+        """The answer is sent. A pipelined request whose body is not here yet gets its time now."""
+        super().on_response_complete()
+        if self._is_idle():
+            self._idle[self] = None
+        elif self.cycle.more_body and self._read_timer is None:
+            self._expect_request()
+
+    def is_quiet(self) -> bool:
+        """Whether nothing of a request has come, and nothing of an answer waits to be taken."""
+        if self.transport.is_closing():
+            return True
+        unread = fcntl.ioctl(self._fileno(), termios.FIONREAD, bytes(4))
+        return not any(unread) and not self.transport.get_write_buffer_size()
+
+    def make_room(self) -> None:
+        """Close: another connection takes its place. A caller that has not sent a request yet learns why."""
+        if self.transport.is_closing():
+            return
+        self._metrics.connections_displaced.inc()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            self._refuse(DISPLACED)
+        else:
+            self._stop_reading_timer()
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """So much waits for the reader that nothing more is written until it has taken some."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """It has."""
+        self._stop_stall_timer()
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        """The server ends: a request that is not whole yet will not be."""
+        if self._read_timer is not None:
+            self._stop_reading_timer()
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Idle for too long. A caller that does not even take its answer gets no more time."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _is_idle(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _has_left(self) -> bool:
+        return self.transport.is_closing()
+
+    def _watch_caller(self, on_leave: Callable[[], None] | None) -> None:
+        """Have the request under way told, once, that its caller has left; None: it need not know any more."""
+        self._on_leave = on_leave
+        if on_leave is None:
+            return
+        if self.transport.is_closing():
+            self.loop.call_soon(on_leave)
+        else:
+            self.flow.resume_reading()  # who does not read sees nobody leave
+
+    def _expect_request(self) -> None:
+        self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
+
+    def _stop_reading_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _on_read_timeout(self) -> None:
+        self._read_timer = None
+        if not self.transport.is_closing():
+            self._metrics.read_timeouts.inc()
+            self.transport.abort()
+
+    def _watch_reader(self) -> None:
+        self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
+
+    def _check_reader(self, waited: int) -> None:
+        """An orderly close would wait for a reader that takes nothing."""
+        if self._waiting() < waited:
+            self._watch_reader()
+        else:
+            self._has_stalled = True
+            self._metrics.stalled_readers.inc()
+            self.transport.abort()
+
+    def _waiting(self) -> int:
+        """Bytes that the reader has not taken, the system's among them: it takes megabytes before it asks for more."""
+        sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
+        return self.transport.get_write_buffer_size() + int(sent[0])
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _fileno(self) -> int:
+        return int(self.transport.get_extra_info("socket").fileno())
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer without the application, and close."""
+        self._stop_reading_timer()
+        request_id = request_id_of(self.headers or ())
+        self.transport.write(written(refusal, request_id))
+        self.transport.close()
+        if refusal is FULL:
+            self._metrics.connections_refused.inc()
+        level = logging.DEBUG if refusal.status == FULL.status else logging.INFO
+        fields: dict[str, Field] = {"request_id": request_id, "status": refusal.status}
+        log_event(logger, level, "refused_by_protocol", fields=fields)

@@ -1,0 +1,139 @@
+"""What the protocol itself checks of a request's head, and its answers to what it refuses.
+
+The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding): where two readers could disagree about
+where a request ends, or for whom it is, it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from random import getrandbits
+from typing import NamedTuple
+
+import httptools
+
+from app.api.http.error_table import HTTP_CODES, error_body
+
+
+class Refusal(NamedTuple):
+    """An answer of the protocol's own, after which the connection is closed."""
+
+    status: int
+    message: str
+
+
+NOT_HTTP = Refusal(400, "not valid HTTP")
+BAD_VERSION = Refusal(400, "the version must be HTTP/1.1 or HTTP/1.0")
+BAD_HOST = Refusal(400, "there must be one valid Host")
+BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
+BAD_CHUNKS = Refusal(400, "the chunks of the body are framed in too many bytes")
+PROBES_ALONE = Refusal(404, "this port serves probes alone")
+FULL = Refusal(503, "too many connections")
+DISPLACED = Refusal(503, "too many connections; this one was idle for the longest time")
+_REASONS = {
+    400: b"Bad Request",
+    404: b"Not Found",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+# Paths that are answered on every connection.
+PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
+# What a host, its port and the brackets of an IPv6 address are written with (RFC 3986, section 3.2).
+_HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=%:[]"
+
+
+class RefusedRequest(Exception):
+    """Raised into the parser, which stops. refusal: what is answered."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+FRAMING_NAMES = frozenset({b"host", b"transfer-encoding", b"expect"})
+
+
+class Framing:
+    """Of the request under way: whether it has a Host, how its body comes, and whether it is to be asked for."""
+
+    __slots__ = ("expects_continue", "has_host", "is_chunked")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """A request begins."""
+        self.has_host = self.is_chunked = self.expects_continue = False
+
+    def take(self, name: bytes, value: bytes) -> None:
+        """Note a header among FRAMING_NAMES. Raises RefusedRequest."""
+        if name == b"host":
+            if self.has_host or value.translate(None, _HOST_BYTES):
+                raise RefusedRequest(BAD_HOST)
+            self.has_host = True
+        elif name == b"expect":
+            self.expects_continue = value.lower() == b"100-continue"
+        else:
+            if self.is_chunked or value.lower() != b"chunked":
+                raise RefusedRequest(BAD_TRANSFER_ENCODING)
+            self.is_chunked = True
+
+    def check(self, version: str) -> None:
+        """Of a whole head. Raises RefusedRequest."""
+        if version not in {"1.1", "1.0"}:
+            raise RefusedRequest(BAD_VERSION)
+        if version == "1.1" and not self.has_host:
+            raise RefusedRequest(BAD_HOST)
+        if version == "1.0" and self.is_chunked:
+            raise RefusedRequest(BAD_TRANSFER_ENCODING)
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The caller's X-Request-Id where it is a plain word, else a new one."""
+    given = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+
+
+def refusal_of(error: httptools.HttpParserError) -> Refusal:
+    """The refusal that stopped the parser, or what is said where the parser found the fault itself."""
+    cause = error.__context__
+    return cause.refusal if isinstance(cause, RefusedRequest) else NOT_HTTP
+
+
+def header_too_large(max_bytes: int) -> Refusal:
+    """The refusal of a request line and headers above the limit."""
+    return Refusal(431, f"header above {max_bytes} bytes")
+
+
+def written(refusal: Refusal, request_id: str) -> bytes:
+    """The whole answer, in the shape of the server's errors."""
+    status, message = refusal
+    body = error_body(HTTP_CODES[status], message, request_id)
+    retry = b"retry-after: 1\r\n" if status == FULL.status else b""
+    head = (
+        b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
+        b"x-content-type-options: nosniff\r\ncache-control: no-store\r\n%bconnection: close\r\n\r\n"
+    )
+    return head % (status, _REASONS[status], len(body), request_id.encode("ascii"), retry) + body
+
+
+def without_upgrade(
+    method: bytes, target: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """A head as bytes, without `Upgrade` and without the `upgrade` of `Connection`.
+
+    headers: names in lower case, and values, as a parser has accepted them.
+    """
+    lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
+    for name, value in headers:
+        if name == b"upgrade":
+            continue
+        if name == b"connection":
+            options = [option.strip() for option in value.split(b",")]
+            kept = b", ".join(option for option in options if option.lower() != b"upgrade")
+            lines.append(b"connection: " + kept)
+        else:
+            lines.append(b"%b: %b" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])

@@ -1,0 +1,159 @@
+"""The answers of the native API as JSON. What was not asked for is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.text.glossary import GlossaryHit
+from app.translator import (
+    PairScore,
+    Ranked,
+    ScoreRequest,
+    ScoreResult,
+    SegmentHypothesis,
+    TextSpan,
+    Token,
+    TranslatedSegment,
+    Translation,
+    TranslationRequest,
+    TranslationResult,
+    Usage,
+)
+
+Json = dict[str, object]
+
+
+def translate_answer(result: TranslationResult, request: TranslationRequest, model: dict[str, str]) -> Json:
+    """One entry a text, in order."""
+    answer: Json = {
+        "translations": [_translation(each, request) for each in result.translations],
+        "model": model,
+        "usage": _usage(result),
+    }
+    if request.options is not None and request.options.sampling is not None:
+        answer["seed"] = request.options.sampling.seed
+    return answer
+
+
+def detect_answer(detected: Sequence[Ranked]) -> Json:
+    """One entry a text, in order."""
+    return {"detections": [_detection(ranked) for ranked in detected]}
+
+
+def _detection(ranked: Ranked) -> Json:
+    language, confidence = ranked[0] if ranked else (None, 0.0)
+    candidates = [{"language": each, "confidence": probability} for each, probability in ranked]
+    return {"language": language, "confidence": confidence, "candidates": candidates}
+
+
+def score_answer(result: ScoreResult, request: ScoreRequest, model: dict[str, str]) -> Json:
+    """One entry a pair, in order."""
+    scores = [_pair_score(each, request) for each in result.scores]
+    return {"scores": scores, "model": model, "usage": _usage(result)}
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "source_tokens": usage.source_tokens,
+        "target_tokens": usage.target_tokens,
+        "sentences": usage.num_sentences,
+    }
+
+
+def _translation(translation: Translation, request: TranslationRequest) -> Json:
+    answer: Json = {
+        "text": translation.text,
+        "source": translation.source,
+        "segments": [_segment(segment, request) for segment in translation.segments],
+    }
+    if request.source is None:
+        answer["confidence"] = translation.confidence
+    if request.terms or request.glossary_id is not None:
+        answer["glossary_hits"] = [_glossary_hit(hit) for hit in translation.glossary_hits]
+    if request.options is not None and request.options.num_hypotheses > 1:
+        answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
+    return answer
+
+
+def _glossary_hit(hit: GlossaryHit) -> Json:
+    span = TextSpan(hit.span.start, hit.span.end)
+    return {"source": _span(span), "term": hit.term.source, "translation": hit.replacement}
+
+
+def _segment(segment: TranslatedSegment, request: TranslationRequest) -> Json:
+    best = segment.hypotheses[0]
+    answer: Json = {
+        "source": _span(segment.source),
+        "target": _span(segment.target),
+        "score": best.score,
+        "finish_reason": str(best.finish_reason),
+    }
+    if request.options is not None and request.options.loop_guard:
+        answer["has_looped"] = segment.has_looped
+    if segment.is_part:
+        answer["is_part"] = True
+    if segment.fallbacks:
+        answer["fallbacks"] = [fallback.value for fallback in segment.fallbacks]
+    if segment.changed_numbers:
+        answer["changed_numbers"] = {
+            "missing": list(segment.changed_numbers.missing),
+            "added": list(segment.changed_numbers.added),
+        }
+    if request.returns_tokens:
+        answer["log_probability"] = best.log_probability
+        answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
+    if request.attention:
+        answer["source_tokens"] = [_span(span) for span in segment.source_tokens]
+    if request.options is not None and request.options.num_hypotheses > 1:
+        answer["hypotheses"] = [_hypothesis(each, request) for each in segment.hypotheses]
+    return answer
+
+
+def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> Json:
+    answer: Json = {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "finish_reason": str(hypothesis.finish_reason),
+    }
+    if request.returns_tokens:
+        answer["log_probability"] = hypothesis.log_probability
+        answer["tokens"] = _tokens(hypothesis.tokens)
+    return answer
+
+
+def _pair_score(score: PairScore, request: ScoreRequest) -> Json:
+    answer: Json = {
+        "log_probability": score.log_probability,
+        "score": score.score,
+        "num_tokens": score.num_tokens,
+    }
+    if request.returns_tokens:
+        answer["tokens"] = _tokens(score.tokens)
+    if request.attention:
+        answer["source_tokens"] = [_span(span) for span in score.source_tokens]
+    return answer
+
+
+def _tokens(tokens: Sequence[Token], *, start: int = 0) -> list[Json]:
+    """start: where the text begins that the tokens' places count from."""
+    return [_token(token, start) for token in tokens]
+
+
+def _token(token: Token, start: int) -> Json:
+    answer: Json = {
+        "text": token.text,
+        "target": _span(token.target.moved(start)),
+        "log_probability": token.log_probability,
+    }
+    if token.source is not None:
+        answer["source"] = _span(token.source)
+        answer["attention"] = token.attention
+    if token.weights:
+        answer["weights"] = token.weights
+    if token.alternatives:
+        answer["alternatives"] = [each._asdict() for each in token.alternatives]
+    return answer
+
+
+def _span(span: TextSpan) -> Json:
+    return {"start": span.start, "end": span.end}

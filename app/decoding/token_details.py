@@ -1,0 +1,77 @@
+"""Details of each token beside its score: alternatives, and attention to the source.
+
+They are stored by the prefix before the token, so hypotheses that branch share them. Only sentences whose options need
+details have any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.decoding.options import Alternative, DecodingOptions, Hypothesis
+
+# Lower bound of a source token's attention before its logarithm, which for 0 would be infinite.
+MIN_COVERAGE = 1e-10
+
+
+class TokenDetails:
+    """The details of one sentence."""
+
+    def __init__(self, options: DecodingOptions, source_length: int) -> None:
+        """source_length: attention columns that belong to the source, the end token's included."""
+        self._num_alternatives = options.num_alternatives
+        self._wants_alignment = options.alignment
+        self._source_length = source_length
+        self._alternatives: dict[tuple[int, ...], tuple[Alternative, ...]] = {}
+        self._attention: dict[tuple[int, ...], NDArray[np.float32]] = {}
+
+    def add(
+        self,
+        prefixes: Sequence[tuple[int, ...]],
+        *,
+        ids: NDArray[np.int64],
+        log_probabilities: NDArray[np.float32],
+        alignment: NDArray[np.float32] | None,
+    ) -> None:
+        """Record a step of each live hypothesis.
+
+        prefixes: subwords of each before the step. ids, log_probabilities: (live, num_candidates), the model's own, at
+        least min(num_alternatives, vocab_size) wide. alignment: (live, capacity), None if not wanted.
+        """
+        if k := self._num_alternatives:
+            columns = zip(prefixes, ids[:, :k].tolist(), log_probabilities[:, :k].tolist(), strict=True)
+            for prefix, tokens, scores in columns:
+                self._alternatives[prefix] = tuple(map(Alternative, tokens, scores))
+        if alignment is not None:
+            self.add_attention(prefixes, alignment[:, : self._source_length].copy())
+
+    def add_attention(self, prefixes: Sequence[tuple[int, ...]], attention: NDArray[np.float32]) -> None:
+        """Record a step's attention to the source, (live, source_length), without a copy."""
+        self._attention.update(zip(prefixes, attention, strict=True))
+
+    def coverage(self, ids: tuple[int, ...], num_tokens: int) -> float:
+        """Sum over source tokens of log(min(attention from all target tokens, 1)), at most 0 (equation 14).
+
+        ids: the hypothesis. num_tokens: its tokens, the end token counted if there is one.
+        """
+        if not num_tokens or not self._attention:
+            return 0.0
+        paid = np.sum(
+            [self._attention[ids[:length]] for length in range(num_tokens)], axis=0, dtype=np.float64
+        )
+        return float(np.log(np.clip(paid, MIN_COVERAGE, 1.0)).sum())
+
+    def attach_to(self, hypothesis: Hypothesis) -> Hypothesis:
+        """The hypothesis with the wanted details of each of its tokens."""
+        prefixes = [hypothesis.ids[:length] for length in range(len(hypothesis.token_log_probabilities))]
+        if self._num_alternatives:
+            alternatives = tuple(self._alternatives[prefix] for prefix in prefixes)
+            hypothesis = replace(hypothesis, alternatives=alternatives)
+        if self._wants_alignment:
+            alignment = tuple(tuple(self._attention[prefix].tolist()) for prefix in prefixes)
+            hypothesis = replace(hypothesis, alignment=alignment)
+        return hypothesis

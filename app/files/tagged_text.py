@@ -1,0 +1,134 @@
+"""Running text with marks, converted to a unit in XML: how inline markup passes through translation.
+
+An opening mark and its closing one become an element `g`, a single mark an empty `x`, and one that ends a sentence an
+empty `br`. The original markup is stored here and is restored in the translation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from html import escape, unescape
+from typing import Generic, TypeVar
+
+from app.files.unit import Unit, UnitFormat
+
+T = TypeVar("T")
+_MARK = re.compile(r'<g id="(?P<open>\d+)">|(?P<close></g>)|<(?:x|br) id="(?P<point>\d+)"/>')
+
+
+class MarkKind(Enum):
+    """The role of a mark."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    POINT = "point"
+    BREAK = "break"
+
+
+@dataclass(frozen=True)
+class Mark(Generic[T]):
+    """One piece of markup. raw: its original. name: a closing mark closes the last opening one of the same name."""
+
+    kind: MarkKind
+    raw: T
+    name: str = ""
+
+
+Piece = str | Mark[T]
+
+
+@dataclass(frozen=True)
+class TaggedText(Generic[T]):
+    """The pieces of one unit; marks without a partner are points."""
+
+    pieces: tuple[Piece[T], ...]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece[T]]) -> TaggedText[T]:
+        """Convert opening marks without a closing one, and the reverse, to points."""
+        kept = [piece for piece in pieces if piece != ""]
+        partners = _partners(kept)
+        paired = {MarkKind.OPEN, MarkKind.CLOSE}
+        for place, piece in enumerate(kept):
+            if isinstance(piece, Mark) and piece.kind in paired and place not in partners:
+                kept[place] = Mark(MarkKind.POINT, piece.raw, piece.name)
+        return cls(tuple(kept))
+
+    @property
+    def plain(self) -> str:
+        """The text without marks."""
+        return "".join(piece for piece in self.pieces if isinstance(piece, str))
+
+    def unit(self, *, is_wrapped: bool) -> Unit:
+        """The unit: plain text without marks, else XML."""
+        if not any(isinstance(piece, Mark) for piece in self.pieces):
+            return Unit(self.plain, UnitFormat.TEXT, is_wrapped)
+        return Unit("".join(map(self._written, range(len(self.pieces)))), UnitFormat.XML, is_wrapped)
+
+    def _written(self, place: int) -> str:
+        piece = self.pieces[place]
+        if isinstance(piece, str):
+            return escape(piece, quote=False)
+        if piece.kind is MarkKind.OPEN:
+            return f'<g id="{place}">'
+        if piece.kind is MarkKind.CLOSE:
+            return "</g>"
+        return f'<{"br" if piece.kind is MarkKind.BREAK else "x"} id="{place}"/>'
+
+    def read(self, translation: str) -> list[Piece[T]]:
+        """The pieces of the unit's translation.
+
+        Raises ValueError unless every mark occurs once and elements are nested properly.
+        """
+        if not any(isinstance(piece, Mark) for piece in self.pieces):
+            return [translation]
+        partners = _partners(self.pieces)
+        found: list[Piece[T]] = []
+        opened: list[int] = []
+        seen: set[int] = set()
+        done = 0
+        for match in _MARK.finditer(translation):
+            found.append(unescape(translation[done : match.start()]))
+            done = match.end()
+            if match["close"]:
+                place = partners.get(opened.pop(), -1) if opened else -1
+            else:
+                place = int(match["open"] or match["point"])
+                if match["open"]:
+                    opened.append(place)
+            if not self._is_mark(place) or place in seen:
+                raise ValueError("the translation has a tag that its text does not have")
+            seen.add(place)
+            found.append(self.pieces[place])
+        found.append(unescape(translation[done:]))
+        if len(seen) != sum(isinstance(piece, Mark) for piece in self.pieces):
+            raise ValueError("the translation lacks a tag of its text")
+        return [piece for piece in found if piece != ""]
+
+    def _is_mark(self, place: int) -> bool:
+        return 0 <= place < len(self.pieces) and isinstance(self.pieces[place], Mark)
+
+
+def _partners(pieces: Sequence[Piece[T]]) -> dict[int, int]:
+    """The index of each opening mark's closing one, and the reverse; elements do not overlap."""
+    found: dict[int, int] = {}
+    opened: list[tuple[int, str]] = []
+    num_opened: Counter[str] = Counter()
+    for place, piece in enumerate(pieces):
+        if not isinstance(piece, Mark):
+            continue
+        if piece.kind is MarkKind.OPEN:
+            opened.append((place, piece.name))
+            num_opened[piece.name] += 1
+        elif piece.kind is MarkKind.CLOSE and num_opened[piece.name]:
+            start, name = opened.pop()
+            num_opened[name] -= 1
+            while name != piece.name:
+                start, name = opened.pop()
+                num_opened[name] -= 1
+            found[start], found[place] = place, start
+    return found

@@ -1,0 +1,54 @@
+// How many steps a call of the decoder takes: the arguments that Python sets beside the graph's inputs, and the
+// decision that all threads of the call share.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <mutex>
+
+namespace transduce {
+
+// Arguments of one decoder call beside the graph's inputs. Set on the thread that makes the call.
+struct DecodeArgs {
+    // Beams that the operator advances (`Beam`), and how many there are.
+    void* const* beams = nullptr;
+    int64_t num_beams = 0;
+    // Largest number of steps. A call also ends when a beam is undecided, or when no row or beam is left to advance.
+    int64_t max_steps = std::numeric_limits<int64_t>::max();
+    // Steps that may follow the one in which the first row or beam ends.
+    int64_t max_steps_after_end = std::numeric_limits<int64_t>::max();
+    // The call ends early when *wake_flag is not 0. The flag is read before each step but the first min_steps, and
+    // never before the first step. nullptr: no flag.
+    const int32_t* wake_flag = nullptr;
+    int64_t min_steps = 0;
+    // Receives the number of steps taken, then for each beam its BeamOutcome in its last step. nullptr: no arguments
+    // set.
+    int64_t* outcomes = nullptr;
+
+    // Returns this thread's arguments and resets them to the defaults.
+    static DecodeArgs take();
+};
+
+// The steps of one call. Several threads may take different rows through the steps; the first thread that reaches a
+// step decides for all of them whether it is taken.
+class StepBudget {
+public:
+    explicit StepBudget(int64_t max_steps, const DecodeArgs& args = {}) : end_(max_steps), args_(args) {}
+
+    // Returns whether `step` is taken. step: 0, or one more than a step that was taken.
+    bool begin_step(int64_t step);
+    // Records that a row or beam has ended in a step that was taken.
+    void record_end(int64_t step);
+    // Call before the first step if some rows are taken through all steps before other rows begin: an end in the later
+    // rows is then not known in time. Limits the call to max_steps_after_end + 1 steps.
+    void limit_for_serial_runs();
+    // Number of steps taken.
+    int64_t num_steps() const { return num_begun_; }
+
+private:
+    std::mutex mutex_;
+    int64_t end_, num_begun_ = 0;
+    DecodeArgs args_;
+};
+
+}  // namespace transduce

@@ -1,0 +1,97 @@
+// The process's thread pool: the calling thread and worker threads that share the chunks of one job at a time.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace transduce {
+
+// The end of the chunk range that a thread takes chunks from. The caller goes up from the first chunk, workers go down
+// from the last, so that the next job over the same weights finds each thread's share in that thread's own cache.
+enum class Direction : int { up = 1, down = -1 };
+
+// The chunks of a job that one thread runs: all of them if the thread works alone, else chunks that it takes from the
+// pool's queue one batch after another.
+class Chunks {
+public:
+    // All chunks of a job that no other thread works on.
+    explicit Chunks(int num_chunks) : left_(num_chunks) {}
+    // Chunks of the pool's current job.
+    explicit Chunks(Direction direction) : direction_(direction), is_shared_(true) {}
+
+    Direction direction() const { return direction_; }
+    // Whether there is another chunk. If so it belongs to this thread, which must run it.
+    bool has_more() { return left_ > 0 || (is_shared_ && take_some()); }
+    // As has_more, and stores the chunk's index in *chunk.
+    bool take(int* chunk) {
+        if (!has_more()) return false;
+        *chunk = next_;
+        next_ += static_cast<int>(direction_);
+        --left_;
+        return true;
+    }
+    // Whether there probably is another chunk. Takes none; another thread may be faster.
+    bool seems_to_have_more() const { return left_ > 0 || (is_shared_ && are_some_left()); }
+    // Takes all chunks that are left in the pool's queue, to run none of them.
+    void discard() {
+        while (take_some()) {}
+    }
+    // Number of chunks taken from the pool's queue.
+    int num_taken() const { return num_taken_; }
+
+private:
+    // Takes a batch of chunks from the pool's queue. Returns whether there was one.
+    bool take_some();
+    static bool are_some_left();
+
+    Direction direction_ = Direction::up;
+    bool is_shared_ = false;
+    int next_ = 0, left_ = 0, num_taken_ = 0;
+};
+
+// Runs chunks until there are none left to take.
+using Job = void (*)(void* context, Chunks& chunks);
+
+// Most chunks of one job: the queue holds a chunk's index in 16 bits.
+constexpr int MAX_CHUNKS = 65535;
+
+// Memory that the next job reads. Threads prefetch it while they wait. The caller prefetches `bytes` bytes upward from
+// `up`; workers prefetch the piece at `down` and then the pieces before it. bytes 0: keeps the previous job's value.
+struct Prefetch {
+    const char* up = nullptr;
+    const char* down = nullptr;
+    uint32_t piece = 1, bytes = 0;
+};
+
+// Number of threads that work on a job, including the caller.
+int num_threads();
+
+// Runs chunks 0..num_chunks-1, each exactly once, and returns when all of them are done.
+//
+// nanoseconds: rough cost of the whole job on one thread; decides whether the workers take part and whether sleeping
+// workers are woken. prefetch: memory that the job after this one reads. If the pool is busy, also with the job that
+// this call is made from, the caller runs all chunks alone.
+//
+// Throws what the job throws on any thread: the first exception, after the chunks under way are done. Chunks that no
+// thread has begun by then are not run.
+void run_job(Job job, void* context, int num_chunks, int64_t nanoseconds, const Prefetch& prefetch);
+
+// run_job for a callable (Chunks&) that runs every chunk it can take.
+template <class Callable>
+void parallel_chunks(int num_chunks, int64_t nanoseconds, Callable&& callable, const Prefetch& prefetch = {}) {
+    auto job = [](void* context, Chunks& chunks) {
+        (*static_cast<std::remove_reference_t<Callable>*>(context))(chunks);
+    };
+    run_job(job, &callable, num_chunks, nanoseconds, prefetch);
+}
+
+// run_job for a callable (int chunk, Direction).
+template <class Callable>
+void parallel_for(int num_chunks, int64_t nanoseconds, Callable&& callable, const Prefetch& prefetch = {}) {
+    auto all = [&](Chunks& chunks) {
+        for (int chunk; chunks.take(&chunk);) callable(chunk, chunks.direction());
+    };
+    parallel_chunks(num_chunks, nanoseconds, all, prefetch);
+}
+
+}  // namespace transduce

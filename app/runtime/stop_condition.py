@@ -1,0 +1,53 @@
+"""When a decoder call of several steps ends early: after a row ends, or when another thread sets a flag."""
+
+from __future__ import annotations
+
+import mmap
+from typing import NamedTuple
+
+import numpy as np
+
+# More steps than any call takes.
+NO_LIMIT = 1 << 30
+
+
+class WakeFlag:
+    """An int32 in memory that any thread or process sets to end a decoder call early.
+
+    Write the message first, then set the flag. The reader clears the flag first, then reads the messages.
+    """
+
+    def __init__(self, memory: mmap.mmap | bytearray | None = None, offset: int = 0) -> None:
+        """Use 4 bytes of `memory` at `offset` bytes, left as they are; of its own zeroed memory for None."""
+        self._number = np.frombuffer(bytearray(4) if memory is None else memory, np.int32, 1, offset)
+        self.address: int = self._number.ctypes.data
+
+    def set(self) -> None:
+        """End the call under way, or the next one, early."""
+        self._number[0] = 1
+
+    def clear(self) -> None:
+        """Clear the flag, before the messages are read."""
+        self._number[0] = 0
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the flag is set."""
+        return bool(self._number[0])
+
+
+class StopCondition(NamedTuple):
+    """What ends a call of several steps early. A call takes at least one step.
+
+    steps_after_end: steps at most after the one in which the first row says its end token or the first beam is done.
+    wake_flag: read between steps; no further step is taken once it is set. None: nothing is read.
+    min_steps: steps before the flag is read for the first time.
+    """
+
+    steps_after_end: int = NO_LIMIT
+    wake_flag: WakeFlag | None = None
+    min_steps: int = 0
+
+
+# The call takes every step it may.
+NO_EARLY_STOP = StopCondition()

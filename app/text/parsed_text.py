@@ -1,0 +1,377 @@
+"""One text on its way through a model: parsed into segments for the model, and assembled from their translations.
+
+    parsed_text = parse_text(text, options)
+    segments = parsed_text.segments(fits)              # fits(source): whether the model takes it at once
+    ... translate segment.source of each ...
+    finished = parsed_text.finish(segments, translations)
+
+A part that must not change (a variable, a URL, a formula, a glossary term) is replaced by a placeholder: one
+private-use character, which the tokenizer copies like any character outside its vocabulary. Glossary terms are words
+at first: `with_term_placeholders` replaces those that `missing_terms` reports for a second decoding. Where a
+translation has lost a placeholder and there is no alignment, `segments.spans_between_placeholders` returns the parts
+to translate separately, and `segments.join_parts` joins their translations.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from app.text.alignment import words
+from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
+from app.text.casing import Casing, casing_of, lowered, restored
+from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
+from app.text.finished import FinishedText, Writer, source_markup
+from app.text.glossary import Glossary, GlossaryHit, missing_terms
+from app.text.html_reader import read_html
+from app.text.number_check import ChangedNumbers, changed_numbers
+from app.text.number_format import rewritten_numbers
+from app.text.protected_spans import overlaps, protected_spans
+from app.text.segmentation import Offsets, Span, fitting_pieces, sentence_spans, trimmed
+from app.text.segments import SegmentTranslation, SourceSegment, shift_positions, with_number_placeholders
+from app.text.tags import Tag, partners
+from app.text.xml_reader import XmlRules, read_xml
+
+_SPACES = re.compile(r"[ \t\n\r\f]+")
+_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Runs without control characters, the tab excepted.
+_LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
+# Tags that make a word a formula, which is not translated: H<sub>2</sub>O.
+_FORMULA_TAGS = frozenset({"sub", "sup"})
+
+
+class TextFormat(Enum):
+    """The format of a text."""
+
+    PLAIN = "text"
+    HTML = "html"
+    XML = "xml"
+
+
+class Splitting(Enum):
+    """Where sentences end.
+
+    SENTENCES: also at line breaks. NO_NEWLINES: not at line breaks. LINES: at line breaks only.
+    """
+
+    SENTENCES = "sentences"
+    NO_NEWLINES = "no_newlines"
+    LINES = "lines"
+
+
+class ParseOptions(NamedTuple):
+    """How a text is parsed. Languages are ISO 639-1 codes. xml: rules for XML; its `ignored` applies to HTML too."""
+
+    source_language: str
+    target_language: str
+    text_format: TextFormat = TextFormat.PLAIN
+    splitting: Splitting = Splitting.SENTENCES
+    xml: XmlRules = XmlRules()
+    glossary: Glossary | None = None
+
+
+def parse_text(text: str, options: ParseOptions) -> ParsedText:
+    """Parse a text. Raises MarkupError for malformed XML."""
+    if options.text_format is TextFormat.HTML:
+        document = read_html(text, options.xml.ignored)
+    elif options.text_format is TextFormat.XML:
+        document = read_xml(text, options.xml)
+    else:
+        document = Document.of(text)
+    hits: list[GlossaryHit] = []
+    parts: list[str | Block] = []
+    expanded_terms: list[Mapping[str, ExpandedTerm]] = []
+    for part in document.parts:
+        if isinstance(part, Block):
+            found = [] if options.glossary is None else list(options.glossary.hits(part.text))
+            read, used = _protect_spans(part, found, is_markup=document.is_markup)
+            expanded_terms.append(find_expandable_terms(part, read, found, used) if used else {})
+            part = read
+            hits += used
+        parts.append(part)
+    return ParsedText(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(expanded_terms))
+
+
+def _protect_spans(
+    block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
+) -> tuple[Block, list[GlossaryHit]]:
+    """Return the block with its protected spans, formulas and terms replaced, and the replaced terms."""
+    protected = protected_spans(block.text)
+    if not (protected or hits or block.tags):
+        return block, []
+    references = references_of(block) if is_markup else {}
+    formulas = (span for span in _formulas(block) if not overlaps(span, protected))
+    spans = sorted([*protected, *formulas])
+    replacements = [Replacement(span) for span in spans]
+    used = []
+    for hit in hits:
+        if not overlaps(hit.span, spans):
+            last = hit.span.end - 1
+            end = block.offsets[last] + len(block.raws[last])
+            used.append(replace(hit, span=Span(block.offsets[hit.span.start], end)))
+            target = escaped(hit.replacement, references) if is_markup else hit.replacement
+            replacements.append(Replacement(hit.span, None if hit.surface == hit.replacement else target))
+    return protect(block, sorted(replacements, key=lambda replacement: replacement.span)), used
+
+
+def _formulas(block: Block) -> list[Span]:
+    """Return the words that have a tag inside, and a digit or a tag of formulas."""
+    found: list[Span] = []
+    spans = words(block.text) if block.tags else ()
+    starts = [span.start for span in spans]
+    have_digits = [any(map(str.isdigit, span.of(block.text))) for span in spans]
+    for tag in block.tags:
+        index = bisect_left(starts, tag.position) - 1
+        if (
+            index < 0
+            or not spans[index].start < tag.position < spans[index].end
+            or spans[index] in found[-1:]
+        ):
+            continue
+        if tag.name in _FORMULA_TAGS or have_digits[index]:
+            found.append(spans[index])
+    return found
+
+
+@dataclass(eq=False)
+class ParsedText:
+    """A parsed text. Immutable but for its cache of spellings.
+
+    glossary_hits: terms that the translation will contain. expanded_terms: of each block, by placeholder. _spellings: a
+    cache of character spellings by block, shared by all writers, so that a long text is scanned once.
+    """
+
+    document: Document
+    options: ParseOptions
+    glossary_hits: tuple[GlossaryHit, ...]
+    expanded_terms: tuple[Mapping[str, ExpandedTerm], ...]
+
+    def __post_init__(self) -> None:
+        self._blocks = [part for part in self.document.parts if isinstance(part, Block)]
+        self._spellings: dict[int, dict[str, str]] = {}
+
+    def _writer(self) -> Writer:
+        check, markup = self.changed_numbers, self.document.is_markup
+        return Writer(check, self._rewritten_numbers, is_markup=markup, spellings=self._spellings)
+
+    def _rewritten_numbers(self, segment: SourceSegment) -> dict[str, str]:
+        options, source = self.options, segment.restore_numbers(segment.source)
+        return rewritten_numbers(source, options.source_language, options.target_language)
+
+    @property
+    def prose(self) -> str:
+        """Return the text to translate without markup and protected spans, for language detection."""
+        return "\n".join(
+            "".join(" " if character in block.placeholders else character for character in block.text)
+            for block in self._blocks
+        )
+
+    def segments(self, fits: Callable[[str], bool]) -> list[SourceSegment]:
+        """Return the segments to translate, in order. fits: whether the model takes a source at once."""
+        found: list[SourceSegment] = []
+        for index, block in enumerate(self._blocks):
+            flat = self._without_line_breaks(block)
+            closing = partners(block.tags)
+            terms = self.expanded_terms[index]
+            for sentence in self._sentences(flat):
+                casing = casing_of(expand_terms(sentence.of(flat), terms)[0], self.options.source_language)
+
+                def fits_either_way(
+                    part: str, casing: Casing = casing, terms: Mapping[str, ExpandedTerm] = terms
+                ) -> bool:
+                    return fits(self._source(part, casing, terms)[0]) and (
+                        not terms or terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
+                    )
+
+                for piece in fitting_pieces(flat, sentence, fits_either_way):
+                    span = piece.span
+                    source, places = self._source(span.of(flat), casing, terms)
+                    found.append(
+                        SourceSegment(
+                            source=source,
+                            placeholders=block.placeholders_in(source),
+                            casing=casing,
+                            block=index,
+                            span=span,
+                            is_part=piece.is_part,
+                            tags=_tags_of(block.tags, closing, span),
+                            positions=shift_positions(places, span.start),
+                            terms=tuple(terms[each].hit for each in span.of(flat) if each in terms)
+                            if terms
+                            else (),
+                        )
+                    )
+        return found
+
+    @property
+    def _ignores_line_breaks(self) -> bool:
+        """Whether line breaks count as spaces."""
+        return (
+            self.options.splitting is Splitting.NO_NEWLINES or self.options.text_format is TextFormat.HTML
+        ) and self.options.splitting is not Splitting.LINES
+
+    def _without_line_breaks(self, block: Block) -> str:
+        return _BREAKS.sub(" ", block.text) if self._ignores_line_breaks else block.text
+
+    def _sentences(self, flat: str) -> list[Span]:
+        if self.options.splitting is Splitting.LINES:
+            lines = (trimmed(flat, *match.span()) for match in _LINES.finditer(flat))
+            return [line for line in lines if line is not None]
+        return list(sentence_spans(flat, self.options.source_language))
+
+    def _source(
+        self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
+    ) -> tuple[str, Sequence[int]]:
+        """Return the model's input for a part of a block, these terms as words, with each character's position."""
+        text, places = expand_terms(part, terms)
+        if not self._ignores_line_breaks:
+            return lowered(text, casing), places
+        kept = [
+            place
+            for place, character in enumerate(text)
+            if place == 0 or not _is_space(character) or not _is_space(text[place - 1])
+        ]
+        collapsed = "".join(text[place] for place in kept)
+        return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
+
+    def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
+        """Return the terms in the segment's `source` that the model's translation does not contain."""
+        written = restored(text, segment.casing) if segment.terms else ""
+        return missing_terms(segment.terms, written, self.options.target_language)
+
+    def with_term_placeholders(
+        self, segment: SourceSegment, only: Collection[GlossaryHit] | None = None
+    ) -> SourceSegment:
+        """Return the segment with placeholders for these terms, or all.
+
+        The model takes the result if it takes the segment.
+        """
+        if not segment.terms:
+            return segment
+        block, terms = self._blocks[segment.block], self.expanded_terms[segment.block]
+        as_words = [hit for hit in segment.terms if only is not None and hit not in only]
+        expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in as_words}
+        source, places = self._source(
+            segment.span.of(self._without_line_breaks(block)), segment.casing, expanded_terms
+        )
+        return segment._replace(
+            source=source,
+            placeholders=block.placeholders_in(source),
+            positions=shift_positions(places, segment.span.start),
+            terms=tuple(as_words),
+        )
+
+    def number_retries(
+        self, segment: SourceSegment, translation: SegmentTranslation, fits: Callable[[str], bool]
+    ) -> list[SourceSegment]:
+        """Return segments to decode instead of one whose translation changed a number; terms are placeholders too.
+
+        First with placeholders for the numbers that the translation lacks, then for all numbers; each if the model
+        takes it.
+        """
+        if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
+            return []
+        without_terms, used = self.with_term_placeholders(segment), self._blocks[segment.block].text
+        found = [with_number_placeholders(without_terms, used, only) for only in (changed.missing, None)]
+        return [
+            each
+            for each in dict(zip((each.source for each in found), found, strict=True)).values()
+            if each.numbers and fits(each.source)
+        ]
+
+    def changed_numbers(self, segment: SourceSegment, text: str) -> ChangedNumbers:
+        """Return the numbers that differ between a segment and its translation."""
+        return changed_numbers(
+            segment.restore_numbers(segment.source),
+            segment.restore_numbers(text),
+            self.options.source_language,
+            self.options.target_language,
+        )
+
+    def finish(
+        self, segments: Sequence[SourceSegment], translations: Sequence[SegmentTranslation]
+    ) -> FinishedText:
+        """Return the text with its segments replaced by translations. Raises ValueError if the counts differ."""
+        if len(segments) != len(translations):
+            raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
+        writer = self._writer()
+        pending = list(zip(segments, translations, strict=True))[::-1]
+        index = -1
+        for part in self.document.parts:
+            if isinstance(part, str):
+                writer.write(part)
+                continue
+            index += 1
+            done = next_tag = 0
+            while pending and pending[-1][0].block == index:
+                segment, translation = pending.pop()
+                writer.write(
+                    source_markup(part, Span(done, segment.span.start), next_tag, segment.tags.start)
+                )
+                writer.write_segment(part, segment, translation)
+                done, next_tag = segment.span.end, segment.tags.stop
+            writer.write(source_markup(part, Span(done, len(part.text)), next_tag, len(part.tags)))
+        return writer.finished
+
+    def render(self, segment: SourceSegment, translation: SegmentTranslation) -> str:
+        """Return a segment's translation as it will stand in the finished text."""
+        writer = self._writer()
+        writer.write_segment(self._blocks[segment.block], segment, translation)
+        return writer.finished.text
+
+    def preview(self, segment: SourceSegment, text: str) -> str:
+        """Return an unfinished translation as it will look: its casing, the contents of placeholders."""
+        return self._writer().preview(self._blocks[segment.block], segment, text)
+
+    def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
+        """Return where characters start..end-1 of a segment's source stand in the whole text, in code points."""
+        offsets = self._blocks[segment.block].offsets
+        if start >= len(segment.positions):
+            return (offsets[segment.span.end],) * 2
+        first, _ = self._place(segment, start)
+        return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
+
+    def _place(self, segment: SourceSegment, index: int) -> Offsets:
+        """Return where one character of a segment's source stands in the whole text."""
+        block, position = self._blocks[segment.block], segment.positions[index]
+        term = self.expanded_terms[segment.block].get(block.text[position])
+        if term is None or not segment.terms:
+            return block.offsets[position], block.offsets[position + 1]
+        return term.offsets[index - bisect_left(segment.positions, position)]
+
+    def span(self, segment: SourceSegment) -> Offsets:
+        """Return where a segment stands in the whole text, in code points."""
+        offsets = self._blocks[segment.block].offsets
+        return offsets[segment.span.start], offsets[segment.span.end]
+
+
+def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
+    """Return the indices of a segment's tags: those inside, and elements that hold some of its words.
+
+    Tags around the whole segment and at its edges are not among them.
+    """
+    if not tags:
+        return range(0)
+    first = bisect_left(tags, span.start, key=lambda tag: tag.position)
+    last = bisect_right(tags, span.end, key=lambda tag: tag.position)
+    inside = []
+    for index in range(first, last):
+        position = tags[index].position
+        end = tags[closing[index]].position if index in closing else position
+        if span.start < position < span.end:
+            inside.append(index)
+        if position < end <= span.end and (position, end) != (span.start, span.end):
+            inside += (index, closing[index])
+    if inside:
+        return range(min(inside), max(inside) + 1)
+    at_start = bisect_right(tags, span.start, key=lambda tag: tag.position)
+    return range(at_start, at_start)
+
+
+def _is_space(character: str) -> bool:
+    """Whether HTML collapses the character with a space next to it."""
+    return character in " \t\n\r\f"

@@ -1,0 +1,122 @@
+"""Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
+
+`{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`, nested ones
+included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs, e-mail
+addresses. Every search is linear in the text: no expression can backtrack.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+from app.text.segmentation import Span
+
+_CONVERSION = "diouxXeEfFgGaAcspn@"
+_PRINTF = re.compile(
+    r"%(?:"
+    r"\([\w.\- ]{1,64}+\)[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[" + _CONVERSION + "]"
+    r"|\d{1,2}+\$[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + "]"
+    r"|[-+0#]*+\d{0,4}+(?:\.\d{1,4}+)?[hlLqzjt]{0,2}[" + _CONVERSION + r"](?![^\W\d_])"
+    r"|(?<!\d%)[sd]|%"
+    r")"
+)
+_TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
+# Excludes spaces, quotes and brackets that no URL has, and the punctuation of scripts without spaces.
+_URL = re.compile(
+    r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
+    r"[^\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+    r"\ue000-\uf8ff\U000f0000-\U0010ffff]++",
+    re.IGNORECASE,
+)
+_EMAIL = re.compile(
+    r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
+)
+# Every protected span has one of these, so that most texts are scanned only once.
+_HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
+_OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
+_NAME = re.compile(r"[^\s{}]*+")
+_ARGUMENT = re.compile(r"\s*+[\w.\-]++\s*+,\s*+[a-zA-Z]++\s*+[,}]")
+_BRACES = re.compile(r"[{}]")
+_SIGILS = frozenset("$%#@")
+
+
+def protected_spans(text: str) -> list[Span]:
+    """Return all protected spans, in order; overlapping and nested ones are merged."""
+    if not _HINT.search(text):
+        return []
+    found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
+    found += _brace_spans(text)
+    found += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
+    found += (Span(*match.span()) for match in _EMAIL.finditer(text))
+    return [_with_angles(text, span) for span in merged(found)]
+
+
+def _with_angles(text: str, span: Span) -> Span:
+    """Return the span with angle brackets around it, if it has them."""
+    if span.start > 0 and text[span.start - 1] == "<" and text[span.end : span.end + 1] == ">":
+        return Span(span.start - 1, span.end + 1)
+    return span
+
+
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans in order; those that share a character are joined."""
+    current: Span | None = None
+    for span in sorted(spans):
+        if current is None or span.start >= current.end:
+            if current is not None:
+                yield current
+            current = span
+        else:
+            current = Span(current.start, max(current.end, span.end))
+    if current is not None:
+        yield current
+
+
+def overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span shares a character with one of `others`, which are in order and do not overlap."""
+    last = bisect_left(others, span.end, key=lambda other: other.start) - 1
+    return last >= 0 and span.start < others[last].end
+
+
+def _brace_spans(text: str) -> Iterator[Span]:
+    """Yield braces with the content of a variable, with a sigil before them."""
+    opened: list[int] = []
+    for brace in _BRACES.finditer(text):
+        if brace.group() == "{":
+            opened.append(brace.start())
+        elif opened:
+            start = opened.pop()
+            if _is_variable(text, start, brace.end()):
+                has_sigil = start > 0 and text[start - 1] in _SIGILS
+                yield Span(start - has_sigil, brace.end())
+
+
+def _is_variable(text: str, start: int, end: int) -> bool:
+    """Whether the pair of braces text[start:end] is a variable and not prose in braces.
+
+    A variable is a name without spaces, an ICU argument with its type, or anything in double braces, `{%` or `${`.
+    """
+    if text[start + 1] in "{%#" or text[end - 2] == "}" or (start > 0 and text[start - 1] in _SIGILS):
+        return True
+    name = _NAME.match(text, start + 1)
+    if name is not None and name.end() == end - 1:
+        return True
+    return _ARGUMENT.match(text, start + 1, end) is not None
+
+
+def _without_closing_punctuation(text: str, start: int, end: int) -> Span:
+    """Return a URL without the punctuation of its sentence and without an unmatched closing bracket."""
+    counts = {mark: text.count(mark, start, end) for mark in "()[]{}"}
+    while end > start:
+        last = text[end - 1]
+        opening = _OPENINGS_OF_URLS.get(last)
+        if opening is not None:
+            if counts[opening] >= counts[last]:
+                break
+            counts[last] -= 1
+        elif last not in ".,;:!?'*_~":
+            break
+        end -= 1
+    return Span(start, max(end, start + 1))

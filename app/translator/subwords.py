@@ -1,0 +1,76 @@
+"""Encodes parts of segments, forced targets and texts to score as subwords of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.bundle import LanguagePair
+from app.errors import InvalidRequest
+from app.text.segmentation import Span
+from app.text.spans import Offsets, source_offsets
+from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
+from app.translator.request import TextSpan
+
+# Characters a subword above which a part counts as too long without being tokenised: Unicode normalisation takes the
+# square of the time for runs of combining marks. Smaller: parts with long subwords are split needlessly.
+MAX_CHARACTERS_PER_TOKEN = 16
+
+
+@dataclass(frozen=True)
+class ScoredSource:
+    """A text to score, without surrounding white space.
+
+    span: its position in the request's text. text: its characters. encoded: its subwords.
+    """
+
+    span: Span
+    text: str
+    encoded: Encoded
+
+
+class SubwordEncoder:
+    """Encodes texts for one model. Immutable, so any thread may use it."""
+
+    def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
+        """tokenizer: of the source. max_source_length: subwords of the longest source, end token included."""
+        self._tokenizer = tokenizer
+        self._target_tokenizer = target_tokenizer
+        self.max_source_length = max_source_length
+
+    def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
+        """Return the subwords of a part of a text, or None if the model cannot take it at once."""
+        if len(part) > self.max_source_length * MAX_CHARACTERS_PER_TOKEN:
+            return None
+        try:
+            encoded = self._tokenizer.encode_tagged(part, pair.source_prefix)
+        except TokenizerError:
+            return None
+        return encoded if len(encoded.ids) <= self.max_source_length else None
+
+    def encode_forced(self, text: str, verbatim_spans: Sequence[str], field: str) -> tuple[int, ...]:
+        """Return the subwords of a target without end token. Raises InvalidRequest if the model cannot produce it."""
+        try:
+            return self._target_tokenizer.encode_target(text, verbatim_spans)[:-1]
+        except TokenizerError as error:
+            raise InvalidRequest(
+                f"{field} has characters outside of the model's vocabulary", field=field
+            ) from error
+
+    def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
+        """Return where each subword of a part stands in it, without end token; (0, 0) for the language prefix."""
+        offsets = source_offsets(self._tokenizer, part)
+        return offsets if pair.source_prefix is None else [(0, 0), *offsets]
+
+    def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
+        """Return where each subword of a text to score stands in the request's text."""
+        start = piece.span.start
+        return [TextSpan(*offsets).moved(start) for offsets in self.source_offsets(piece.text, pair)]
+
+
+def stripped_span(field: str, index: int, text: str) -> Span:
+    """Return the span without white space at its ends. Raises InvalidRequest for a blank text."""
+    start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if start >= end:
+        raise InvalidRequest(f"{field}[{index}] must not be blank", field=f"{field}[{index}]")
+    return Span(start, end)

@@ -1,0 +1,127 @@
+"""The tables of docs/performance.md that come from the results of `benchmarks.engine`: at most six columns each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from benchmarks.engine.goals import GOAL_HEADER, goal_lines
+from benchmarks.engine.report import INTEL, table
+
+Row = dict[str, Any]
+PRECISIONS = ("int8", "fp32")
+
+
+def measured_on(result: dict[str, Any]) -> str:
+    """The machine, the versions and the command, one fact a line."""
+    machine, plan, measured = result["machine"], result["plan"], result["measured"]
+    packs = "packs its weights once" if machine["vendor"] == INTEL else "packs its weights in every product"
+    rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in measured["products_per_s"].items())
+    reads = ", ".join(f"{size} MB: {rate / 1e9:.0f}" for size, rate in measured["bytes_per_s"].items())
+    facts = [
+        f"Machine: {machine['cpu']} ({machine['vendor']}), {machine['num_cores']} cores, {machine['memory_gb']} GB.",
+        f"System: Linux {machine['kernel']}; load average before the run {machine['load_average_before']}.",
+        f"Run: {machine['measured_at']}, {result['seconds']:.0f} s, commit {result['commit']}.",
+        f"Each side: {plan['num_threads']} threads. Transduce: {plan['num_rows']} cache rows.",
+        f"CTranslate2 {packs} on this processor.",
+        f"Multiply-adds of ONNX Runtime's own matrix product, 10^9 a second: {rates}.",
+        f"Repeated reads of an array, GB/s by its size: {reads}.",
+        f"Versions: {', '.join(f'{name} {version}' for name, version in result['versions'].items())}.",
+        f"Command: `{result['command']}`.",
+    ]
+    return "\n".join(f"- {fact}" for fact in facts)
+
+
+def goals_tables(result: dict[str, Any]) -> str:
+    """A table for each precision: the bound, the least and the most of its cases, and how many cases meet it."""
+    return _by_name(
+        (precision, table(GOAL_HEADER, goal_lines(result, precision)))
+        for precision in PRECISIONS
+        if any(row["precision"] == precision for row in result["cases"])
+    )
+
+
+def times_tables(rows: Sequence[Row]) -> str:
+    """A table for each model and precision. Real sentences also have the share of equal outputs."""
+    header = ("sentences at once", "beam", "Transduce, ms", "CTranslate2, ms", "times as fast")
+
+    def of(group: Sequence[Row]) -> str:
+        has_equal = any(row["equal_ids"] is not None for row in group)
+        return table(
+            (*header, "same output") if has_equal else header,
+            (
+                (
+                    _size(row), row["beam_size"], f"{row['ours_ms']:.1f}", f"{row['peer_ms']:.1f}",
+                    f"{row['ratio']:.2f}",
+                    *([f"{row['equal_ids']:.1%}"] if has_equal else []),
+                )
+                for row in group
+            ),
+        )  # fmt: skip
+
+    return _by_model(rows, of)
+
+
+def arrivals_table(rows: Sequence[Row]) -> str:
+    """A line a beam."""
+    header = ("model", "beam", "Transduce, sentences/s", "CTranslate2, sentences/s", "times as many")
+    return table(
+        header,
+        (
+            (
+                f"{row['model']} {row['precision']}", row["beam_size"], f"{row['ours_per_s']:.0f}",
+                f"{row['peer_per_s']:.0f}", "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def where_tables(rows: Sequence[Row]) -> str:
+    """A table for each model and precision: time, share of the floor, Python, idle cores."""
+    header = ("sentences at once", "beam", "ms", "floor / time", "Python of a step", "idle")
+
+    def line(row: Row) -> tuple[object, ...]:
+        floor_ms = row["floor"]["seconds"] * 1e3 / row["num_groups"]
+        where = row["where"]
+        return (
+            _size(row), row["beam_size"], f"{row['alone_ms']:.1f}", f"{floor_ms / row['alone_ms']:.0%}",
+            f"{where['step_python_share']:.1%}", f"{where['idle_share']:.0%}",
+        )  # fmt: skip
+
+    return _by_model(rows, lambda group: table(header, map(line, group)))
+
+
+def quality_tables(result: dict[str, Any]) -> str:
+    """A table for each precision: how many translations are equal, and BLEU of both."""
+    header = ("test set", "beam", "same output", "Transduce BLEU", "CTranslate2 BLEU", "p")
+
+    def line(row: Row) -> tuple[object, ...]:
+        scores = ("", "", "")
+        if "ours_bleu" in row:
+            scores = (f"{row['ours_bleu']:.2f}", f"{row['peer_bleu']:.2f}", f"{row['p']:.3f}")
+        equal = f"{row['num_equal'] / row['num_sentences']:.1%}"
+        return (f"{row['test_set']}, {row['num_sentences']} sentences", row["beam_size"], equal, *scores)
+
+    rows = result["rows"]
+    return _by_name(
+        (precision, table(header, [line(row) for row in rows if row["precision"] == precision]))
+        for precision in PRECISIONS
+    )
+
+
+def _size(row: Row) -> str:
+    return (
+        f"{row['num_sentences']} (corpus)" if row["case"].startswith("corpus") else str(row["num_sentences"])
+    )
+
+
+def _by_model(rows: Sequence[Row], of: Callable[[Sequence[Row]], str]) -> str:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(f"{row['model']}, {row['precision']}", []).append(row)
+    return _by_name((name, of(group)) for name, group in groups.items())
+
+
+def _by_name(tables: Iterable[tuple[str, str]]) -> str:
+    return "\n\n".join(f"**{name}**\n\n{text}" for name, text in tables)

@@ -1,0 +1,155 @@
+"""The tables of docs/performance.md about the running server: start, memory, callers, event loop, overload, files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.engine.report import table
+
+# Key in footprint.json -> words. Seconds, then milliseconds, then 10^6 bytes.
+STARTS = (
+    ("ready_s", "command until ready, s", "{:.2f}"),
+    ("answer_1_ms", "first answer, ms", "{:.1f}"),
+    ("answer_4_ms", "fourth answer, ms", "{:.1f}"),
+    ("ready_rss_mb", "resident when ready, MB", "{:.0f}"),
+    ("ready_pss_mb", "PSS when ready, MB", "{:.0f}"),
+)
+# Kinds of private memory in soak.json -> words.
+KINDS = {
+    "row caches": "row caches",
+    "kernels": "operators' scratch memory",
+    "copied": "pages no longer shared",
+    "allocator": "allocator",
+}
+SOAK_MINUTES = (1, 5, 10)
+SIZES_KB = (10, 20, 40, 80)
+
+
+def measured_on(result: dict[str, Any]) -> str:
+    """Machine, commit and command in one sentence."""
+    machine = result["machine"]
+    return (
+        f"Measured on {machine['num_cores']} cores of {machine['cpu']}, commit {result['commit']}, load average before "
+        f"it {machine['load_average_before']}: `{result['command']}`."
+    )
+
+
+def starts_table(result: dict[str, Any]) -> str:
+    """Medians of the starts on one core and on all cores, then the memory under load."""
+    one, every = result["medians"], result["medians_on_all_cores"]
+    lines = [(words, form.format(one[key]), form.format(every[key])) for key, words, form in STARTS]
+    memory = result["memory"]["under load, twice as long"]
+    lines.append(("PSS under load of 32 clients, MB", "", f"{memory['pss']:.0f}"))
+    return f"{table(('', 'one core', 'two cores'), lines)}\n\n{measured_on(result)}"
+
+
+def steps_table(result: dict[str, Any]) -> str:
+    """What a start loads, in order, in one process."""
+    return table(
+        ("step", "ms", "MB"),
+        ((step["step"], f"{step['ms']:.0f}", f"{step['rss_mb']:.0f}") for step in result["steps"]),
+    )
+
+
+def soak_table(result: dict[str, Any]) -> str:
+    """Private memory of each process by kind, after one, five and ten minutes."""
+    samples = [min(result["samples"], key=lambda each: abs(each["minutes"] - at)) for at in SOAK_MINUTES]
+    lines = [
+        (f"worker {number}", words, *(f"{sample['processes'][number][key]:.1f}" for sample in samples))
+        for number in range(1, len(samples[0]["processes"]))
+        for key, words in KINDS.items()
+    ]
+    server = (f"{sample['processes'][0]['allocator']:.1f}" for sample in samples)
+    lines.append(("server", KINDS["allocator"], *server))
+    header = ("process", "kind", *(f"{at} min, MB" for at in SOAK_MINUTES))
+    return f"{table(header, lines)}\n\n{measured_on(result)}"
+
+
+def fairness_table(result: dict[str, Any]) -> str:
+    """A quiet caller's latency alone and beside another's load."""
+    header = ("the other caller's load", "alone, p99 ms", "beside it, p99 ms", "times the median", "times the p99",
+              "refused")  # fmt: skip
+    lines = [
+        (
+            one["case"], f"{one['alone']['p99_ms']:.0f}", f"{one['beside']['p99_ms']:.0f}", one["times_p50"],
+            one["times_p99"], sum(count for status, count in one["statuses"].items() if status != "200"),
+        )
+        for one in result["figures"]
+    ]  # fmt: skip
+    note = f" {result['note'][0].upper()}{result['note'][1:]}." if "note" in result else ""
+    return f"{table(header, lines)}\n\n{measured_on(result)}{note}"
+
+
+def event_loop_table(result: dict[str, Any]) -> str:
+    """How long `/livez` took beside large requests."""
+    lines = [
+        (
+            one["case"].replace("that are known", "of cached sentences"),
+            *(f"{one['probes'][key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms")),
+        )
+        for one in result["figures"]
+    ]
+    return f"{table(('load', 'median, ms', 'p99, ms', 'longest, ms'), lines)}\n\n{measured_on(result)}"
+
+
+def overload_tables(result: dict[str, Any]) -> str:
+    """What became of the requests at each rate, and how long their answers took."""
+    figures = result["figures"]
+    rates = [(f"{one['offered_per_s']:.0f}", one) for name, one in figures.items() if name.endswith(" x")]
+    counts = table(
+        ("offered, requests/s", "answered in time, requests/s", "200", "429", "504"),
+        (
+            (
+                rate,
+                f"{one['goodput_per_s']:.0f}",
+                *(one["statuses"].get(status, 0) for status in ("200", "429", "504")),
+            )
+            for rate, one in rates
+        ),
+    )
+    times = table(
+        ("offered, requests/s", "answer, median ms", "answer, p99 ms", "refusal, median ms", "event loop, of a core"),
+        (
+            (
+                rate, f"{one['answered']['p50_ms']:.0f}", f"{one['answered']['p99_ms']:.0f}",
+                f"{one['refused']['p50_ms']:.0f}" if one["refused"] else "",
+                f"{one['event_loops_share_of_a_core']:.0%}",
+            )
+            for rate, one in rates
+        ),
+    )  # fmt: skip
+    words = (
+        f"With {figures['timeout_ms']} ms of deadline; 64 clients that wait for their answers get "
+        f"{figures['capacity_per_s']:.0f} answers a second."
+    )
+    return f"{words} {measured_on(result)}\n\n{counts}\n\n{times}"
+
+
+def small_files_table(result: dict[str, Any]) -> str:
+    """Processor time of the file worker by size, for repetitions of a fragment."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for run in result["runs"]:
+        groups.setdefault(run["case"], []).append(run)
+    lines = [
+        (f"`{case}`", *(f"{run['cpu_s']:.2f}" for run in runs), max(run["livez_ms"] for run in runs))
+        for case, runs in groups.items()
+    ]
+    header = ("format and fragment", *(f"{size} KB, s" for size in SIZES_KB), "`/livez` at most, ms")
+    return f"{table(header, lines)}\n\n{measured_on(result)}"
+
+
+def large_files_table(result: dict[str, Any]) -> str:
+    """Large files, and small archives that unpack to much."""
+    header = ("file", "bytes", "status", "processor time, s", "worker's memory, MB", "`/livez` at most, ms")
+    lines = [
+        (
+            one["case"],
+            f"{one['bytes']:,}",
+            one["status"],
+            f"{one['cpu_s']:.1f}",
+            one["worker_mb"],
+            one["livez_ms"],
+        )
+        for one in result["large"]
+    ]
+    return table(header, lines)

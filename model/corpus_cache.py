@@ -1,0 +1,61 @@
+"""The encoded corpus of a run, kept beside its checkpoints: `--resume` and further processes read it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model.corpus import Corpus
+
+FORMAT = 1  # changed with what encoding does, so that a corpus of older code is encoded anew
+ARRAYS = ("ids", "starts", "domains")
+
+
+def file_facts(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Name, bytes and time of change (ns) of files: they differ where the text does. Raises FileNotFoundError."""
+    return [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+
+
+def cached_corpus(folder: Path, key: Mapping[str, Any], encode: Callable[[], Corpus]) -> Corpus:
+    """The corpus in `folder` where it was made with the same key, else a new one, which replaces it.
+
+    key: JSON of all that the corpus depends on. A corpus that is read stays on the disk, mapped into memory, so
+    the processes of a run share it. Raises what `encode` raises.
+    """
+    wanted = {"format": FORMAT, **json.loads(json.dumps(key))}
+    if found := _load(folder, wanted):
+        return found
+    corpus = encode()
+    _save(folder, wanted, corpus)
+    return corpus
+
+
+def _load(folder: Path, key: Mapping[str, Any]) -> Corpus | None:
+    try:
+        facts = json.loads((folder / "facts.json").read_text("utf-8"))
+        if facts["key"] != key:
+            return None
+        ids, starts, domains = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+    return Corpus(ids, starts, domains, tuple(facts["domain_names"]), Counter(facts["dropped"]))
+
+
+def _save(folder: Path, key: Mapping[str, Any], corpus: Corpus) -> None:
+    """Write under another name, then rename: an interrupted write leaves no corpus."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for name in ARRAYS:
+        np.save(temporary / f"{name}.npy", getattr(corpus, name))
+    facts = {"key": key, "domain_names": corpus.domain_names, "dropped": corpus.dropped}
+    (temporary / "facts.json").write_text(json.dumps(facts, indent=1), "utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)

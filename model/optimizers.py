@@ -1,0 +1,68 @@
+"""The optimisers of a run, stepped as one: Adam as in the paper, or Muon for matrices with Adam for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+
+class Optimizers:
+    """Adam of section 5.3 for every parameter; with "muon", Muon for the matrices inside the layers.
+
+    Muon (Jordan et al. 2024, "Muon is Scalable for LLM Training", Liu et al. 2025) makes each update of a matrix
+    orthogonal. Its step is scaled to the size of Adam's, so one learning rate serves both. Embeddings, biases and
+    norms stay with Adam. Weights stay fp32; autocast makes bfloat16 copies for the matrix products.
+    """
+
+    def __init__(self, model: nn.Module, kind: Literal["adam", "muon"]) -> None:
+        """kind: which optimiser the layers' matrices get."""
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        matrices = [p for name, p in model.named_parameters() if kind == "muon" and _is_layer_matrix(name, p)]
+        with_muon = {id(parameter) for parameter in matrices}
+        others = [p for p in model.parameters() if id(p) not in with_muon]
+        self._all: list[torch.optim.Optimizer] = [
+            torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        ]
+        if matrices:
+            self._all.append(
+                torch.optim.Muon(
+                    matrices, lr=0.0, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+                )
+            )
+
+    def step(self, learning_rate: float) -> None:
+        """Update every parameter by its gradient, then drop the gradients."""
+        for optimizer in self._all:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments and step counts, by `PARAMETER/KEY`."""
+        return {
+            f"{self._names[id(parameter)]}/{key}": value
+            for optimizer in self._all
+            for parameter, values in optimizer.state.items()
+            for key, value in values.items()
+        }
+
+    def load_state(self, saved: Mapping[str, Tensor]) -> None:
+        """Restore what `state` returned. A parameter without saved values starts afresh."""
+        for optimizer in self._all:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    prefix = f"{self._names[id(parameter)]}/"
+                    values = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
+                    if values:
+                        optimizer.state[parameter] = {
+                            key: value if key == "step" else value.to(parameter.device)
+                            for key, value in values.items()
+                        }
+
+
+def _is_layer_matrix(name: str, parameter: Tensor) -> bool:
+    return parameter.dim() == 2 and not name.startswith("embedding.")

@@ -1,0 +1,75 @@
+"""The encoded corpus beside a run: read where nothing has changed, made anew where anything has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.text.tokenizer import Tokenizer
+from model.batches import Batches
+from model.corpus import Corpus, CorpusError, Filter, Pair, encode_corpus
+from model.corpus_cache import cached_corpus, file_facts
+
+PAIRS = [Pair("the dog sees a cat", "der hund sieht eine katze", "d"), Pair("", "leer", "d")]
+
+
+class Encoder:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.num_calls = 0
+
+    def __call__(self) -> Corpus:
+        self.num_calls += 1
+        return encode_corpus(PAIRS * 3, self.tokenizer, keep=Filter(strange_share=0.0))
+
+
+def test_an_unchanged_corpus_is_read_and_equal(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    encode = Encoder(tokenizer)
+    made = cached_corpus(tmp_path / "corpus", {"seed": 1, "tags": (None,)}, encode)
+    read = cached_corpus(tmp_path / "corpus", {"seed": 1, "tags": (None,)}, encode)
+    assert encode.num_calls == 1
+    assert isinstance(read.ids, np.memmap)
+    assert (read.domain_names, read.dropped) == (made.domain_names, made.dropped)
+    assert read.dropped["empty"] == 3
+    batches = [Batches(corpus, max_tokens=64, seed=1) for corpus in (made, read)]
+    one, other = (each.collate(each.epoch(0)[0]) for each in batches)
+    assert one.source.tolist() == other.source.tolist()
+    assert one.labels.tolist() == other.labels.tolist()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_another_key_or_a_broken_file_is_encoded_anew(
+    tmp_path: Path, tokenizer: Tokenizer, broken: bool
+) -> None:
+    encode = Encoder(tokenizer)
+    cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
+    if broken:
+        (tmp_path / "corpus" / "ids.npy").write_bytes(b"")
+    corpus = cached_corpus(tmp_path / "corpus", {"seed": 1 if broken else 2}, encode)
+    assert encode.num_calls == 2
+    assert len(corpus) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
+def test_a_failed_encoding_leaves_the_old_corpus(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    def fail() -> Corpus:
+        raise CorpusError("no pair is left to train on")
+
+    encode = Encoder(tokenizer)
+    cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
+    with pytest.raises(CorpusError):
+        cached_corpus(tmp_path / "corpus", {"seed": 2}, fail)
+    cached_corpus(tmp_path / "corpus", {"seed": 1}, encode)
+    assert encode.num_calls == 1
+
+
+def test_the_facts_of_a_file_change_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_text("a\tb\n", "utf-8")
+    before = file_facts([path])
+    assert file_facts([path]) == before
+    os.utime(path, ns=(1, 1))
+    assert file_facts([path]) != before

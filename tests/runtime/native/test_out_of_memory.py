@@ -1,0 +1,104 @@
+"""An allocation that fails is an error of that call, on whichever thread it happens; the next call works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.house_rules.project import ROOT
+
+# A process that takes so long hangs, on however busy a machine.
+HANGING_S = 240
+# Less address space than the smallest region that the kernels map, and more than the rest of a call needs.
+PRELUDE = """
+import resource
+import numpy as np
+from pathlib import Path
+from app.runtime import native
+from tests.runtime.native.test_feed_forward import Block
+
+def limit_memory():
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**21, resource.RLIM_INFINITY))
+
+def allow_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+ON_A_WORKER = """
+block = Block(64, 4096)
+operator, rows = block.operator(), block.rows(400)
+expected = operator.run(rows)  # this thread has its scratch memory from here on
+native.set_num_threads(2)
+message = ""
+limit_memory()
+while not message:  # a run in which the worker takes no chunk succeeds
+    try:
+        operator.run(rows)
+    except Exception as error:
+        message = str(error)
+allow_memory()
+assert "FeedForward: out of memory" in message, message
+for name, values in operator.run(rows).items():
+    assert np.array_equal(values, expected[name]), name
+"""
+ON_THE_CALLER = """
+block = Block(64, 4096)
+operator, rows = block.operator(), block.rows(40)
+expected = operator.run(rows)
+large = {name: values.repeat(4, axis=1) for name, values in Block(64, 16384).rows(40).items()}
+other = Block(64, 65536).operator()
+limit_memory()
+try:
+    other.run(rows)
+    message = ""
+except Exception as error:
+    message = str(error)
+allow_memory()
+assert "FeedForward: out of memory" in message, message
+for name, values in operator.run(rows).items():
+    assert np.array_equal(values, expected[name]), name
+"""
+OF_A_COPY = """
+values = np.zeros((2, 2, 2**23), np.uint8)
+values[:, 1] = 1
+moves = np.array([[0, 1], [1, 0], [0, 0], [2**23, 2**23]])
+native.set_num_threads({num_threads})
+limit_memory()
+try:
+    native.copy_rows(values, moves)
+    message = ""
+except MemoryError as error:
+    message = str(error)
+allow_memory()
+assert message == "no memory for a copy of rows", message
+values[:, 0], values[:, 1] = 0, 1
+native.copy_rows(values, moves)
+assert (values[:, 0] == 1).all() and (values[:, 1] == 0).all()
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(ON_A_WORKER, id="on a worker"),
+        pytest.param(ON_THE_CALLER, id="on the caller"),
+        pytest.param(OF_A_COPY.format(num_threads=1), id="of a copy"),
+        pytest.param(OF_A_COPY.format(num_threads=2), id="of a copy by two threads"),
+    ],
+)
+def test_an_allocation_that_fails(code: str) -> None:
+    """In a process of its own: its memory is limited, and before the exception was caught it ended."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PRELUDE + code)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=HANGING_S,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,213 @@
+"""What ends a call of several steps early: all rows go equally far, by whichever thread, and no number changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.runtime import native
+from app.runtime.beams import BeamOutcome, SharedBeam
+from app.runtime.interface import StepInput, StepOutput
+from app.runtime.native_runner import NativeRunner
+from app.runtime.stop_condition import StopCondition, WakeFlag
+from model.config import BOS_ID, EOS_ID
+from tests.runtime.native.test_whole import (
+    MAX_LENGTH,
+    NUM_ROWS,
+    NUM_STEPS,
+    first_step,
+    load,
+    one_after_another,
+    sources,
+)
+
+# One run of rows whose products threads share; more than a thread takes at once where there are no tile registers.
+FEW_ROWS, MANY_ROWS = 7, 100
+# One run for each thread, with tile registers (12 to 96 rows) and without (16 to 36).
+ROWS_OF_EACH = 32
+
+
+def encoded(folder: Path, *, num_threads: int) -> NativeRunner:
+    runner = load(folder, "int8", num_threads=num_threads, norm="pre")
+    runner.encode(sources(), range(NUM_ROWS))
+    return runner
+
+
+def longest(num_rows: int, stop: StopCondition) -> StepInput:
+    return replace(first_step(num_rows, NUM_STEPS), stop=stop)
+
+
+def raised_flag() -> WakeFlag:
+    wake_flag = WakeFlag()
+    wake_flag.set()
+    return wake_flag
+
+
+def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) -> None:
+    """What single steps say, as far as it goes."""
+    found = output.ids.copy(), output.log_probabilities.copy()
+    said, scores = one_after_another(runner, num_rows)
+    np.testing.assert_array_equal(found[0], said[: output.num_steps])
+    np.testing.assert_array_equal(found[1], scores[: output.num_steps])
+
+
+@pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_a_set_wake_flag_ends_a_call_after_min_steps(num_threads: int, num_rows: int, tmp_path: Path) -> None:
+    runner = encoded(tmp_path, num_threads=num_threads)
+    for min_steps, taken in [(0, 1), (1, 1), (3, 3), (NUM_STEPS + 1, NUM_STEPS)]:
+        output = runner.decode(longest(num_rows, StopCondition(wake_flag=raised_flag(), min_steps=min_steps)))
+        assert output.num_steps == taken == len(output.ids)
+        assert_begins_as(output, runner, num_rows)
+    assert runner.decode(longest(num_rows, StopCondition(wake_flag=WakeFlag()))).num_steps == NUM_STEPS
+
+
+@pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
+def test_it_may_ring_at_any_moment(num_rows: int, tmp_path: Path) -> None:
+    """By another thread, while two take their rows through the steps."""
+    runner = encoded(tmp_path, num_threads=2)
+    wake_flag = WakeFlag()
+    step = replace(first_step(num_rows, MAX_LENGTH - 1), stop=StopCondition(wake_flag=wake_flag))
+    began_at = time.perf_counter()
+    output = runner.decode(step)
+    took_s = time.perf_counter() - began_at
+    said, scores = output.ids.copy(), output.log_probabilities.copy()
+    taken: set[int] = set()
+    for number in range(5000):
+        wake_flag.clear()
+        runner._top_ids.fill(-1)  # what the call before left
+        timer = threading.Timer(took_s * (number % 50) / 50, wake_flag.set)
+        timer.start()
+        output = runner.decode(step)
+        np.testing.assert_array_equal(output.ids, said[: output.num_steps])
+        np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
+        timer.join()
+        taken.add(output.num_steps)
+        if number > 500 and len(taken) > 3:
+            break
+    assert len(taken) > 3
+
+
+class Enders:
+    """Sentences of which all but the last never end.
+
+    last_steps: of those that do, the steps in which they can.
+    """
+
+    def __init__(self, runner: NativeRunner) -> None:
+        self._runner = runner
+        said, _ = one_after_another(runner, NUM_ROWS)
+        has_ended = (said == EOS_ID).any(axis=0)
+        self._endless = np.flatnonzero(~has_ended).tolist()
+        last_steps = (said == EOS_ID).argmax(axis=0).tolist()
+        ending: list[int] = np.flatnonzero(has_ended).tolist()
+        self._by_last_step = {last_steps[row]: row for row in ending}
+        self.last_steps = sorted(self._by_last_step)
+        assert len(self.last_steps) > 2
+
+    def encode(self, num_rows: int, last_step: int | None = None) -> None:
+        """last_step: in which the last row ends; None: none ends."""
+        rows: list[int] = [self._endless[row % len(self._endless)] for row in range(num_rows)]
+        if last_step is not None:
+            rows[-1] = self._by_last_step[last_step]
+        self._runner.encode([sources()[row] for row in rows], range(num_rows))
+
+
+@pytest.mark.parametrize("steps_after_end", [0, 1, 3])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_so_many_steps_follow_the_first_end(num_threads: int, steps_after_end: int, tmp_path: Path) -> None:
+    runner = encoded(tmp_path, num_threads=num_threads)
+    enders = Enders(runner)
+    for last_step in enders.last_steps:
+        enders.encode(FEW_ROWS, last_step)
+        output = runner.decode(longest(FEW_ROWS, StopCondition(steps_after_end)))
+        assert output.num_steps == min(NUM_STEPS, last_step + 1 + steps_after_end)
+        assert_begins_as(output, runner, FEW_ROWS)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_rows_that_threads_take_by_themselves_go_equally_far(num_threads: int, tmp_path: Path) -> None:
+    """Who ends in one thread's rows ends the others' steps too, but for what those have begun by then."""
+    runner = encoded(tmp_path, num_threads=num_threads)
+    enders = Enders(runner)
+    last_step = enders.last_steps[1]
+    num_rows = ROWS_OF_EACH * num_threads
+    enders.encode(num_rows, last_step)
+    said, scores = one_after_another(runner, num_rows)
+    for _ in range(300):
+        runner._top_ids.fill(-1)  # what the call before left
+        output = runner.decode(longest(num_rows, StopCondition(0)))
+        assert last_step < output.num_steps <= NUM_STEPS
+        np.testing.assert_array_equal(output.ids, said[: output.num_steps])
+        np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
+
+
+def test_rows_that_one_thread_takes_in_turn_go_no_further_than_behind_an_end(tmp_path: Path) -> None:
+    """The last ones' ends, and who comes meanwhile, are seen late. Here nobody ends."""
+    runner = encoded(tmp_path, num_threads=1)
+    Enders(runner).encode(MANY_ROWS)
+    native.allow_matrix_tiles(False)
+    try:
+        stop = StopCondition(2, WakeFlag())
+        assert runner.decode(longest(FEW_ROWS, stop)).num_steps == NUM_STEPS
+        output = runner.decode(longest(MANY_ROWS, stop))
+        assert output.num_steps == 3
+        assert_begins_as(output, runner, MANY_ROWS)
+    finally:
+        native.allow_matrix_tiles(True)
+
+
+def test_what_one_call_was_given_the_next_one_is_not(tmp_path: Path) -> None:
+    runner = encoded(tmp_path, num_threads=1)
+    assert runner.decode(longest(FEW_ROWS, StopCondition(wake_flag=raised_flag()))).num_steps == 1
+    assert runner.decode(first_step(FEW_ROWS, NUM_STEPS)).num_steps == NUM_STEPS
+
+
+def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
+    return [
+        SharedBeam(
+            start_and_end=(BOS_ID, EOS_ID),
+            rows=[4 * number + row for row in range(4)],
+            history=([], [], []),
+            last_length=20,
+            num_to_complete=num_to_complete[number],
+        )
+        for number in range(num_beams)
+    ]
+
+
+def led(runner: NativeRunner, beams: list[SharedBeam], stop: StopCondition) -> StepOutput:
+    num_rows = sum(beam.beam_size for beam in beams)
+    slots = np.arange(num_rows, dtype=np.int32) // 4 * 4
+    targets = np.arange(num_rows, dtype=np.int32)
+    runner.encode(sources(num_rows)[::4], targets[::4].tolist())
+    is_copy = targets != slots
+    zeros = np.zeros(num_rows, np.int32)
+    runner.copy_rows(slots[is_copy], targets[is_copy], zeros[is_copy])
+    return runner.decode(StepInput(np.full(num_rows, -1, np.int32), zeros, 5, 16, beams=beams, stop=stop))
+
+
+def test_a_set_wake_flag_ends_a_call_of_beams(tmp_path: Path) -> None:
+    runner = encoded(tmp_path, num_threads=2)
+    for min_steps, taken in [(0, 1), (4, 4)]:
+        beams = beams_of(3, [9] * 3)
+        output = led(runner, beams, StopCondition(wake_flag=raised_flag(), min_steps=min_steps))
+        assert output.num_steps == taken
+        assert [beam.length for beam in beams] == [taken] * 3
+
+
+def test_so_many_steps_follow_the_first_beam_that_is_done(tmp_path: Path) -> None:
+    runner = encoded(tmp_path, num_threads=2)
+    taken = {count: led(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)}
+    for count in (min(taken), max(taken)):
+        for steps_after_end in (0, 2):
+            beams = beams_of(2, [count, 99])
+            output = led(runner, beams, StopCondition(steps_after_end))
+            assert output.outcomes == [BeamOutcome.DONE, BeamOutcome.CONTINUES]
+            assert output.num_steps == beams[1].length == taken[count] + steps_after_end
+    assert len(set(taken.values())) > 1

@@ -1,0 +1,66 @@
+"""The page object of the web page (the Page Object Model)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from playwright.sync_api import FilePayload, Locator, Page, Request, expect
+
+TIMEOUT_MS = 120_000  # reached only by a hang, even on a busy machine
+expect.set_options(timeout=TIMEOUT_MS)
+
+
+class TranslatePage:
+    """One open page. urls: the URLs of all its requests; posted: its POST requests."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.urls: list[str] = []
+        self.posted: list[Request] = []
+        self.script_errors: list[str] = []
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("request", self._note)
+        page.on("pageerror", lambda error: self.script_errors.append(str(error)))
+
+    def _note(self, request: Request) -> None:
+        self.urls.append(request.url)
+        if request.method == "POST":
+            self.posted.append(request)
+
+    def ready(self, source: str = "en") -> Self:
+        """Wait until the model is shown, and select the source language."""
+        expect(self["model"]).not_to_be_empty()
+        self["source-language"].select_option(source)
+        return self
+
+    def __getitem__(self, identity: str) -> Locator:
+        """The element with this id."""
+        return self.page.locator(f"#{identity}")
+
+    def type(self, text: str) -> None:
+        """Enter a text at once, as pasting does."""
+        self["source"].fill(text)
+
+    def open_file(self, name: str, content: bytes) -> None:
+        """Open a file through the file dialogue."""
+        file = FilePayload(name=name, mimeType="application/octet-stream", buffer=content)
+        self["file"].set_input_files(file)
+
+    def shows(self, text: str) -> None:
+        """Wait until this is the complete translation."""
+        expect(self["target"]).to_have_text(text, use_inner_text=True)
+        expect(self["target"]).to_have_attribute("aria-busy", "false")
+
+    def word(self, text: str) -> Locator:
+        """A word of the translation."""
+        return self["target"].locator(".word").get_by_text(text, exact=True)
+
+    def marked_in_source(self) -> list[str]:
+        return self["mirror"].locator("mark").all_text_contents()
+
+    def bodies_posted(self) -> list[Any]:
+        return [request.post_data_json for request in self.posted]
+
+    def paths_posted(self) -> list[str]:
+        return [request.url.removeprefix(self.url) for request in self.posted]

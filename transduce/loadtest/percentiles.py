@@ -1,0 +1,136 @@
+"""Percentiles from an HDR histogram: three significant digits over the whole range at constant cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hdrh.histogram import HdrHistogram
+
+LOWEST_US = 1
+HIGHEST_US = 3_600_000_000  # an hour
+DIGITS = 3
+PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
+# Bars of a chart: number per factor of ten, and lower bound of the first in ms.
+BARS_PER_DECADE = 10
+FIRST_BAR_MS = 0.1
+# A curve of percentiles: from point to point the share above it falls by this factor, down to MIN_BEYOND.
+CURVE_STEP = 1.15
+MIN_BEYOND = 1e-5
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution of latencies in milliseconds.
+
+    Attributes:
+        num: number of values.
+        percentiles: by the names of PERCENTILES. With fewer than two values above a percentile it is close to the
+            maximum.
+        bars: pairs of lower bound and number of values, ascending, ten per factor of ten, without empty ones.
+        hdr: the histogram in microseconds in the standard compressed encoding (base64), for other tools.
+    """
+
+    num: int
+    mean_ms: float
+    min_ms: float
+    max_ms: float
+    percentiles: dict[str, float]
+    bars: list[tuple[float, int]]
+    hdr: str
+
+    @property
+    def p50_ms(self) -> float:
+        """The median."""
+        return self.percentiles["p50"]
+
+    @property
+    def p99_ms(self) -> float:
+        """The 99th percentile."""
+        return self.percentiles["p99"]
+
+
+def distribution(seconds: Iterable[float]) -> Distribution | None:
+    """The distribution of values in seconds, from 0 to an hour; None without values."""
+    values = list(seconds)
+    if not values:
+        return None
+    histogram = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    bars: dict[float, int] = {}
+    for value in values:
+        microseconds = min(HIGHEST_US, max(LOWEST_US, round(value * 1e6)))
+        histogram.record_value(microseconds)
+        bar = bar_of(microseconds / 1e3)
+        bars[bar] = bars.get(bar, 0) + 1
+    return Distribution(
+        num=len(values),
+        mean_ms=sum(values) / len(values) * 1e3,
+        min_ms=min(values) * 1e3,
+        max_ms=max(values) * 1e3,
+        percentiles={
+            # The histogram returns the upper end of a bucket, which may exceed the largest value.
+            name: min(_value_ms(histogram, percentile), max(values) * 1e3)
+            for name, percentile in PERCENTILES.items()
+        },
+        bars=sorted(bars.items()),
+        hdr=histogram.encode().decode("ascii"),
+    )
+
+
+def bar_of(milliseconds: float) -> float:
+    """The lower bound of a value's bar."""
+    bound = FIRST_BAR_MS
+    step: float = 10 ** (1 / BARS_PER_DECADE)
+    while bound * step <= milliseconds:
+        bound *= step
+    return round(bound, 6)
+
+
+def merged(encoded: Iterable[str]) -> dict[str, float]:
+    """Percentiles in ms of several encoded histograms together."""
+    whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    for text in encoded:
+        whole.decode_and_add(text.encode("ascii"))
+    return {name: _value_ms(whole, percentile) for name, percentile in PERCENTILES.items()}
+
+
+def percentile_of(seconds: list[float], percentile: float) -> float | None:
+    """A percentile in ms of a list in seconds, by nearest rank; None without values."""
+    if not seconds:
+        return None
+    return sorted(seconds)[rank_of(len(seconds), percentile) - 1] * 1e3
+
+
+def rank_of(num: int, percentile: float) -> int:
+    """The nearest rank, from 1, of a percentile among `num` ordered values.
+
+    It is the first value that at least `percentile` % of the values do not exceed.
+    """
+    return max(1, math.ceil(num * percentile / 100 - 1e-9))
+
+
+def _value_ms(histogram: HdrHistogram, percentile: float) -> float:
+    """A percentile by nearest rank.
+
+    The histogram itself rounds to the nearer rank, which a hundredth of the values may exceed.
+    """
+    num = histogram.get_total_count()
+    if not num:
+        return 0.0
+    return float(histogram.get_value_at_percentile(100 * rank_of(num, percentile) / num)) / 1e3
+
+
+def curve(encoded: Iterable[str]) -> list[tuple[float, float]]:
+    """Pairs of percentile and ms of several encoded histograms together, denser towards 100, for a chart."""
+    whole = HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+    for text in encoded:
+        whole.decode_and_add(text.encode("ascii"))
+    num = whole.get_total_count()
+    points = []
+    beyond = 1.0
+    while beyond * num >= 1 and beyond > MIN_BEYOND:
+        percentile = 100 * (1 - beyond)
+        points.append((percentile, _value_ms(whole, percentile)))
+        beyond /= CURVE_STEP
+    return points
