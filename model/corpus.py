@@ -94,13 +94,16 @@ def read_data(specification: str) -> Iterator[Pair]:
     source, separator, target = specification.partition(":")
     if separator:
         return read_parallel(Path(source), Path(target))
-    folder = Path(source)
-    if not folder.is_dir():
-        return read_tsv(folder)
+    path = Path(source)
+    return chain.from_iterable(map(read_tsv, tsv_files(path))) if path.is_dir() else read_tsv(path)
+
+
+def tsv_files(folder: Path) -> list[Path]:
+    """Return the TSV files in a folder, by name. Raises CorpusError where there is none."""
     files = sorted(path for pattern in ("*.tsv", "*.tsv.gz", "*.tsv.xz") for path in folder.glob(pattern))
     if not files:
         raise CorpusError(f"{folder} holds no TSV file")
-    return chain.from_iterable(map(read_tsv, files))
+    return files
 
 
 @dataclass

@@ -44,8 +44,11 @@ def data_arguments(parser: argparse.ArgumentParser, *, is_required: bool = True)
 
 
 def files_of(specifications: list[str]) -> list[Path]:
-    """The files that `--data` names."""
-    return [Path(name) for specification in specifications for name in specification.split(":", 1)]
+    """Return the files that `--data` names, those of a folder by name. Raises CorpusError for a folder without any."""
+    from model.corpus import tsv_files
+
+    named = [Path(name) for specification in specifications for name in specification.split(":", 1)]
+    return [file for path in named for file in (tsv_files(path) if path.is_dir() else [path])]
 
 
 def pairs_of(specifications: list[str]) -> Iterator[Pair]:

@@ -15,15 +15,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from model.data_arguments import DATA_HELP
+from model.data_arguments import DATA_HELP, files_of
 from transduce.arguments import number, positive
 from transduce.client import Client, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
-from transduce.patient import explained
-from transduce.teacher import Ask, Teacher
+from transduce.teacher import RequestParams, Teacher
 from transduce.translate import MAX_RETRIES, batch_size, find_api_key
+from transduce.translate_batch import error_line
 
 if TYPE_CHECKING:
     from model.progress import Progress
@@ -124,8 +124,8 @@ def run_distill(args: argparse.Namespace) -> int:
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput, check_output
 
-    ask = asked(args)
-    files_of(args)
+    params = request_params(args)
+    check_inputs(args)
     check_output(args.output)
     form = PairForm(args.back_translation, args.source_tag, args.domain_tag)
     with ExitStack() as stack:
@@ -137,13 +137,13 @@ def run_distill(args: argparse.Namespace) -> int:
                 url, api_key=key, timeout_s=args.timeout, max_retries=MAX_RETRIES, max_wait_s=args.max_wait
             )
         )
-        model = served_model(client, ask)
+        model = served_model(client, params)
         output = stack.enter_context(
             ResumableOutput(args.output, run_key(args, model), batch_size=args.batch_size)
         )
         progress = stack.enter_context(Progress("distill", unit="sentences", total=args.limit))
         progress.start_at(output.num_done)
-        teacher = Teacher(client, ask, batch_size=args.batch_size, concurrency=args.concurrency)
+        teacher = Teacher(client, params, batch_size=args.batch_size, concurrency=args.concurrency)
         sentences = read_sentences(args.data, args.text, is_back_translation=args.back_translation)
         try:
             write_pairs(teacher, islice(sentences, args.limit), form, output, progress)
@@ -189,8 +189,8 @@ def write_pairs(
         progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
 
 
-def asked(args: argparse.Namespace) -> Ask:
-    """What every request asks for.
+def request_params(args: argparse.Namespace) -> RequestParams:
+    """Languages and options of every request.
 
     Raises:
         CommandError: nothing is to be translated, or options exclude one another.
@@ -208,15 +208,15 @@ def asked(args: argparse.Namespace) -> Ask:
                 f"--{next(iter(sampling)).replace('_', '-')} needs --sample", exit_code=ExitCode.USAGE
             )
         options: dict[str, Any] = {} if args.beam_size is None else {"beam_size": args.beam_size}
-        return Ask(args.source, args.target, options)
+        return RequestParams(args.source, args.target, options)
     if args.beam_size not in (None, 1):
         raise CommandError("--sample excludes --beam-size", exit_code=ExitCode.USAGE)
-    return Ask(
+    return RequestParams(
         args.source, args.target, {"beam_size": 1, "sampling": {"temperature": 1.0, **sampling}}, args.seed
     )
 
 
-def served_model(client: Client, ask: Ask) -> dict[str, str]:
+def served_model(client: Client, params: RequestParams) -> dict[str, str]:
     """Name, version and precision of the server's model for the pair of languages.
 
     Raises:
@@ -225,12 +225,14 @@ def served_model(client: Client, ask: Ask) -> dict[str, str]:
     try:
         models = client.models()
     except TransduceError as error:
-        raise CommandError(explained(error)) from error
+        raise CommandError(error_line(error)) from error
     pairs = {(pair.source, pair.target): model for model in models for pair in model.language_pairs}
-    if (ask.source, ask.target) not in pairs:
+    if (params.source, params.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
-        raise CommandError(f"the server does not translate {ask.source} to {ask.target}: it has {known}")
-    model = pairs[ask.source, ask.target]
+        raise CommandError(
+            f"the server does not translate {params.source} to {params.target}: it has {known}"
+        )
+    model = pairs[params.source, params.target]
     return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
 
 
@@ -241,25 +243,22 @@ def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object
         "seed batch_size"
     )
     options = {name: getattr(args, name) for name in names.split()}
-    sizes = {str(path): path.stat().st_size for path in files_of(args)}
+    sizes = {str(path): path.stat().st_size for path in check_inputs(args)}
     return {"model": model, **options, "text": list(map(str, args.text)), "file_sizes": sizes}
 
 
-def files_of(args: argparse.Namespace) -> list[Path]:
-    """The input's files; of a folder, the files in it.
+def check_inputs(args: argparse.Namespace) -> list[Path]:
+    """Return the input's files.
 
     Raises:
         CommandError: one does not exist.
+        CorpusError: a folder holds no TSV file.
     """
-    named = [Path(part) for specification in args.data for part in specification.split(":")]
-    for path in (*named, *args.text):
-        if not path.exists():
+    files = [*files_of(args.data), *args.text]
+    for path in files:
+        if not path.is_file():
             raise CommandError(f"{path} does not exist")
-    return [
-        file
-        for path in (*named, *args.text)
-        for file in (sorted(path.iterdir()) if path.is_dir() else [path])
-    ]
+    return files
 
 
 @contextmanager

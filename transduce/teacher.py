@@ -15,7 +15,7 @@ from typing import Any
 
 from transduce.client import Client, RequestRefused, TimedOut, TransduceError
 from transduce.errors import CommandError
-from transduce.patient import explained
+from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
 # Answers that say that a request was too large or that one of its texts cannot be translated.
@@ -27,8 +27,8 @@ OF_THE_TEXTS = frozenset({
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What every request asks for.
+class RequestParams:
+    """Languages and options of every request.
 
     source, target: languages of the translation. options: as `Client.translate` takes them. seed: of sampling; each
     batch has seed + the number of its first sentence, because all sentences of a request draw the same numbers. None
@@ -50,9 +50,9 @@ class Ask:
 class Teacher:
     """A server as a translator of many sentences."""
 
-    def __init__(self, client: Client, ask: Ask, *, batch_size: int, concurrency: int) -> None:
+    def __init__(self, client: Client, params: RequestParams, *, batch_size: int, concurrency: int) -> None:
         """batch_size: sentences of a request. concurrency: requests at a time."""
-        self._client, self._ask = client, ask
+        self._client, self._params = client, params
         self._batch_size, self._concurrency = batch_size, concurrency
         self._has_succeeded = False
 
@@ -86,7 +86,7 @@ class Teacher:
 
     def _batch(self, batch: Sequence[str], first: int) -> list[str | None]:
         """The translations of a batch."""
-        options = self._ask.options_from(first)
+        options = self._params.options_from(first)
         is_sent = [not text.isspace() and 0 < len(text) <= MAX_ITEM_CHARACTERS for text in batch]
         sent = [text for text, sends in zip(batch, is_sent, strict=True) if sends]
         found = iter([each for part in requests(sent) for each in self._request(part, options)])
@@ -96,7 +96,7 @@ class Teacher:
         """The translations of one request; in two halves where it is refused or too slow."""
         try:
             result = self._client.translate(
-                texts, source=self._ask.source, target=self._ask.target, **options
+                texts, source=self._params.source, target=self._params.target, **options
             )
         except TransduceError as error:
             is_refused = isinstance(error, RequestRefused) and error.status in OF_THE_TEXTS
@@ -106,6 +106,6 @@ class Teacher:
                 return [*self._request(texts[:half], options), *self._request(texts[half:], options)]
             if is_refused and self._has_succeeded:
                 return [None]
-            raise CommandError(explained(error)) from error
+            raise CommandError(error_line(error)) from error
         self._has_succeeded = True
         return [each.text for each in result.translations]

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -29,7 +30,7 @@ from model.config import BOS_ID, PAD_ID, preset
 from model.plot_cli import load_for_figures
 from model.run_figures import FigureError, bleu_by_length, read_curves
 from model.training_log import FIELDS
-from model.transformer import Transformer
+from model.transformer import EncoderLayer, Residual, Transformer
 from tests.model.sentences import pairs, write_tsv
 from transduce.cli import main
 
@@ -71,12 +72,13 @@ def test_the_weights_are_those_that_the_model_attends_with(tokenizer: Tokenizer,
         np.testing.assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-5)
     assert not np.triu(decoder, 1).any()
     # The first layer's self-attention by hand, for its first head.
-    layer = model.encoder[0]
+    layer = cast(EncoderLayer, model.encoder[0])
+    residual = cast(Residual, layer.residuals[0])
     with torch.no_grad():
         x = model.embedding(torch.tensor([source]))[0]
-        y = layer.residuals[0].norm(x) if norm == "pre" else x
+        y = residual.norm(x) if norm == "pre" else x
         d = config.head_dim
-        q, k = layer.self_attention.w_q(y)[:, :d], layer.self_attention.w_k(y)[:, :d]  # type: ignore[operator,union-attr]
+        q, k = layer.self_attention.w_q(y)[:, :d], layer.self_attention.w_k(y)[:, :d]
     np.testing.assert_allclose(encoder[0, 0], torch.softmax(q @ k.T / d**0.5, -1).numpy(), atol=1e-6)
     assert PAD_ID not in source
 

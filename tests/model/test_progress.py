@@ -29,7 +29,7 @@ def test_lines_come_now_and_then_and_at_the_end() -> None:
     ]
 
 
-def test_nothing_is_said_at_the_end_of_what_failed() -> None:
+def test_an_error_writes_no_closing_line() -> None:
     file = io.StringIO()
     with pytest.raises(OSError, match="gone"), Progress("read", unit="pairs", file=file):
         raise OSError("gone")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import uvicorn
 
@@ -18,7 +22,7 @@ from tests.export.tiny import write_tiny_bundle
 from transduce.cli import main
 from transduce.distill_corpus import PairForm, Sentence
 from transduce.distill_output import ResumableOutput
-from transduce.errors import CommandError
+from transduce.errors import CommandError, ExitCode
 
 PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
 
@@ -249,3 +253,38 @@ def test_a_bundle_is_served_for_the_length_of_the_command(
     error = capsys.readouterr().err
     assert error.startswith("transduce distill: no server could be started with")
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_sigterm_keeps_the_part_and_ends_the_server(tmp_path: Path) -> None:
+    write_tiny_bundle(tmp_path)
+    (tmp_path / "mono.txt").write_text("".join(f"word {n}\n" for n in range(100_000)), "utf-8")
+    where = [
+        "--bundle",
+        tmp_path / "bundle",
+        "--source",
+        "en",
+        "--target",
+        "de",
+        "--text",
+        tmp_path / "mono.txt",
+    ]
+    command = [sys.executable, "-m", "transduce", "distill", *where, "--output", tmp_path / "out.tsv"]
+    part = tmp_path / "out.tsv.part"
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 240
+            while not (part.exists() and part.stat().st_size) and process.poll() is None:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            _, error = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == ExitCode.INTERRUPTED, error
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+    assert part.stat().st_size
+    assert not (tmp_path / "out.tsv").exists()
