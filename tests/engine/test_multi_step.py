@@ -76,7 +76,7 @@ def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -
 def test_rows_that_cost_nothing_empty_are_left_where_they_are() -> None:
     """Sentences of many lengths come and go: no row is copied, and only held ones are counted."""
     rng = random.Random(1)
-    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_unused_rows=True), eos_bonus=1.0)
+    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_free_rows=True), eos_bonus=1.0)
     driver = CoreDriver(runner)
     run_in_batch(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
     assert runner.calls["copy_rows"] == runner.calls["reorder"] == 0
