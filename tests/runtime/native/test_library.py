@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 import tomllib
@@ -19,10 +17,8 @@ from numpy.typing import NDArray
 from app.runtime import native
 from app.runtime.native.cpu import NEEDED_FLAGS, is_supported
 from tests.house_rules.project import ROOT
+from tests.runtime.native.processes import run_python
 from tests.runtime.native.test_feed_forward import Block
-
-# Seconds. Only a process that hangs takes so long.
-HANGING_S = 240
 
 
 def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
@@ -88,14 +84,7 @@ def test_threads_start_and_end() -> None:
             while count() != alone + num_threads - 1:
                 time.sleep(0.001)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=HANGING_S,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert run_python(code) == (0, b"")
 
 
 @pytest.mark.parametrize("num_threads", [0, -1])
@@ -149,8 +138,4 @@ def test_a_process_can_end_while_helpers_sleep_or_spin() -> None:
         time.sleep(0.01)
     """
     for spin_us in (0, 10**9):
-        text = "\n".join(line.strip() for line in code.format(spin_us=spin_us).splitlines())
-        done = subprocess.run(
-            [sys.executable, "-c", text], cwd=ROOT, capture_output=True, check=False, timeout=HANGING_S
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert run_python(code.format(spin_us=spin_us)) == (0, b"")
