@@ -1,4 +1,4 @@
-"""Several workers, as `make test` starts them, on tests that write down when they ran."""
+"""Several xdist workers, as `make test` starts them, on tests that record when they ran."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFTEST = """
 
     @pytest.fixture
     def met(request, noted):
-        # There is another such test, and both are under way.
+        # Wait until another such test runs as well.
         (FOLDER / f"{request.node.name}.here").touch()
         until = time.monotonic() + 60
         while len(list(FOLDER.glob("*.here"))) < 2:
@@ -68,7 +68,7 @@ SLOW = """
 """
 
 
-def test_what_is_slow_runs_first_and_what_is_alone_beside_nobody(tmp_path: Path) -> None:
+def test_slow_tests_run_first_and_alone_tests_run_alone(tmp_path: Path) -> None:
     texts = (ALONE, ALONE, PLAIN, SHORT, SLOW)
     files = {"conftest": CONFTEST, **{f"test_{number}": text for number, text in enumerate(texts)}}
     for name, text in files.items():
@@ -94,17 +94,17 @@ def test_what_is_slow_runs_first_and_what_is_alone_beside_nobody(tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     notes = (tmp_path / "notes").read_text().splitlines()
-    assert set(notes[:2]) == {"test_plain", "test_slow"}, "the slow one is among the first, beside another"
+    assert set(notes[:2]) == {"test_plain", "test_slow"}, "the slow test is among the first"
     assert len(notes) == 2 * 9
     alone = [number for number, name in enumerate(notes) if name.startswith("test_alone")]
     assert len(alone) == 2 * 6
     begins, ends = alone[::2], alone[1::2]
-    assert ends == [begin + 1 for begin in begins], "nobody begins or ends while one is alone"
+    assert ends == [begin + 1 for begin in begins], "no test begins or ends while one is alone"
     assert [notes[begin] for begin in begins] == [notes[end] for end in ends]
 
 
-def test_who_waits_to_be_alone_is_not_passed_by(tmp_path: Path) -> None:
-    """Two run beside each other, one waits for them, and what comes then waits behind it."""
+def test_a_test_that_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
+    """Two tests run at once, one waits for them to be alone, and a later one waits behind it."""
     entered: list[str] = []
 
     def enter(name: str, *, is_alone: bool) -> None:
@@ -116,7 +116,7 @@ def test_who_waits_to_be_alone_is_not_passed_by(tmp_path: Path) -> None:
     with turn(tmp_path, is_alone=False):
         enter("beside", is_alone=False)
         alone.start()
-        until_somebody_waits(tmp_path / "gate")
+        until_the_gate_is_held(tmp_path / "gate")
         last.start()
         assert entered == ["beside"]
     for thread in (alone, last):
@@ -124,7 +124,7 @@ def test_who_waits_to_be_alone_is_not_passed_by(tmp_path: Path) -> None:
     assert entered == ["beside", "alone", "last"]
 
 
-def until_somebody_waits(gate: Path) -> None:
+def until_the_gate_is_held(gate: Path) -> None:
     until = time.monotonic() + PATIENCE_S
     while True:
         with gate.open("w") as file:

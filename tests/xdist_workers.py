@@ -1,4 +1,4 @@
-"""Tests in several workers (`make test`; `WORKERS=0` for one process): what measures time has the machine to itself."""
+"""Scheduling of tests in several xdist workers (`make test`): a test marked `alone` runs while no other does."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import pytest
 
 
 class XdistWorker:
-    """A plugin of each worker. folder: the same for all of them, to hold two locks."""
+    """A pytest plugin of each xdist worker. folder: shared by all of them, for two lock files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """File by file: first those with a slow test, so that none of them is begun at the end, last those with one
-        that is alone, for which the workers need not wait by then."""
+        """Sort the files: first those with a slow test, so that none starts late; last those with an `alone` test.
+
+        By then the other workers have little left, so few of them wait for it.
+        """
         marks: dict[Path, set[str]] = {}
         for item in items:
             marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
@@ -36,7 +38,7 @@ class XdistWorker:
 
 
 def encodable(value: Any) -> Any:
-    """The same without lone surrogates, such as a test may log: no message to the main process can hold one."""
+    """Replace lone surrogates, which a test may log: a message to the main process cannot hold them."""
     if isinstance(value, dict):
         return {key: encodable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -46,9 +48,9 @@ def encodable(value: Any) -> Any:
 
 @contextmanager
 def turn(folder: Path, *, is_alone: bool) -> Iterator[None]:
-    """Beside everybody who is not alone; alone, beside nobody."""
+    """Hold a lock around a test: shared with other tests, or exclusive if it is alone."""
     with (folder / "gate").open("w") as gate, (folder / "floor").open("w") as floor:
-        # Through the gate one by one: who waits in it for an empty floor lets nobody else onto it.
+        # A test that waits for the exclusive lock holds the gate, so that later tests cannot overtake it.
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(floor, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)

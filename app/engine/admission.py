@@ -85,15 +85,15 @@ class Admission:
         self._total = self._total.plus(cost, sign)
         self._totals[caller] = self._totals.get(caller, Cost()).plus(cost, sign)
 
-    def expected_wait_s(self, asking: Reservation) -> float | None:
+    def expected_wait_s(self, reservation: Reservation) -> float | None:
         """Return the seconds until a request is answered; None while the speed is unknown."""
-        num_sentences, row_steps = asking.cost.num_sentences, self.speed.row_steps(asking.cost)
-        for other in self._held.get(asking.caller, ()):  # linear in the caller's requests
-            if other is not asking and other.cost.num_sentences:
+        num_sentences, row_steps = reservation.cost.num_sentences, self.speed.row_steps(reservation.cost)
+        for other in self._held.get(reservation.caller, ()):  # linear in the caller's requests
+            if other is not reservation and other.cost.num_sentences:
                 share = min(1.0, num_sentences / other.cost.num_sentences)
                 row_steps += share * self.speed.row_steps(other.cost)
-        wait_s = self._shared_s(asking.caller, row_steps)
-        return None if wait_s is None else wait_s + self.speed.decode_time_s(asking.longest)
+        wait_s = self._shared_s(reservation.caller, row_steps)
+        return None if wait_s is None else wait_s + self.speed.decode_time_s(reservation.longest)
 
     def drain_time_s(self) -> float | None:
         """Return the seconds until all accepted work is done; None while the speed is unknown."""

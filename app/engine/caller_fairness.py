@@ -58,13 +58,13 @@ class CallerFairness:
         else:
             self._apart_s, self._together_s = 0.0, time_s / stats.num_steps
         if self._recorded_at is not None:
-            self._fade(math.exp(-max(0.0, now - self._recorded_at) / DECAY_S))
+            self._decay(math.exp(-max(0.0, now - self._recorded_at) / DECAY_S))
         self._recorded_at = now
         num_rows = sum(rows.values())
         for caller, own in rows.items():
             self._used_s[caller] = self._used_s.get(caller, 0.0) + time_s * own / num_rows
 
-    def _fade(self, kept: float) -> None:
+    def _decay(self, kept: float) -> None:
         self._used_s = {
             caller: left for caller, seconds in self._used_s.items() if (left := seconds * kept) > MIN_USED_S
         }

@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 # this long at most after a sequence has ended, and from its start if no row is free or sequences wait. Smaller: calls
 # become so short that the work around them counts. Larger: new and ended sequences wait longer.
 MIN_CALL_S = 0.003
-# With many rows a single step exceeds MIN_CALL_S. Such a call runs up to FEW_STEPS steps if they take at most
-# MAX_FEW_S seconds, which lowers the work around calls from a tenth of the time to a thirtieth.
+# Steps of many rows take longer than that. Where "at most" is said above, a call runs up to FEW_STEPS steps if they
+# take at most MAX_FEW_S seconds, which lowers the work around calls from a tenth of the time to a thirtieth.
 FEW_STEPS, MAX_FEW_S = 4, 0.015
 # Seconds of a call at most. Cancelled and expired sequences stop it early too. Larger: reports come later.
 MAX_CALL_S = 0.2
@@ -251,9 +251,8 @@ class EngineCore:
         if stats.num_paused:
             num_left = sum(len(one.rows) for one in self._present)
         stats.num_wasted_rows = stats.num_rows - num_left
-        is_single = stats.num_steps == 1 or bool(
-            batch.on_runner
-        )  # with beams the output is that of the last step
+        # With offloaded beams the output is that of the last step only.
+        is_single = stats.num_steps == 1 or bool(batch.on_runner)
         stats.num_steps = output.num_steps
         find_broken = rows_without_scores if is_single else rows_without_best_scores
         broken = find_broken(output.log_probabilities)

@@ -36,7 +36,8 @@ class Scheduler:
 
     running: sequences that hold rows, in order of admission (a dict's keys, for removal in constant time).
     num_held_rows: reserved rows by caller, of callers that hold any.
-    stopped_at_budget: more sequences would have been admitted in the last step with a larger encoding budget.
+    stopped_at_budget: a larger encoding budget would have admitted more sequences in the last step; True also while
+        sequences are retried.
     """
 
     def __init__(self, num_rows: int, max_encode_tokens: int, *, num_kept_rows: int = 0) -> None:

@@ -45,10 +45,10 @@ class Detokeniser:
         returns_tokens: with the offsets of all tokens, end tokens included, which `app.text` then keeps up to date.
         """
         translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
-        if not job.reasons:
+        if not job.part_fallbacks:
             return translations[0]
         joined = join_parts(job.segment, [part.span for part in job.parts], translations)
-        return joined._replace(fallbacks=job.reasons)
+        return joined._replace(fallbacks=job.part_fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
         """Whether a part has letters or digits and its best translation has none."""

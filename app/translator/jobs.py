@@ -86,7 +86,7 @@ class Attempt(NamedTuple):
 
     segment: SourceSegment
     parts: list[Part]
-    reasons: tuple[Fallback, ...]
+    part_fallbacks: tuple[Fallback, ...]
     num_splits: int
     best: SegmentTranslation
 
@@ -95,10 +95,10 @@ class Attempt(NamedTuple):
 class SegmentJob:
     """A segment with its parts, one at first. Only one thread at a time changes it.
 
-    prefix: forced beginning of the translation; "": none. reasons: why there are several parts. num_splits: how often
-    parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be tried.
-    terms_done, numbers_done: whether these need no further retry. best: the accepted translation. phases: engine time
-    of all decodings.
+    prefix: forced beginning of the translation; "": none. part_fallbacks: reasons for several parts. num_splits: how
+    often parts were halved. attempts: decodings so far. candidates: sources with placeholders that are still to be
+    tried. terms_done, numbers_done: whether these need no further retry. best: the accepted translation. phases: engine
+    time of all decodings.
     """
 
     parsed_text: ParsedText
@@ -106,7 +106,7 @@ class SegmentJob:
     segment: SourceSegment
     prefix: str
     parts: list[Part] = field(default_factory=list)
-    reasons: tuple[Fallback, ...] = ()
+    part_fallbacks: tuple[Fallback, ...] = ()
     num_splits: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     candidates: list[tuple[SourceSegment, Encoded]] = field(default_factory=list)
@@ -123,18 +123,18 @@ class SegmentJob:
     def as_attempt(self) -> Attempt:
         """Return the current state as an attempt. Requires a translation."""
         assert self.best is not None
-        return Attempt(self.segment, self.parts, self.reasons, self.num_splits, self.best)
+        return Attempt(self.segment, self.parts, self.part_fallbacks, self.num_splits, self.best)
 
     def choose(self, attempt: Attempt) -> None:
         """Restore an attempt and drop the others."""
-        self.segment, self.parts, self.reasons, self.num_splits, self.best = attempt
+        self.segment, self.parts, self.part_fallbacks, self.num_splits, self.best = attempt
         self.attempts, self.candidates = [], []
 
     @property
     def expected_decodings(self) -> int:
         """Expected number of decodings: half of the segments with numbers and many with terms are decoded twice."""
-        numbers_done = not self.prefix and any(map(str.isdigit, self.segment.source))
-        return 2 if numbers_done or self.segment.terms else 1
+        may_change_numbers = not self.prefix and any(map(str.isdigit, self.segment.source))
+        return 2 if may_change_numbers or self.segment.terms else 1
 
     def add_phases(self, decoded: Sequence[Part]) -> None:
         """Add the engine time of parts that were decoded in parallel."""

@@ -18,20 +18,20 @@ class LiveSegment:
     def __init__(
         self,
         observer: Observer,
-        place: tuple[int, int],
+        indices: tuple[int, int],
         tokenizer: Tokenizer,
         show: Callable[[str], str],
         *,
         is_greedy: bool,
     ) -> None:
-        """place: index of the text, and of the segment in it. tokenizer: of the target.
+        """indices: of the text, and of the segment in it. tokenizer: of the target.
 
         show: converts the model's words to the text's: casing, contents of placeholders. is_greedy: if False, only the
         finished translation is reported.
         """
         self._is_greedy = is_greedy
         self._observer = observer
-        self._place = place
+        self._indices = indices
         self._tokenizer = tokenizer
         self._show = show
         self._ids: list[int] = []
@@ -50,16 +50,16 @@ class LiveSegment:
     def finish(self, text: str, finish_reason: FinishReason) -> None:
         """Send the rest of the translation, and report the segment as finished."""
         self._send(text)
-        self._observer.finished(*self._place, text, finish_reason)
+        self._observer.finished(*self._indices, text, finish_reason)
 
     def _send(self, text: str) -> None:
         if not self._is_greedy:
             return
         sent, self._sent = self._sent, text
         if not text.startswith(sent):
-            self._observer.replaced(*self._place, text)
+            self._observer.replaced(*self._indices, text)
         elif len(text) > len(sent):
-            self._observer.delta(*self._place, text[len(sent) :])
+            self._observer.delta(*self._indices, text[len(sent) :])
 
 
 def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:

@@ -278,7 +278,7 @@ class Planner:
         """Reset a job to its whole segment as its only part. Raises InvalidRequest."""
         whole = Span(0, len(job.segment.source))
         job.parts = [self.part(prepared, job, whole, encoded, prefix=job.prefix)]
-        job.reasons, job.num_splits = (), 0
+        job.part_fallbacks, job.num_splits = (), 0
 
     def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
         """Return a predicate whether the model takes a source, which stores those sources' subwords in `encoded`."""

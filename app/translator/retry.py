@@ -62,8 +62,8 @@ class RetryPolicy:
             new for part, halves in zip(job.parts, halved, strict=True) for new in (halves or [part])
         ]
         job.num_splits += 1
-        if Fallback.LENGTH_SPLIT not in job.reasons:
-            job.reasons += (Fallback.LENGTH_SPLIT,)
+        if Fallback.LENGTH_SPLIT not in job.part_fallbacks:
+            job.part_fallbacks += (Fallback.LENGTH_SPLIT,)
         return True
 
     def _halve(self, prepared: PreparedRequest, job: SegmentJob, part: Part) -> list[Part]:
@@ -74,7 +74,7 @@ class RetryPolicy:
         cut = best_cut(source, part.span)
         spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
         halves = [span for span in spans if span is not None]
-        return self._parts(prepared, job, halves, num_splits=job.num_splits + 1)
+        return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
     def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Decode parts whose output has no letter or digit again, with that output suppressed."""
@@ -175,17 +175,17 @@ class RetryPolicy:
 
     def _retry_around_placeholders(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
         """Decode the parts around the placeholders, if one is lost and no attention can place it."""
-        if job.reasons or job.best is None:
+        if job.part_fallbacks or job.best is None:
             return False
-        parts = self._parts(
+        parts = self._new_parts(
             prepared, job, spans_between_placeholders(job.segment, job.best), prefix=job.prefix
         )
         if not parts:
             return False
-        job.parts, job.reasons = parts, (Fallback.PLACEHOLDER_SPLIT,)
+        job.parts, job.part_fallbacks = parts, (Fallback.PLACEHOLDER_SPLIT,)
         return True
 
-    def _parts(
+    def _new_parts(
         self,
         prepared: PreparedRequest,
         job: SegmentJob,

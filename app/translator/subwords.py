@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from app.bundle import LanguagePair
 from app.errors import InvalidRequest
-from app.text.segmentation import Span
-from app.text.spans import Offsets, source_offsets
+from app.text.segmentation import Offsets, Span
+from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 

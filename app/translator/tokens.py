@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.decoding.options import Hypothesis
-from app.text.spans import Offsets
+from app.text.segmentation import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 

@@ -269,9 +269,9 @@ class Translator:
     async def _stream(self, plan: RequestPlan, observer: Observer) -> None:
         """Decode each segment by itself, with its retries, and report each to the observer when it is final."""
         tasks = [
-            asyncio.ensure_future(self._stream_segment(plan, job, observer, (index, place)))
-            for index, text in enumerate(plan.texts)
-            for place, job in enumerate(text.jobs)
+            asyncio.ensure_future(self._stream_segment(plan, job, observer, (text_index, segment_index)))
+            for text_index, text in enumerate(plan.texts)
+            for segment_index, job in enumerate(text.jobs)
         ]
         try:
             await asyncio.gather(*tasks)
@@ -281,9 +281,9 @@ class Translator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _stream_segment(
-        self, plan: RequestPlan, job: SegmentJob, observer: Observer, place: tuple[int, int]
+        self, plan: RequestPlan, job: SegmentJob, observer: Observer, indices: tuple[int, int]
     ) -> None:
-        """Decode one segment. place: index of the text, and of the segment in it."""
+        """Decode one segment. indices: of the text, and of the segment in it."""
 
         def show(text: str) -> str:
             return job.parsed_text.preview(job.segment, text)
@@ -293,7 +293,7 @@ class Translator:
             return None if job.best is None else job.parsed_text.render(job.segment, job.best)
 
         is_greedy = job.parts[0].options.beam_size == 1
-        live = LiveSegment(observer, place, self._target_tokenizer, show, is_greedy=is_greedy)
+        live = LiveSegment(observer, indices, self._target_tokenizer, show, is_greedy=is_greedy)
         await self._decode_pending(plan, [job], live)
         while (text := await self.off_loop(advance)) is None:
             live.restart()

@@ -251,7 +251,10 @@ class WorkerProxy:
                 logger,
                 logging.CRITICAL,
                 "engine_process_died",
-                fields={"lane": self._number, "exit": exit_code},
+                fields={
+                    "lane": self._number,
+                    "exit": exit_code,
+                },  # the event's public field: the worker's number
             )
         if listener is not None:
             listener.on_exit(has_died)

@@ -94,10 +94,12 @@ def main() -> None:
 
     def collate(items: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         source, labels = padded([one["input_ids"] for one in items]), [one["labels"] for one in items]
+        target = padded([np.concatenate(([BOS_ID], one[:-1])) for one in labels])
         counts.append(sum(map(len, labels)))
         return {
             "input_ids": torch.from_numpy(source),
             "attention_mask": torch.from_numpy((source != PAD_ID).astype(np.int64)),
+            "decoder_input_ids": torch.from_numpy(target),
             "labels": torch.from_numpy(padded(labels, IGNORED)),
         }
 

@@ -1,4 +1,4 @@
-"""The fake runner with the library's own beam search: it advances the beams that it is given."""
+"""The fake runner, advancing beams with the native library's beam search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=Tr
 
 
 class BeamRunner(FakeRunner):
-    """beam_calls: of each decode that was given beams, how many, and the steps taken."""
+    """beam_calls: for each decode with beams, their number and the steps taken."""
 
     def __init__(self, limits: Limits = BEAM_LIMITS, *, eos_bonus: float = 1.0) -> None:
         super().__init__(limits, eos_bonus=eos_bonus)

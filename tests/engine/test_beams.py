@@ -1,4 +1,4 @@
-"""Beams that the runner advances: never another answer than the search's own, which takes them back to decide."""
+"""Offloaded beams: the same answers as the search on the host, which takes the steps that the runner cannot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
-    """A sentence, and mostly a plain beam."""
+    """Draw a sentence and options, mostly of a plain beam."""
     if rng.random() < 0.3:
         return random_source(rng), random_options(rng)
     size = rng.choice([2, 3, 4, 8])
@@ -45,8 +45,8 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
-    """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+    """Sentences arrive while others run, on few rows: mostly plain beams, all other options among them."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
@@ -57,8 +57,8 @@ def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
-    """In any company: each subword's, that of the hypothesis as it was before it."""
+def test_offloaded_beams_return_attention(seed: int) -> None:
+    """In any batch: each subword has the attention of its hypothesis before it."""
     rng = random.Random(seed)
     runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
@@ -70,12 +70,14 @@ def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
     for sequence in run_in_batch(driver, rng, jobs):
         source = np.array(sequence.source_ids, np.int32)
         for one in hypotheses_of(sequence):
-            said = np.array([runner.limits.bos_id, *one.ids], np.int32)
-            paid = [attention(source, said[: place + 1]) for place in range(len(one.token_log_probabilities))]
+            tokens = np.array([runner.limits.bos_id, *one.ids], np.int32)
+            paid = [
+                attention(source, tokens[: place + 1]) for place in range(len(one.token_log_probabilities))
+            ]
             np.testing.assert_array_equal(one.alignment, paid if sequence.options.alignment else [])
 
 
-def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
+def test_a_beam_with_attention_stays_offloaded_to_its_end() -> None:
     runner = BeamRunner()
     driver = CoreDriver(runner)
     driver.submit([7, 8, EOS], replace(BEAM, alignment=True))
@@ -84,8 +86,8 @@ def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
     assert max(num_steps for _, num_steps in runner.beam_calls) > 1
 
 
-def test_steps_are_counted_as_one_after_another() -> None:
-    """Alone, so that several go in one call; and a runner that advances none takes as many."""
+def test_steps_of_one_call_are_counted_singly() -> None:
+    """A sentence alone takes several steps a call; a runner without beams takes as many steps."""
     spent = []
     for limits in (BEAM_LIMITS, replace(BEAM_LIMITS, advances_beams=False)):
         runner = BeamRunner(limits, eos_bonus=-1.0)
@@ -102,8 +104,8 @@ def test_steps_are_counted_as_one_after_another() -> None:
     assert num_calls < num_steps / 2
 
 
-def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
-    """The encoding budget lets one sentence in a step."""
+def test_a_call_takes_one_step_while_a_sequence_could_be_admitted() -> None:
+    """The encoding budget admits one sentence a step."""
     runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner, replace(SETTINGS, max_encode_tokens=16))
     for word in range(5, 8):
@@ -113,8 +115,8 @@ def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
     assert runner.beam_calls == [(1, 1), (2, 1), (3, 4)]
 
 
-def test_who_is_done_does_not_stop_the_others() -> None:
-    """And costs no row more."""
+def test_a_finished_beam_does_not_stop_the_others() -> None:
+    """And its rows cost nothing more."""
     runner = BeamRunner(eos_bonus=1.0)
     driver = CoreDriver(runner)
     sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
@@ -128,25 +130,25 @@ def test_who_is_done_does_not_stop_the_others() -> None:
     assert sum(step.num_steps for step in steps) == max(spent)
 
 
-def test_a_beam_is_led_from_its_first_step() -> None:
+def test_a_beam_is_offloaded_from_its_first_step() -> None:
     runner = BeamRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([7, 8, EOS], BEAM)
     driver.run()
     assert sum(num_steps for _, num_steps in runner.beam_calls) >= len(hypotheses_of(sequence)[0].ids)
-    assert not runner.steps, "a step was the search's own"
+    assert not runner.steps, "the search took a step on the host"
     assert runner.calls["copy_rows"] == 1
 
 
 class SilentRunner(BeamRunner):
-    """The first step after a source that begins with 9 brings no numbers."""
+    """The first step after a source that begins with 9 has no scores."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
         return scores * np.float32(np.nan) if source[0] == 9 and len(prefix) == 1 else scores
 
 
-def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() -> None:
+def test_a_beam_whose_first_step_fails_frees_all_its_rows() -> None:
     runner = SilentRunner()
     driver = CoreDriver(runner)
     broken, sound = driver.submit([9, EOS], BEAM), driver.submit([8, EOS], BEAM)
@@ -157,8 +159,8 @@ def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() ->
     assert_same(hypotheses_of(sound), expected([8, EOS], BEAM, runner))
 
 
-def test_few_subwords_leave_the_first_step_to_the_search() -> None:
-    """A vocabulary of four cannot fill a beam of four beside the end."""
+def test_with_too_few_candidates_the_search_takes_the_first_step() -> None:
+    """A vocabulary of four cannot fill a beam of four beside the end token."""
     runner = BeamRunner(replace(BEAM_LIMITS, vocab_size=4), eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([0, EOS], BEAM)
@@ -168,7 +170,7 @@ def test_few_subwords_leave_the_first_step_to_the_search() -> None:
 
 
 class PoisonedRunner(BeamRunner):
-    """From position 3 on, what follows a source that begins with 9 is not a number."""
+    """From position 3 on, the scores of a source that begins with 9 are NaN."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -191,7 +193,7 @@ def test_a_beam_without_scores_fails_alone() -> None:
 
 
 class FailingRunner(BeamRunner):
-    """The forward of each number in `failing` breaks after the beams were advanced."""
+    """The forwards with the numbers in `failing` raise after the beams were advanced."""
 
     failing: tuple[int, ...] = (3, 5)
 
@@ -202,7 +204,7 @@ class FailingRunner(BeamRunner):
         return output
 
 
-def test_what_a_broken_forward_did_is_forgotten() -> None:
+def test_a_failed_forward_leaves_no_trace() -> None:
     runner = FailingRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sources = [[word, EOS] for word in (5, 6, 7, 8, 9)]
@@ -213,7 +215,7 @@ def test_what_a_broken_forward_did_is_forgotten() -> None:
     assert sum(step.num_retried for report in driver.reports for step in report.steps) >= 5
 
 
-def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
+def test_a_cancelled_sentence_frees_its_beam() -> None:
     runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     gone, stays = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
@@ -228,7 +230,7 @@ def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
     assert runner.beam_calls[-1][0] == 1
 
 
-def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
+def test_a_beam_with_another_stopping_rule_is_not_offloaded() -> None:
     runner = BeamRunner()
     driver = CoreDriver(runner)
     for rule in set(EarlyStop) - {EarlyStop.FIRST}:
@@ -238,7 +240,7 @@ def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
 
 
 class LoopingBeamRunner(LoopingRunner, BeamRunner):
-    """As both."""
+    """Both runners in one."""
 
 
 def test_a_loop_is_found_at_the_same_step() -> None:

@@ -1,4 +1,4 @@
-"""Callers share a worker's rows and its time: with a runner that passes over rows that pause. Time is the test's."""
+"""Callers share a worker's rows and time, with a runner that skips paused rows. The test sets the clock."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KEPT = replace(
 )
 GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
-# A search that is asked at every step.
+# A search that runs on the host at every step.
 GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
 
 
 class TimedRunner(FakeRunner):
-    """Takes so long for every row that it does not pass over. stepped: how many those were."""
+    """Takes ROW_S for every row that it does not skip. stepped: their number in each decode."""
 
     def __init__(self, limits: Limits = KEPT) -> None:
         super().__init__(limits, eos_bonus=-30.0)
@@ -56,14 +56,14 @@ def loud(driver: TimedDriver, count: int = 200, options: DecodingOptions = GREED
         driver.submit([5 + number % 7, EOS], options, request_id=f"r{number % 3}", caller="loud")
 
 
-def test_who_is_alone_holds_all_rows_but_those_that_are_kept() -> None:
+def test_a_caller_alone_holds_all_rows_but_the_kept_ones() -> None:
     driver = TimedDriver()
     loud(driver)
     driver.step()
     assert driver.rows_of("loud") == 16
 
 
-def test_who_comes_gets_rows_at_once_and_no_more_than_its_part() -> None:
+def test_a_new_caller_gets_rows_at_once_and_no_more_than_its_share() -> None:
     driver = TimedDriver()
     loud(driver)
     driver.step()
@@ -76,10 +76,10 @@ def test_who_comes_gets_rows_at_once_and_no_more_than_its_part() -> None:
     assert 1 < driver.rows_of("quiet") < 4
     wide = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
     driver.step()
-    assert wide.status is Status.RUNNING, "some are left for the next one"
+    assert wide.status is Status.RUNNING, "rows are left for the next caller"
 
 
-def test_rows_are_given_back_to_who_comes() -> None:
+def test_rows_that_become_free_go_to_the_new_caller() -> None:
     driver = TimedDriver()
     loud(driver)
     driver.step()
@@ -107,7 +107,7 @@ def test_a_line_is_stepped_without_the_others_rows(options: DecodingOptions) -> 
     assert driver.now - began_at < 1.8 * alone_s
 
 
-def test_those_that_pause_are_stepped_every_so_often() -> None:
+def test_paused_sequences_are_stepped_regularly() -> None:
     driver = TimedDriver()
     loud(driver)
     for _ in range(10):
@@ -123,8 +123,8 @@ def test_those_that_pause_are_stepped_every_so_often() -> None:
     assert 0.0 < longest_s < 2 * MAX_PAUSE_RATIO * (STEP_S + 20 * ROW_S)
 
 
-def test_answers_are_the_same_whoever_pauses() -> None:
-    """Sentences of every kind, of callers that come and go at random: each says what it says alone."""
+def test_pauses_do_not_change_answers() -> None:
+    """Sentences of every kind, of callers that come and go at random, have the answers that they have alone."""
     rng = random.Random(4)
     driver = TimedDriver()
     jobs = []
@@ -144,7 +144,7 @@ def test_answers_are_the_same_whoever_pauses() -> None:
     assert not driver.core.scheduler.num_held_rows
 
 
-def test_a_sentence_is_counted_to_the_caller_that_holds_less() -> None:
+def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
     driver = TimedDriver()
     loud(driver, 16)
     driver.step()
@@ -171,23 +171,23 @@ def steps(time_s: float, *, num_paused: int = 0) -> StepStats:
     return StepStats(step_time_s=time_s, num_paused=num_paused)
 
 
-def test_who_has_had_less_is_favoured_until_both_have_had_as_much() -> None:
-    turns = CallerFairness()
-    turns.record({"loud": 16}, steps(0.2), 1.0)
-    assert turns.choose(["loud"]) is None
-    assert turns.choose(["loud", "quiet"]) == frozenset({"quiet"})
-    turns.record({"quiet": 1}, steps(0.2 - TOLERANCE_S / 2, num_paused=16), 1.2)
-    assert turns.choose(["loud", "quiet"]) is None
+def test_the_caller_with_less_time_runs_alone_until_both_are_even() -> None:
+    fairness = CallerFairness()
+    fairness.record({"loud": 16}, steps(0.2), 1.0)
+    assert fairness.choose(["loud"]) is None
+    assert fairness.choose(["loud", "quiet"]) == frozenset({"quiet"})
+    fairness.record({"quiet": 1}, steps(0.2 - TOLERANCE_S / 2, num_paused=16), 1.2)
+    assert fairness.choose(["loud", "quiet"]) is None
 
 
-def test_what_callers_have_had_fades() -> None:
-    turns = CallerFairness()
-    turns.record({"loud": 16}, steps(0.2), 1.0)
-    turns.record({"other": 1}, steps(0.001), 1.0 + 3 * DECAY_S)
-    assert turns.choose(["loud", "quiet"]) is None
+def test_used_time_decays() -> None:
+    fairness = CallerFairness()
+    fairness.record({"loud": 16}, steps(0.2), 1.0)
+    fairness.record({"other": 1}, steps(0.001), 1.0 + 3 * DECAY_S)
+    assert fairness.choose(["loud", "quiet"]) is None
 
 
 def test_a_steps_time_is_shared_by_rows() -> None:
-    turns = CallerFairness()
-    turns.record({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
-    assert turns.choose(["loud", "quiet"]) == frozenset({"quiet"})
+    fairness = CallerFairness()
+    fairness.record({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
+    assert fairness.choose(["loud", "quiet"]) == frozenset({"quiet"})

@@ -1,4 +1,4 @@
-"""Several decoder steps in one call of the runner: never another answer, and nobody waits for it who could begin."""
+"""Several decoder steps in one call of the runner: the same answers, and no delay for sentences that could start."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ BEAM = DecodingOptions(beam_size=4, max_target_length=12)
 
 
 class TimedRunner(FakeRunner):
-    """A decoder step takes step_s on the driver's clock.
+    """A decoder step takes step_s seconds on the driver's clock.
 
-    comes_in: in which call, by its number, the sentence comes that begins with 6; in the first of its steps.
+    comes_in: number of the call in whose first step the sentence that begins with 6 is submitted.
     """
 
     driver: CoreDriver
@@ -57,8 +57,8 @@ def timed_driver(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -> None:
-    """Mostly greedy sentences, that arrive while others run, on few rows."""
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+    """Mostly greedy sentences arrive while others run, on few rows."""
     rng = random.Random(seed)
     runner = FakeRunner(replace(AHEAD, num_rows=9), eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -73,8 +73,8 @@ def test_answers_are_those_of_a_reference_search_whatever_the_batch(seed: int) -
     assert wide or sum(step.num_row_steps for step in steps) == sum(spent)
 
 
-def test_rows_that_cost_nothing_empty_are_left_where_they_are() -> None:
-    """Sentences of many lengths come and go: no row is copied, and only held ones are counted."""
+def test_rows_are_not_compacted_when_the_runner_skips_holes() -> None:
+    """Sentences of many lengths come and go: no row is copied, and only occupied rows are counted."""
     rng = random.Random(1)
     runner = FakeRunner(replace(AHEAD, num_rows=5, skips_unused_rows=True), eos_bonus=1.0)
     driver = CoreDriver(runner)
@@ -89,7 +89,7 @@ def test_rows_that_cost_nothing_empty_are_left_where_they_are() -> None:
     assert driver.core.scheduler.slots.end <= 5
 
 
-def test_rows_are_counted_to_their_end_only() -> None:
+def test_row_steps_are_counted_up_to_a_rows_end() -> None:
     driver = CoreDriver(FakeRunner(AHEAD, eos_bonus=2.0))
     sequences = [driver.submit([word, EOS], GREEDY) for word in range(5, 17)]
     driver.run()
@@ -97,23 +97,23 @@ def test_rows_are_counted_to_their_end_only() -> None:
         sequence.outcome.num_steps for sequence in sequences if isinstance(sequence.outcome, SequenceResult)
     ]
     assert len(set(spent)) > 3
-    assert max(spent) < 12, "the last one does not end on its way"
+    assert max(spent) < 12, "the last call does not end early"
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_row_steps for step in steps) == sum(spent)
     assert sum(step.num_steps for step in steps if step.num_rows) == max(spent)
 
 
-def test_alone_a_sentence_takes_as_few_calls_as_it_can() -> None:
+def test_a_sentence_alone_takes_the_fewest_calls() -> None:
     driver, runner = timed_driver()
     driver.submit([5, EOS], GREEDY)
     driver.run()
-    # Nobody knows how long the first step takes. Behind the last subword comes one step for the end.
+    # The time of the first step is unknown, so it is a call of its own. The end token takes one more step.
     assert runner.steps == [1, 4, 4, 4]
 
 
 @pytest.mark.parametrize(("steps_in_time", "wanted"), [(0.5, 1), (1.5, 1), (2.5, 2), (3.5, 3), (9.0, 9)])
-def test_who_comes_waits_no_longer_than_newcomers_may(steps_in_time: float, wanted: int) -> None:
-    """The call ends for who comes in its first step, but not before steps that take no time."""
+def test_a_new_sentence_ends_the_call_after_its_least_length(steps_in_time: float, wanted: int) -> None:
+    """The sentence comes in the call's first step; the call still takes the steps that fit into MIN_CALL_S."""
     driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MIN_CALL_S / steps_in_time)
     runner.comes_in = 2
     driver.submit([5, EOS], GREEDY)
@@ -123,7 +123,7 @@ def test_who_comes_waits_no_longer_than_newcomers_may(steps_in_time: float, want
     assert runner.batches == [1, 1, 2]
 
 
-def test_who_leaves_ends_the_call_as_well() -> None:
+def test_a_cancellation_ends_the_call_too() -> None:
     class Leaving(TimedRunner):
         def on_step(self, num_taken: int) -> None:
             super().on_step(num_taken)
@@ -139,7 +139,7 @@ def test_who_leaves_ends_the_call_as_well() -> None:
 
 
 @pytest.mark.parametrize(("steps_in_time", "wanted"), [(1.5, 1), (4.5, 4), (100.0, 12)])
-def test_a_call_that_nobody_ends_is_bounded_too(steps_in_time: float, wanted: int) -> None:
+def test_the_longest_call_is_bounded(steps_in_time: float, wanted: int) -> None:
     driver, runner = timed_driver(replace(AHEAD, max_steps=12), step_s=MAX_CALL_S / steps_in_time)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
@@ -151,7 +151,7 @@ FEW = [(1 / 0.5, 1), (1 / 1.5, 1), (1 / 2.5, 2), (1 / 3.5, 3), (1 / 6.5, FEW_STE
 
 
 class EndingRunner(TimedRunner):
-    """After a source that begins with 7 the third subword is the end."""
+    """After a source that begins with 7 the end token is third."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -161,8 +161,8 @@ class EndingRunner(TimedRunner):
 
 
 @pytest.mark.parametrize(("share", "wanted"), FEW)
-def test_who_has_ended_waits_for_a_few_steps_at_most(share: float, wanted: int) -> None:
-    """share: of the time that a few steps may take, a step."""
+def test_an_ended_sentence_waits_for_a_few_steps_at_most(share: float, wanted: int) -> None:
+    """share: a step's time, as a share of MAX_FEW_S / FEW_STEPS."""
     runner = EndingRunner(replace(AHEAD, max_steps=12), eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     runner.step_s = share * MAX_FEW_S
@@ -176,8 +176,8 @@ def test_who_has_ended_waits_for_a_few_steps_at_most(share: float, wanted: int) 
 
 
 @pytest.mark.parametrize(("share", "wanted"), FEW)
-def test_a_few_steps_where_all_rows_are_taken(share: float, wanted: int) -> None:
-    """Though one has begun just now."""
+def test_a_call_is_short_while_all_rows_are_occupied(share: float, wanted: int) -> None:
+    """Also when a sentence was admitted just before."""
     limits = replace(AHEAD, num_rows=1, max_steps=8)
     driver, runner = timed_driver(limits, step_s=share * MAX_FEW_S)
     for length in (1, 12):
@@ -191,8 +191,8 @@ def test_a_few_steps_where_all_rows_are_taken(share: float, wanted: int) -> None
     assert driver.now - now <= max(MAX_FEW_S, share * MAX_FEW_S)
 
 
-def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
-    """A step of two rows may take twice as long as one of one row."""
+def test_steps_of_more_rows_are_assumed_to_take_longer() -> None:
+    """A step of two rows is assumed to take twice as long as one of one row."""
     driver, runner = timed_driver(step_s=MAX_CALL_S / 4.5)
     driver.submit([5, EOS], GREEDY)
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_more_rows_than_before_are_not_trusted_to_be_as_quick() -> None:
     assert runner.steps[:4] == [1, 4, 2, 4]
 
 
-def test_no_row_goes_beyond_its_last_step() -> None:
+def test_no_row_is_stepped_beyond_its_longest_target() -> None:
     driver, runner = timed_driver()
     lengths = [12, 5, 9]
     jobs = [driver.submit([5 + n, EOS], replace(GREEDY, max_target_length=n)) for n in lengths]
@@ -211,8 +211,8 @@ def test_no_row_goes_beyond_its_last_step() -> None:
     assert runner.steps == [1, 4, 1, 4, 3]
 
 
-def test_one_step_while_a_sentence_waits_that_could_begin() -> None:
-    """The encoding budget lets one sentence in a step."""
+def test_a_call_takes_one_step_while_a_sentence_could_be_admitted() -> None:
+    """The encoding budget admits one sentence a step."""
     driver, runner = timed_driver(settings=replace(SETTINGS, max_encode_tokens=16))
     for word in range(5, 9):
         driver.submit([*[word] * 15, EOS], GREEDY)
@@ -223,7 +223,7 @@ def test_one_step_while_a_sentence_waits_that_could_begin() -> None:
     assert runner.steps[3:] == [4]
 
 
-def test_several_steps_while_all_rows_are_taken() -> None:
+def test_a_call_takes_several_steps_while_all_rows_are_occupied() -> None:
     driver, runner = timed_driver(replace(AHEAD, num_rows=2))
     for word in range(5, 9):
         driver.submit([word, EOS], GREEDY)
@@ -231,7 +231,7 @@ def test_several_steps_while_all_rows_are_taken() -> None:
     assert runner.steps == [1, 4, 4, 4, 4, 4, 4, 1]
 
 
-def test_a_beam_in_the_company_keeps_everybody_to_single_steps() -> None:
+def test_a_beam_in_the_batch_keeps_calls_to_single_steps() -> None:
     driver, runner = timed_driver()
     driver.submit([5, EOS], GREEDY)
     driver.submit([6, EOS], BEAM)
@@ -239,7 +239,7 @@ def test_a_beam_in_the_company_keeps_everybody_to_single_steps() -> None:
     assert set(runner.steps) == {1}
 
 
-def test_a_loop_found_on_the_way_begins_again() -> None:
+def test_a_loop_found_within_a_call_restarts_the_sentence() -> None:
     options = replace(GREEDY, loop_guard=True, max_target_length=50)
     answers = []
     for max_steps in (1, 8):
@@ -262,7 +262,7 @@ class SpoiltRunner(FakeRunner):
         return scores * np.float32(np.nan) if source[0] == 9 and len(prefix) == 3 else scores
 
 
-def test_a_score_that_is_no_number_fails_its_sentence_alone() -> None:
+def test_a_nan_score_fails_its_sentence_alone() -> None:
     driver = CoreDriver(SpoiltRunner(AHEAD, eos_bonus=-30.0))
     spoilt, sound = driver.submit([9, EOS], GREEDY), driver.submit([8, EOS], GREEDY)
     driver.run()
@@ -271,7 +271,7 @@ def test_a_score_that_is_no_number_fails_its_sentence_alone() -> None:
 
 
 class LeavingRunner(FakeRunner):
-    """A caller leaves in the middle of the second call."""
+    """A sentence is cancelled during the second call."""
 
     driver: CoreDriver
     victim: Sequence
@@ -282,7 +282,7 @@ class LeavingRunner(FakeRunner):
         return super().decode(step)
 
 
-def test_who_leaves_meanwhile_is_gone_after_the_call() -> None:
+def test_a_sentence_cancelled_during_a_call_is_gone_after_it() -> None:
     runner = LeavingRunner(AHEAD, eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     runner.victim, other = driver.submit([5, EOS], GREEDY), driver.submit([6, EOS], GREEDY)
@@ -304,7 +304,7 @@ class HiccupRunner(FakeRunner):
         return output
 
 
-def test_who_shared_a_call_that_failed_starts_again() -> None:
+def test_sentences_of_a_failed_call_restart() -> None:
     runner = HiccupRunner(AHEAD, eos_bonus=-30.0)
     driver = CoreDriver(runner)
     sequences = {word: driver.submit([word, EOS], GREEDY) for word in (5, 6, 7)}
@@ -314,22 +314,22 @@ def test_who_shared_a_call_that_failed_starts_again() -> None:
         assert_same(hypotheses_of(sequence), expected([word, EOS], GREEDY, runner))
 
 
-def test_who_listens_is_told_every_subword_once_and_soon() -> None:
+def test_a_stream_gets_every_subword_once_and_soon() -> None:
     driver, runner = timed_driver()
     sequence = driver.submit([5, EOS], GREEDY)
     driver.core.inbox.get()
     driver.core.inbox.put(Submit(sequence, streams=True))
     driver.run()
-    told: list[int] = []
+    received: list[int] = []
     for report in driver.reports:
         for deltas in report.deltas:
-            assert deltas.position == len(told)
-            told += deltas.ids
-    said = hypotheses_of(sequence)[0].ids
-    assert tuple(told) == said[: len(told)]
-    assert len(told) >= len(said) - MAX_STEPS_STREAMED
+            assert deltas.position == len(received)
+            received += deltas.ids
+    wanted = hypotheses_of(sequence)[0].ids
+    assert tuple(received) == wanted[: len(received)]
+    assert len(received) >= len(wanted) - MAX_STEPS_STREAMED
     assert runner.steps == [1, *[MAX_STEPS_STREAMED] * 6]
-    # Nobody listens any more.
+    # No sentence is streamed any more.
     driver.submit([6, EOS], GREEDY)
     driver.run()
     assert runner.steps[7:] == [4, 4, 4, 1]

@@ -1,4 +1,4 @@
-"""A worker's process with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`."""
+"""A fork server with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
 from app.workers.fork_server_main import load_and_fork
 from tests.engine.fake_runner import LIMITS, LoopingRunner
 
-# As much as a sentence takes that goes round in circles.
+# The longest target suffices for a sentence that loops.
 ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
 POISON = 39  # a source that begins with it cannot be encoded
 SHARED = -1
@@ -29,8 +29,8 @@ STEP_S = 0.001
 class FakePlan:
     """What the workers do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
 
-    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_behind above 0, none
-        that takes so many steps or more. `held-NUMBER` exists while a forward waits. `told-NUMBER` records the calls
+    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_after above 0, none
+        that takes so many steps or more. `held-NUMBER` exists while a forward waits. `calls-NUMBER` records the calls
         of the runner, one a line.
     ends: how loading ends in the worker of number `ends_in` (SHARED: in the fork server): with an error of that name
         or by SIGKILL.
@@ -39,7 +39,7 @@ class FakePlan:
     folder: str
     eos_bonus: float = 1.0
     max_steps: int = 1
-    holds_behind: int = 0
+    holds_after: int = 0
     ends: str = ""
     ends_in: int = 1
 
@@ -55,24 +55,24 @@ class FakePlan:
             self._file("hold", number).unlink()
 
     def is_held(self, number: int) -> bool:
-        """Whether a forward waits."""
+        """Return whether a forward waits."""
         return self._file("held", number).exists()
 
-    def told(self, number: int, what: str) -> list[int]:
-        """The numbers that the runner of a worker was told with `encode` (first subwords) or `share`."""
-        file = self._file("told", number)
+    def calls(self, number: int, what: str) -> list[int]:
+        """Return the recorded calls of a worker's runner: `encode` (first subwords) or `share`."""
+        file = self._file("calls", number)
         lines = file.read_text().splitlines() if file.exists() else []
         return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
 
     def prepare(self, given: bytes) -> Callable[[int], Runner]:
-        self._end_where_told(SHARED)
+        self._end_if_planned(SHARED)
         return self.load
 
     def load(self, number: int) -> Runner:
-        self._end_where_told(number)
+        self._end_if_planned(number)
         return FakeWorkerRunner(self, number)
 
-    def _end_where_told(self, place: int) -> None:
+    def _end_if_planned(self, place: int) -> None:
         if place == self.ends_in:
             if self.ends == "BundleError":
                 raise BundleError("fake", PROBLEMS)
@@ -86,41 +86,41 @@ class FakePlan:
 
 
 class FakeWorkerRunner(LoopingRunner):
-    """The fake runner, held and recorded by files."""
+    """The fake runner; files hold its forwards and record its calls."""
 
     def __init__(self, plan: FakePlan, number: int) -> None:
         super().__init__(replace(ALIGNED, max_steps=plan.max_steps), eos_bonus=plan.eos_bonus)
-        self._holds_behind = plan.holds_behind
-        self._hold, self._held, self._told = (plan._file(kind, number) for kind in ("hold", "held", "told"))
+        self._holds_after = plan.holds_after
+        self._hold, self._held, self._calls = (plan._file(kind, number) for kind in ("hold", "held", "calls"))
 
     def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
         if any(source[0] == POISON for source in sources):
             raise EngineFailure("poisoned")
         super().encode(sources, rows)
         for source in sources:
-            self._tell("encode", int(source[0]))
+            self._record("encode", int(source[0]))
 
     def decode(self, step: StepInput) -> StepOutput:
-        self._wait_behind(0)
+        self._wait_after(0)
         return super().decode(step)
 
     def on_step(self, num_taken: int) -> None:
         if self.limits.max_steps > 1:
             time.sleep(STEP_S)
-        self._wait_behind(num_taken)
+        self._wait_after(num_taken)
 
-    def _wait_behind(self, num_taken: int) -> None:
-        if num_taken == self._holds_behind and self._hold.exists():
+    def _wait_after(self, num_taken: int) -> None:
+        if num_taken == self._holds_after and self._hold.exists():
             self._held.touch()
             while self._hold.exists():
                 time.sleep(0.001)
             self._held.unlink()
 
     def share_cores(self, num_sharing: int) -> None:
-        self._tell("share", num_sharing)
+        self._record("share", num_sharing)
 
-    def _tell(self, what: str, number: int) -> None:
-        with self._told.open("a") as file:
+    def _record(self, what: str, number: int) -> None:
+        with self._calls.open("a") as file:
             file.write(f"{what} {number}\n")
 
 

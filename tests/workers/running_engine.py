@@ -1,4 +1,4 @@
-"""An engine over fake workers in processes of their own; whoever uses it leaves no process and no descriptor behind."""
+"""An engine over fake workers in processes; checks that no process and no descriptor is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive
 
 @dataclass
 class RunningEngine:
-    """A started engine, its workers, what they do, and what was heard of them."""
+    """A started engine, its workers, what they do, and what they reported."""
 
     engine: Engine
     processes: list[WorkerProxy]
@@ -36,21 +36,21 @@ class RunningEngine:
             os.kill(self.processes[worker].process_id, number)
 
     async def until_held(self, *workers: int) -> None:
-        """Until a forward of each of these waits."""
+        """Wait until a forward of each of these workers is held."""
         await until(lambda: all(self.plan.is_held(worker) for worker in workers))
 
     async def until_idle(self, *workers: int) -> None:
-        """Until none of these has anything to do."""
+        """Wait until these workers are idle."""
         await until(lambda: not any(self.began(worker) for worker in workers))
 
     def began(self, worker: int) -> float | None:
-        """When its process says that its step under way began."""
+        """Return when its current step began, by its shared status."""
         process = self.processes[worker]
         return process._status.get(process._number)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Looks every millisecond, while the event loop goes on."""
+    """Wait for a condition, checked every millisecond, while the event loop runs."""
     patience = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < patience
@@ -58,7 +58,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def block_until(is_so: Callable[[], bool]) -> None:
-    """The same, and nothing else runs on the event loop meanwhile."""
+    """The same, while the event loop is blocked."""
     patience = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < patience
@@ -66,12 +66,12 @@ def block_until(is_so: Callable[[], bool]) -> None:
 
 
 def exists(process_id: int) -> bool:
-    """Whether there is such a process, also one that has ended and that nobody has asked of."""
+    """Return whether a process exists, also as a zombie."""
     return Path(f"/proc/{process_id}").exists()
 
 
 def children() -> list[int]:
-    """Processes that this one has started or adopted, also those that have ended and that nobody has asked of."""
+    """Return the processes that this one has started or adopted, also zombies."""
     return [
         int(found)
         for path in Path("/proc/self/task").glob("*/children")
@@ -80,12 +80,12 @@ def children() -> list[int]:
 
 
 def descriptors(kind: str) -> list[str]:
-    """What this process has open of a kind."""
+    """Return this process's open descriptors of a kind."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
         try:
             target = str(link.readlink())
-        except FileNotFoundError:  # the one that lists them
+        except FileNotFoundError:  # the descriptor of this listing
             continue
         if target.startswith(kind):
             found.append(target)
@@ -96,7 +96,7 @@ def descriptors(kind: str) -> list[str]:
 async def running(
     plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
 ) -> AsyncIterator[RunningEngine]:
-    """A started engine of so many workers, closed at the end."""
+    """Yield a started engine of num_workers workers, and close it at the end."""
     before = descriptors("socket:")
     processes = start_workers(ForkServer(plan.command()), num_workers)
     for process in processes:

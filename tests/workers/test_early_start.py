@@ -1,4 +1,4 @@
-"""Whether the workers' process is started before the settings are read."""
+"""When the fork server is started before the settings are read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.workers.running_engine import children
         ({"NUM_LANES": "3", "DEVICE": "cuda"}, 1, True),
         ({"NUM_LANES": "0", "NUM_THREADS": "1"}, 4, False),
         ({"NUM_LANES": "", "NUM_THREADS": "2"}, 1, True),
-        ({"NUM_LANES": "many", "NUM_THREADS": "-1"}, 2, True),  # the settings' reader refuses them
+        ({"NUM_LANES": "many", "NUM_THREADS": "-1"}, 2, True),  # the settings refuse them later
         ({"DEVICE": "cuda"}, 4, False),
         ({"DEVICE": "auto"}, 4, True),
     ],
 )
-def test_it_is_where_there_will_be_workers(
+def test_it_starts_where_the_environment_suggests_worker_processes(
     environment: dict[str, str], num_cores: int, is_started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NUM_LANES", "NUM_THREADS", "DEVICE"):
@@ -45,13 +45,13 @@ def test_it_is_where_there_will_be_workers(
             assert fork_server.process_id not in children()
 
 
-def test_a_process_that_cannot_be_started_is_not_told_of_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_raises_nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSDUCE_NUM_LANES", "2")
     monkeypatch.setattr("sys.executable", "/no/such/command")
     assert early_start.start_early() is None
 
 
-def test_the_servers_signals_do_not_end_it_however_early_they_come() -> None:
+def test_the_servers_signals_do_not_end_it_even_before_it_runs() -> None:
     """A terminal sends them to every process of its group."""
     fork_server = early_start.start_fork_server()
     try:

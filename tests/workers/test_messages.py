@@ -1,4 +1,4 @@
-"""What an engine and its workers' processes tell each other arrives as it was said, all of it."""
+"""Every message between the server and a worker process arrives complete and unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def anything(kind: Any) -> st.SearchStrategy[Any]:
-    """Any value of a type, every field of it drawn. Raises TypeError for what the wire has not carried so far."""
+    """Return a strategy for values of a type. Raises TypeError for types that no message has used so far."""
     if kind in SIMPLE:
         return SIMPLE[kind]
     origin, arguments = get_origin(kind), get_args(kind)
@@ -54,7 +54,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def assert_same(found: Any, wanted: Any) -> None:
-    """Equal and of the same types, all the way down."""
+    """Assert equality, and the same types at every level."""
     assert type(found) is type(wanted)
     assert found == wanted
     if isinstance(wanted, list | tuple):
@@ -109,13 +109,13 @@ SUBMITTED = messages.SubmitSequence(
 )
 
 
-def test_a_sentence_is_the_same_on_the_other_side() -> None:
+def test_a_submitted_sentence_arrives_unchanged() -> None:
     for field in fields(DecodingOptions):
         assert getattr(OPTIONS, field.name) != field.default, f"{field.name} is not covered"
     sentences = SequenceTable(LIMITS)
-    options = replace(OPTIONS, sampling=None, forced_target=None)  # which no search has together with a beam
-    told = msgspec.structs.replace(SUBMITTED, options=options)
-    (data,) = framing.FrameReader().take(framing.encode_frame(told))
+    options = replace(OPTIONS, sampling=None, forced_target=None)  # no search has these together with a beam
+    submitted = msgspec.structs.replace(SUBMITTED, options=options)
+    (data,) = framing.FrameReader().take(framing.encode_frame(submitted))
     message = sentences.from_wire(msgspec.msgpack.decode(data, type=messages.ToWorker))
     assert isinstance(message, Submit)
     sequence = message.sequence
@@ -126,7 +126,7 @@ def test_a_sentence_is_the_same_on_the_other_side() -> None:
     assert sequence.search.eos_id == LIMITS.eos_id
 
 
-def test_frames_may_be_cut_anywhere() -> None:
+def test_frames_may_arrive_in_any_pieces() -> None:
     result = SequenceResult([Hypothesis((1, 2), -0.5, -0.25, FinishReason.STOP)], 0.1, 0.2, 0.3, 4)
     sent: list[messages.ToWorker | messages.FromWorker] = [
         SUBMITTED,
@@ -148,22 +148,22 @@ def test_frames_may_be_cut_anywhere() -> None:
     assert frames.take(b"") == []
 
 
-def test_the_busy_page_is_one_for_all_who_have_it() -> None:
-    page = SharedWorkerStatus.create(3)
-    other = SharedWorkerStatus(os.dup(page.descriptor), 3)
-    page.close_descriptor()
+def test_the_status_is_shared_by_all_its_mappings() -> None:
+    status = SharedWorkerStatus.create(3)
+    other = SharedWorkerStatus(os.dup(status.descriptor), 3)
+    status.close_descriptor()
     assert [other.get(number) for number in range(3)] == [None] * 3
     now = time.monotonic()
-    page.set(0, now)
+    status.set(0, now)
     other.set(2, 0.0)
-    assert [page.get(number) for number in range(3)] == [now, None, 0.0]
-    assert (page.num_busy(), other.num_busy()) == (2, 2)
-    page.set(2, None)
+    assert [status.get(number) for number in range(3)] == [now, None, 0.0]
+    assert (status.num_busy(), other.num_busy()) == (2, 2)
+    status.set(2, None)
     assert other.num_busy() == 1
-    page.wake_others(1)
+    status.wake_others(1)
     assert [wake_flag.is_set for wake_flag in other.wake_flags] == [True, False, True]
     other.wake_flags[0].clear()
-    assert [wake_flag.is_set for wake_flag in page.wake_flags] == [False, False, True]
-    assert (page.num_busy(), page.get(0)) == (1, now)
+    assert [wake_flag.is_set for wake_flag in status.wake_flags] == [False, False, True]
+    assert (status.num_busy(), status.get(0)) == (1, now)
     other.close_descriptor()
-    assert page.get(0) == other.get(0) == now
+    assert status.get(0) == other.get(0) == now

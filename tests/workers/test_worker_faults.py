@@ -1,4 +1,4 @@
-"""RunningEngine' processes that are killed, hang, or do not come up: everybody is told, and nothing is left behind."""
+"""Worker processes that are killed, hang or fail to start: every future fails, and no process is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
 from tests.workers.test_workers import run
 
-# What Engine.close promises beside its drain, and what a busy machine adds to it.
+# Seconds: what Engine.close takes at most beside its drain, and what a busy machine may add.
 CLOSE_S = 1.0 + 30.0
 
 
@@ -37,100 +37,100 @@ def plan(tmp_path: Path) -> FakePlan:
 
 @pytest.fixture
 def of_this_test() -> Callable[[], set[int]]:
-    """The processes that this one has started or adopted since the test began: it may have others."""
+    """Return the processes that this one has started or adopted since the test began."""
     before = set(children())
     return lambda: set(children()) - before
 
 
-async def assert_dead(workers: RunningEngine, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
-    """Long before any deadline: whoever waits is told, and so is whoever comes."""
-    await until(lambda: bool(workers.deaths))
+async def assert_dead(started: RunningEngine, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
+    """Long before any deadline, pending futures have failed and new sentences are refused."""
+    await until(lambda: bool(started.deaths))
     done, pending = await asyncio.wait(futures, timeout=5.0) if futures else ((), ())
     assert not pending
     assert [type(future.exception()) for future in done] == [NotReady] * len(futures)
-    assert not workers.engine.health().is_alive
+    assert not started.engine.health().is_alive
     with pytest.raises(NotReady):
-        submit(workers.engine, [5, EOS])
+        submit(started.engine, [5, EOS])
     with pytest.raises(NotReady):
-        workers.engine.reserve(1, 1)
+        started.engine.reserve(1, 1)
     began = time.monotonic()
-    await workers.engine.close(0.0)
+    await started.engine.close(0.0)
     assert time.monotonic() - began < CLOSE_S
-    assert len(workers.deaths) == 1
+    assert len(started.deaths) == 1
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
-def test_when_a_worker_is_killed_nobody_is_left_waiting(
+def test_when_a_worker_is_killed_all_futures_fail(
     plan: FakePlan, is_idle: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             futures = []
             if not is_idle:
                 plan.hold(0, 1)
-                futures = [submit(workers.engine, [5 + number, EOS], WIDE) for number in range(8)]
-                await workers.until_held(0, 1)
-            workers.signal(signal.SIGKILL, 1)
-            await assert_dead(workers, futures)
+                futures = [submit(started.engine, [5 + number, EOS], WIDE) for number in range(8)]
+                await started.until_held(0, 1)
+            started.signal(signal.SIGKILL, 1)
+            await assert_dead(started, futures)
 
     run(scenario())
     (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
     assert vars(record)["fields"] == {"lane": 1, "exit": "signal 9"}
 
 
-def test_when_both_are_killed_it_is_told_once(plan: FakePlan) -> None:
+def test_when_both_are_killed_the_death_is_reported_once(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as workers:
-            workers.signal(signal.SIGKILL, 0, 1)
-            await until(lambda: not any(process.is_alive for process in workers.processes))
-            await assert_dead(workers, [])
+        async with running(plan) as started:
+            started.signal(signal.SIGKILL, 0, 1)
+            await until(lambda: not any(process.is_alive for process in started.processes))
+            await assert_dead(started, [])
 
     run(scenario())
 
 
-def test_a_worker_whose_forwards_are_of_no_use_ends_the_engine(plan: FakePlan) -> None:
-    """After as many in a row as the engine's settings say, in the worker's process."""
+def test_a_worker_whose_forwards_all_fail_ends_the_engine(plan: FakePlan) -> None:
+    """After max_consecutive_failures in a row, in the worker's process."""
 
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             most = SETTINGS.max_consecutive_failures
             for _ in range(most - 1):
-                await asyncio.wait([submit(workers.engine, [POISON, EOS])])
-            assert workers.engine.health().is_alive
-            last = submit(workers.engine, [POISON, EOS])
-            other = submit(workers.engine, [5, EOS])
-            await assert_dead(workers, [last, other])
+                await asyncio.wait([submit(started.engine, [POISON, EOS])])
+            assert started.engine.health().is_alive
+            last = submit(started.engine, [POISON, EOS])
+            other = submit(started.engine, [5, EOS])
+            await assert_dead(started, [last, other])
 
     run(scenario())
 
 
-def test_a_step_that_hangs_is_a_stall_and_its_process_is_ended(plan: FakePlan) -> None:
+def test_a_step_that_hangs_is_a_stall_and_its_process_is_killed(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as workers:
-            assert workers.engine.health().step_age_s == 0.0
+        async with running(plan) as started:
+            assert started.engine.health().step_age_s == 0.0
             plan.hold(0)
-            future = submit(workers.engine, [5, EOS])
-            await workers.until_held(0)
-            workers.signal(signal.SIGSTOP, 0)
+            future = submit(started.engine, [5, EOS])
+            await started.until_held(0)
+            started.signal(signal.SIGSTOP, 0)
             plan.release(0)
-            await until(lambda: workers.engine.health().is_stalled)
-            assert workers.engine.health().is_alive
+            await until(lambda: started.engine.health().is_stalled)
+            assert started.engine.health().is_alive
             began = time.monotonic()
-            await workers.engine.close(0.05)
+            await started.engine.close(0.05)
             assert time.monotonic() - began < 0.05 + CLOSE_S
             assert isinstance(future.exception(), NotReady)
-            assert workers.deaths == []
+            assert started.deaths == []
 
     run(scenario())
 
 
-def test_a_worker_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePlan) -> None:
+def test_a_worker_whose_server_is_gone_ends_within_a_step(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             plan.hold(0)
-            submit(workers.engine, [5, EOS])
-            await workers.until_held(0)
-            (worker,) = workers.processes
+            submit(started.engine, [5, EOS])
+            await started.until_held(0)
+            (worker,) = started.processes
             worker._stop_reading()
             worker._connection.close()
             assert worker._child is not None
@@ -140,33 +140,33 @@ def test_a_worker_whose_engine_is_gone_ends_in_the_midst_of_a_step(plan: FakePla
     run(scenario())
 
 
-def test_a_worker_that_does_not_take_up_its_work_is_a_stall(plan: FakePlan) -> None:
-    """StopWorker while it had nothing to do, it says of itself for ever that it is idle."""
+def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> None:
+    """Stopped while idle, its shared status stays idle."""
 
     async def scenario() -> None:
-        async with running(plan) as workers:
-            await submit(workers.engine, [5, EOS])
-            await workers.until_idle(0)
-            workers.signal(signal.SIGSTOP, 0)
+        async with running(plan) as started:
+            await submit(started.engine, [5, EOS])
+            await started.until_idle(0)
+            started.signal(signal.SIGSTOP, 0)
             await asyncio.sleep(2 * SETTINGS.stall_limit_s)
-            assert workers.engine.health().is_healthy
-            future = submit(workers.engine, [5, EOS])
-            assert workers.engine.health().is_healthy
-            await until(lambda: workers.engine.health().is_stalled)
-            workers.signal(signal.SIGCONT, 0)
+            assert started.engine.health().is_healthy
+            future = submit(started.engine, [5, EOS])
+            assert started.engine.health().is_healthy
+            await until(lambda: started.engine.health().is_stalled)
+            started.signal(signal.SIGCONT, 0)
             await future
-            await workers.until_idle(0)
-            assert workers.engine.health().is_healthy
-            workers.signal(signal.SIGSTOP, 0, 1)
+            await started.until_idle(0)
+            assert started.engine.health().is_healthy
+            started.signal(signal.SIGSTOP, 0, 1)
             began = time.monotonic()
-            await workers.engine.close(0.05)
+            await started.engine.close(0.05)
             assert time.monotonic() - began < 0.05 + CLOSE_S
 
     run(scenario())
 
 
 def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
-    """Until there are none any more."""
+    """Wait until there are none."""
     until = time.monotonic() + timeout_s
     while found := processes():
         assert time.monotonic() < until
@@ -177,7 +177,7 @@ def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
 
 
 def load_all(processes: Sequence[WorkerProxy]) -> None:
-    """As `app.startup.load_model` loads them."""
+    """Load as `app.startup.load_model` does."""
     try:
         for process in processes:
             process.load()
@@ -188,7 +188,7 @@ def load_all(processes: Sequence[WorkerProxy]) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, SHARED])
 @pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
-def test_what_keeps_a_worker_from_loading_is_told(
+def test_errors_of_loading_reach_the_server(
     plan: FakePlan, ends: str, number: int, of_this_test: Callable[[], set[int]]
 ) -> None:
     before = descriptors("socket:")
@@ -206,7 +206,7 @@ def test_what_keeps_a_worker_from_loading_is_told(
     assert descriptors("socket:") == before
 
 
-def test_workers_that_are_let_go_of_while_they_load_are_gone(
+def test_workers_closed_while_they_load_are_gone(
     plan: FakePlan, of_this_test: Callable[[], set[int]]
 ) -> None:
     processes = start_workers(ForkServer(plan.command()), 2)
@@ -217,33 +217,33 @@ def test_workers_that_are_let_go_of_while_they_load_are_gone(
     assert time.monotonic() - began < CLOSE_S
     assert not of_this_test()
     for process in processes:
-        process.close()  # once more
+        process.close()  # a second close does nothing
 
 
-def test_where_they_cannot_be_started_nothing_is_left(
+def test_a_failed_start_leaves_nothing(
     plan: FakePlan, monkeypatch: pytest.MonkeyPatch, of_this_test: Callable[[], set[int]]
 ) -> None:
-    gc.collect()  # other tests' pages
+    gc.collect()  # shared memory of other tests
     before = descriptors("socket:"), descriptors("/memfd:transduce")
     with pytest.raises(FileNotFoundError):
         ForkServer(["/no/such/command"])
     assert descriptors("socket:") == before[0]
     fork_server = ForkServer(plan.command())
     made = [socket.socketpair()]
-    monkeypatch.setattr(socket, "socketpair", made.pop)  # one more cannot be had
+    monkeypatch.setattr(socket, "socketpair", made.pop)  # the second call fails
     with pytest.raises(IndexError):
         start_workers(fork_server, 2)
     assert not of_this_test()
     assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-def test_an_origin_whose_engine_is_gone_ends(
-    plan: FakePlan, is_told: bool, of_this_test: Callable[[], set[int]]
+@pytest.mark.parametrize("is_forking", [False, True])
+def test_a_fork_server_whose_server_is_gone_ends(
+    plan: FakePlan, is_forking: bool, of_this_test: Callable[[], set[int]]
 ) -> None:
-    """Before it was told what to load, and with the workers that it has become by then."""
+    """Before it has received a spec, and with the workers that it has forked."""
     fork_server = ForkServer(plan.command())
-    if is_told:
+    if is_forking:
         for worker in start_workers(fork_server, 2):
             worker._connection.close()
     fork_server._control.close()

@@ -1,4 +1,4 @@
-"""An engine of several workers, each a process of its own: what one worker in a thread does, they do."""
+"""An engine of several worker processes does what an engine with one worker thread does."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tests.workers.fake_worker import ALIGNED, POISON, STEP_S, FakePlan
 from tests.workers.running_engine import SETTINGS, RunningEngine, block_until, descriptors, running
 
 Job = tuple[list[int], DecodingOptions]
-# More than any worker's sentences reserve here.
+# More rows than any worker's sentences reserve here.
 MANY_ROWS = 1000
 ALONE = DecodingOptions(beam_size=1, max_target_length=50)
-Heard = list[tuple[int, tuple[int, ...]]]
+Tokens = list[tuple[int, tuple[int, ...]]]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def plan(tmp_path: Path) -> FakePlan:
     return FakePlan(str(tmp_path))
 
 
-def listen(into: Heard, position: int, ids: tuple[int, ...]) -> None:
+def append_to(into: Tokens, position: int, ids: tuple[int, ...]) -> None:
     into.append((position, ids))
 
 
@@ -71,16 +71,16 @@ async def answers(engine: Engine, jobs: list[Job]) -> list[SequenceResult]:
     return await asyncio.gather(*(submit(engine, *job) for job in jobs))
 
 
-def test_answers_are_those_of_a_reference_search_and_of_a_thread_bit_for_bit(plan: FakePlan) -> None:
+def test_answers_equal_the_reference_searchs_and_a_threads_bit_for_bit(plan: FakePlan) -> None:
     async def scenario() -> None:
         known = jobs_that_a_reference_search_knows(random.Random(3))
         jobs = jobs_of_all_kinds(random.Random(4))
-        async with running(plan) as workers:
-            found = await answers(workers.engine, known)
+        async with running(plan) as started:
+            found = await answers(started.engine, known)
             for (source, options), result in zip(known, found, strict=True):
                 assert_same(result.hypotheses, expected(source, options, FakeRunner(ALIGNED)))
-            found = await answers(workers.engine, jobs)
-            assert {step.worker for step in workers.steps} == {0, 1}
+            found = await answers(started.engine, jobs)
+            assert {step.worker for step in started.steps} == {0, 1}
         async with test_engine.running(LoopingRunner(ALIGNED)) as engine:
             wanted = await answers(engine, jobs)
         assert any(one.has_looped for one in found)
@@ -98,159 +98,159 @@ def test_nothing_is_left_open(plan: FakePlan) -> None:
     before = descriptors("/memfd:transduce")
 
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             assert descriptors("/memfd:transduce") != before
-            await submit(workers.engine, [5, EOS])
+            await submit(started.engine, [5, EOS])
 
     run(scenario())
     gc.collect()
     assert descriptors("/memfd:transduce") == before
 
 
-def test_a_single_stream_stays_in_one_worker_and_company_is_spread(plan: FakePlan) -> None:
+def test_few_sentences_stay_in_one_worker_and_many_are_spread(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             for number in range(5):
-                await submit(workers.engine, [10 + number, EOS])
-            assert {step.worker for step in workers.steps} == {0}
+                await submit(started.engine, [10 + number, EOS])
+            assert {step.worker for step in started.steps} == {0}
             plan.hold(0, 1)
-            futures = [submit(workers.engine, [20 + number, EOS], WIDE) for number in range(6)]
-            await workers.until_held(0, 1)
+            futures = [submit(started.engine, [20 + number, EOS], WIDE) for number in range(6)]
+            await started.until_held(0, 1)
             plan.release(0, 1)
             await asyncio.gather(*futures)
-        assert plan.told(0, "encode") == [10, 11, 12, 13, 14, 20, 21, 24]
-        assert plan.told(1, "encode") == [22, 23, 25]
+        assert plan.calls(0, "encode") == [10, 11, 12, 13, 14, 20, 21, 24]
+        assert plan.calls(1, "encode") == [22, 23, 25]
 
     run(scenario())
 
 
-def test_a_worker_shares_the_cores_with_those_at_work(plan: FakePlan) -> None:
+def test_a_worker_shares_the_cores_with_busy_ones(plan: FakePlan) -> None:
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             plan.hold(0, 1)
-            first = [submit(workers.engine, [5, EOS], WIDE) for _ in range(FEW_ROWS // WIDE.beam_size)]
-            await workers.until_held(0)
-            second = submit(workers.engine, [6, EOS], WIDE)
-            await workers.until_held(1)
+            first = [submit(started.engine, [5, EOS], WIDE) for _ in range(FEW_ROWS // WIDE.beam_size)]
+            await started.until_held(0)
+            second = submit(started.engine, [6, EOS], WIDE)
+            await started.until_held(1)
             plan.release(0)
             await asyncio.gather(*first)
-            await workers.until_idle(0)
+            await started.until_idle(0)
             plan.release(1)
             await second
-        assert plan.told(0, "share") == [1, 2]
-        assert plan.told(1, "share") == [2, 1]
+        assert plan.calls(0, "share") == [1, 2]
+        assert plan.calls(1, "share") == [2, 1]
 
     run(scenario())
 
 
-# Steps that take STEP_S and more: as few that a call which ends for who comes ends behind this one.
-HOLDS_BEHIND = 4
+# Steps, each of STEP_S or more, after which a call that stops early has stopped.
+HOLDS_AFTER = 4
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_call_of_many_steps_ends_for_who_comes_and_for_who_shares_the_cores(
+def test_a_long_call_ends_for_a_new_sentence_and_for_a_worker_that_becomes_busy(
     plan: FakePlan, worker: int
 ) -> None:
-    """Into the worker itself, or the other one."""
-    plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_behind=HOLDS_BEHIND)
+    """The new sentence goes to the worker itself, or to the other one."""
+    plan = replace(plan, eos_bonus=-30.0, max_steps=40, holds_after=HOLDS_AFTER)
 
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             plan.hold(0)
-            first = put_into(workers, 0, 5, request_id="first", options=ALONE)
-            await workers.until_held(0)
-            assert HOLDS_BEHIND > MIN_CALL_S / STEP_S
-            second = put_into(workers, worker, 6, request_id="second", options=ALONE)
+            first = put_into(started, 0, 5, request_id="first", options=ALONE)
+            await started.until_held(0)
+            assert HOLDS_AFTER > MIN_CALL_S / STEP_S
+            second = put_into(started, worker, 6, request_id="second", options=ALONE)
             if worker == 1:
                 await second
             plan.release(0)
             await asyncio.gather(first, second)
-            calls = [step.num_steps for step in workers.steps if step.worker == 0]
-            assert calls[:2] == [1, HOLDS_BEHIND]
-            assert max(calls[2:]) > HOLDS_BEHIND, "nobody comes, and no call is longer"
+            calls = [step.num_steps for step in started.steps if step.worker == 0]
+            assert calls[:2] == [1, HOLDS_AFTER]
+            assert max(calls[2:]) > HOLDS_AFTER, "with no new sentence calls are longer"
 
     run(scenario())
 
 
-def test_a_future_that_is_cancelled_gives_its_rows_back(plan: FakePlan) -> None:
+def test_a_cancelled_future_frees_its_rows(plan: FakePlan) -> None:
     """WIDE takes more than half of the rows, so that one sentence runs at a time."""
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             plan.hold(0)
-            first, second, third = (submit(workers.engine, [number, EOS], WIDE) for number in (5, 6, 7))
-            await workers.until_held(0)
+            first, second, third = (submit(started.engine, [number, EOS], WIDE) for number in (5, 6, 7))
+            await started.until_held(0)
             first.cancel()
             second.cancel()
             await asyncio.sleep(0)  # the futures' callbacks run
             plan.release(0)
             result = await third
             assert_same(result.hypotheses, expected([7, EOS], WIDE, FakeRunner(eos_bonus=-30.0)))
-            steps = workers.steps
+            steps = started.steps
         assert sum(step.num_finished for step in steps) == 1
         assert sum(step.num_wasted_rows for step in steps) == 1
-        assert plan.told(0, "encode") == [5, 7]
+        assert plan.calls(0, "encode") == [5, 7]
 
     run(scenario())
 
 
-def test_who_leaves_while_the_answer_is_under_way_disturbs_nobody(plan: FakePlan) -> None:
-    """The worker reports several at once; of one of them nothing is known any more."""
+def test_a_cancellation_that_crosses_the_report_changes_nothing_else(plan: FakePlan) -> None:
+    """The worker reports several at once; one of them was cancelled meanwhile."""
 
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             plan.hold(0)
-            heard: Heard = []
-            leaving = workers.engine.submit(
+            received: Tokens = []
+            leaving = started.engine.submit(
                 [5, EOS],
                 NARROW,
                 request_id="a",
                 caller="b",
                 deadline=time.monotonic() + PATIENCE_S,
-                on_tokens=partial(listen, heard),
+                on_tokens=partial(append_to, received),
             )
-            staying = submit(workers.engine, [5, EOS])
-            await workers.until_held(0)
+            staying = submit(started.engine, [5, EOS])
+            await started.until_held(0)
             plan.release(0)
-            block_until(lambda: workers.began(0) is None)
+            block_until(lambda: started.began(0) is None)
             leaving.cancel()
             assert_same((await staying).hypotheses, expected([5, EOS], NARROW, FakeRunner(ALIGNED)))
-            await submit(workers.engine, [6, EOS])
-            assert sum(step.num_finished for step in workers.steps) == 3
-            assert heard == []
+            await submit(started.engine, [6, EOS])
+            assert sum(step.num_finished for step in started.steps) == 3
+            assert received == []
 
     run(scenario())
 
 
-def test_failures_and_deadlines_of_the_worker_arrive_as_such(plan: FakePlan) -> None:
+def test_errors_in_the_worker_keep_their_type(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             with pytest.raises(EngineFailure, match=r"^poisoned$"):
-                await submit(workers.engine, [POISON, EOS])
+                await submit(started.engine, [POISON, EOS])
             plan.hold(0)
-            others = submit(workers.engine, [5, EOS], WIDE)
-            await workers.until_held(0)
+            others = submit(started.engine, [5, EOS], WIDE)
+            await started.until_held(0)
             deadline = time.monotonic() + 0.05
-            late = submit(workers.engine, [6, EOS], WIDE, timeout_s=0.05)
+            late = submit(started.engine, [6, EOS], WIDE, timeout_s=0.05)
             block_until(lambda: time.monotonic() > deadline + 0.01)
             plan.release(0)
-            block_until(lambda: workers.began(0) is None)
+            block_until(lambda: started.began(0) is None)
             with pytest.raises(DeadlineExceeded):
                 await late
             await others
-        assert plan.told(0, "encode") == [5]
-        assert (sum(s.num_failed for s in workers.steps), sum(s.num_expired for s in workers.steps)) == (1, 1)
+        assert plan.calls(0, "encode") == [5]
+        assert (sum(s.num_failed for s in started.steps), sum(s.num_expired for s in started.steps)) == (1, 1)
 
     run(scenario())
 
 
-def test_tokens_are_told_as_by_a_thread(plan: FakePlan) -> None:
-    async def listened(engine: Engine) -> list[Heard]:
+def test_tokens_are_streamed_as_by_a_thread(plan: FakePlan) -> None:
+    async def listened(engine: Engine) -> list[Tokens]:
         deadline = time.monotonic() + PATIENCE_S
-        heard: list[Heard] = [[] for _ in range(6)]
+        received: list[Tokens] = [[] for _ in range(6)]
         await asyncio.gather(
             *(
                 engine.submit(
@@ -259,16 +259,16 @@ def test_tokens_are_told_as_by_a_thread(plan: FakePlan) -> None:
                     request_id="request",
                     caller="caller",
                     deadline=deadline,
-                    on_tokens=partial(listen, into),
+                    on_tokens=partial(append_to, into),
                 )
-                for number, into in enumerate(heard)
+                for number, into in enumerate(received)
             )
         )
-        return heard
+        return received
 
     async def scenario() -> None:
-        async with running(plan) as workers:
-            found = await listened(workers.engine)
+        async with running(plan) as started:
+            found = await listened(started.engine)
         async with test_engine.running(FakeRunner()) as engine:
             assert found == await listened(engine)
         assert all(len(one) > 1 for one in found[:1])
@@ -276,101 +276,101 @@ def test_tokens_are_told_as_by_a_thread(plan: FakePlan) -> None:
     run(scenario())
 
 
-def test_who_joins_puts_off_the_deadline_and_hears_all_tokens(plan: FakePlan) -> None:
+def test_a_joining_request_moves_the_deadline_and_gets_all_tokens(plan: FakePlan) -> None:
     plan = replace(plan, eos_bonus=-30.0)
 
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             plan.hold(0)
-            blocking = submit(workers.engine, [5, EOS], WIDE)
-            await workers.until_held(0)
+            blocking = submit(started.engine, [5, EOS], WIDE)
+            await started.until_held(0)
             first_deadline = time.monotonic() + 0.2
-            future = submit(workers.engine, [6, EOS], timeout_s=0.2)
-            heard: Heard = []
-            workers.engine.join(
+            future = submit(started.engine, [6, EOS], timeout_s=0.2)
+            received: Tokens = []
+            started.engine.join(
                 future,
                 request_id="another",
                 caller="other",
                 deadline=first_deadline + PATIENCE_S,
-                on_tokens=partial(listen, heard),
+                on_tokens=partial(append_to, received),
             )
             block_until(lambda: time.monotonic() > first_deadline + 0.01)
             plan.release(0)
             result = await future
-            said: list[int] = []
-            for position, ids in heard:
-                assert position == len(said)
-                said += ids
-            assert tuple(said) == result.hypotheses[0].ids[: len(said)]
-            assert len(said) >= NARROW.max_target_length - 1
+            tokens: list[int] = []
+            for position, ids in received:
+                assert position == len(tokens)
+                tokens += ids
+            assert tuple(tokens) == result.hypotheses[0].ids[: len(tokens)]
+            assert len(tokens) >= NARROW.max_target_length - 1
             await blocking
 
     run(scenario())
 
 
-def test_who_comes_back_is_next_in_its_worker(plan: FakePlan) -> None:
+def test_a_retried_request_is_next_in_its_worker(plan: FakePlan) -> None:
     async def scenario() -> None:
-        async with running(plan, 1) as workers:
+        async with running(plan, 1) as started:
             plan.hold(0)
-            futures = [submit(workers.engine, [5, EOS], WIDE, request_id="a")]
-            await workers.until_held(0)
-            futures += [submit(workers.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
-            again = [submit(workers.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
-            workers.engine.prioritize_retries(again)
+            futures = [submit(started.engine, [5, EOS], WIDE, request_id="a")]
+            await started.until_held(0)
+            futures += [submit(started.engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
+            again = [submit(started.engine, [source, EOS], WIDE, request_id="c") for source in (8, 10)]
+            started.engine.prioritize_retries(again)
             plan.release(0)
             await asyncio.gather(*futures, *again)
-            workers.engine.prioritize_retries(again)  # they are answered
-        assert plan.told(0, "encode") == [5, 8, 6, 10, 7]
+            started.engine.prioritize_retries(again)  # no effect: they are answered
+        assert plan.calls(0, "encode") == [5, 8, 6, 10, 7]
 
     run(scenario())
 
 
-def test_who_comes_back_is_next_in_each_of_its_workers(plan: FakePlan) -> None:
-    """Both workers have a sentence that runs, and two of another request that wait."""
+def test_a_retried_request_is_next_in_each_of_its_workers(plan: FakePlan) -> None:
+    """In both workers one sentence runs and two of another request wait."""
 
     async def scenario() -> None:
-        async with running(plan) as workers:
+        async with running(plan) as started:
             plan.hold(0, 1)
-            put = partial(put_into, workers)
+            put = partial(put_into, started)
             futures = [put(worker, 5, request_id="a") for worker in (0, 1)]
-            await workers.until_held(0, 1)
+            await started.until_held(0, 1)
             futures += [put(worker, source, request_id="b") for source in (6, 7) for worker in (0, 1)]
             again = [put(worker, source, request_id="c") for source in (8, 10) for worker in (0, 1)]
-            workers.engine.prioritize_retries(again)
+            started.engine.prioritize_retries(again)
             plan.release(0, 1)
             await asyncio.gather(*futures, *again)
-        assert [plan.told(worker, "encode") for worker in (0, 1)] == [[5, 8, 6, 10, 7]] * 2
+        assert [plan.calls(worker, "encode") for worker in (0, 1)] == [[5, 8, 6, 10, 7]] * 2
 
     run(scenario())
 
 
 def put_into(
-    workers: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
+    started: RunningEngine, worker: int, source: int, *, request_id: str, options: DecodingOptions = WIDE
 ) -> asyncio.Future[SequenceResult]:
-    """Submit a sentence to this worker: the other counts as full. One of WIDE has a worker's rows for itself."""
-    rows = workers.engine._num_rows
-    other = workers.processes[1 - worker]
-    rows[workers.processes[worker]] -= MANY_ROWS
+    """Submit a sentence to this worker, since the other counts as full. One with WIDE fills a worker's rows."""
+    rows = started.engine._num_rows
+    other = started.processes[1 - worker]
+    rows[started.processes[worker]] -= MANY_ROWS
     rows[other] += MANY_ROWS
-    future = submit(workers.engine, [source, EOS], options, request_id=request_id)
-    rows[workers.processes[worker]] += MANY_ROWS
+    future = submit(started.engine, [source, EOS], options, request_id=request_id)
+    rows[started.processes[worker]] += MANY_ROWS
     rows[other] -= MANY_ROWS
     return future
 
 
-def test_a_worker_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
-    """More is said to stopped processes than their sockets hold; the event loop goes on, and all comes through."""
+def test_a_worker_that_reads_nothing_does_not_block_the_event_loop(plan: FakePlan) -> None:
+    """Stopped workers are sent more than their sockets hold; everything arrives once they continue."""
 
     async def scenario() -> None:
-        async with running(plan) as workers:
-            workers.signal(signal.SIGSTOP, 0, 1)
-            in_case_it_blocks = threading.Timer(30.0, workers.signal, (signal.SIGCONT, 0, 1))
+        async with running(plan) as started:
+            started.signal(signal.SIGSTOP, 0, 1)
+            in_case_it_blocks = threading.Timer(30.0, started.signal, (signal.SIGCONT, 0, 1))
             in_case_it_blocks.start()
             began = time.monotonic()
             request_id = "x" * 2000
             futures = [
                 submit(
-                    workers.engine,
+                    started.engine,
                     [5 + number % 4, EOS],
                     replace(NARROW, max_target_length=2),
                     request_id=request_id,
@@ -379,14 +379,14 @@ def test_a_worker_that_reads_nothing_holds_nobody_up(plan: FakePlan) -> None:
             ]
             futures[100].cancel()
             await asyncio.sleep(0.01)
-            assert all(process._unsent for process in workers.processes)
+            assert all(process._unsent for process in started.processes)
             assert not any(future.done() for future in futures[200:])
             assert time.monotonic() - began < 20.0
             in_case_it_blocks.cancel()
-            workers.signal(signal.SIGCONT, 0, 1)
+            started.signal(signal.SIGCONT, 0, 1)
             results = await asyncio.gather(*futures, return_exceptions=True)
             assert [type(one) for one in results].count(SequenceResult) == 599
-            assert not any(process._unsent for process in workers.processes)
+            assert not any(process._unsent for process in started.processes)
 
     run(scenario())
     assert SETTINGS.max_pending_sentences >= 600
