@@ -36,12 +36,12 @@ from app.api.http.routing import PathRouter, PlainApp, PlainRoute
 from app.api.http.server import Server, block_signals, listen
 from app.api.native.routes import add_native_routes
 from app.api.native.stream import StreamLimits, add_stream_route
+from app.api.openapi import describe
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
 from app.api.service import Service
 from app.engine.engine import Engine
-from app.engine.origin import Origin
 from app.errors import BundleError, NotReady, ServiceError, SettingsError
 from app.observability.logging import close_log, configure_logging, log_event, num_dropped_lines
 from app.observability.metrics import Metrics
@@ -60,6 +60,7 @@ from app.stores.usage import UsageCounter
 from app.translator import AnswerLimits, Extras, Translator
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
 from app.wiring import document_limits, engine_limits, glossaries, page_facts, request_limits, serve_options
+from app.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from app.api.files.document_jobs import DocumentJobs
@@ -121,7 +122,7 @@ class Application:
         add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
-            add_docs(app.router, app.openapi)
+            add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
             add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
@@ -187,7 +188,7 @@ class Application:
             await self._document_jobs.open()
         model = await in_daemon_thread(lambda: self._load(self.settings), on_unused=release_model)
         self.engine = Engine(
-            model.lanes,
+            model.workers,
             settings=engine_limits(self.settings),
             on_steps=self.metrics.record_steps,
             on_death=self._on_death,
@@ -239,8 +240,8 @@ def create_app(settings: Settings) -> FastAPI:
     return Application(settings).app
 
 
-def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code. origin: the engine's fork server if it is already running.
+def serve(overrides: dict[str, object], fork_server: ForkServer | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; returns the exit code. fork_server: the workers', if it runs already.
 
     0 after a drain; 78 for unusable settings or an unusable bundle, with one line per problem on stderr; 70 if the
     engine died; 128 + the signal if a second signal cut the drain short. Raises OSError if the address cannot be bound.
@@ -249,10 +250,10 @@ def serve(overrides: dict[str, object], origin: Origin | None = None) -> int:
         settings = load_settings(overrides)
         configure_logging(settings.log_level)
         reserve_open_files(settings.max_connections)
-        application = Application(settings, load=partial(load_model, origin=origin))
+        application = Application(settings, load=partial(load_model, fork_server=fork_server))
     except SettingsError as error:
         return _print_problems(error.problems)
-    return run(application, at_end=lambda: None if origin is None else origin.leave())
+    return run(application, at_end=lambda: None if fork_server is None else fork_server.close())
 
 
 def run(application: Application, at_end: Callable[[], None] = lambda: None) -> int:

@@ -16,14 +16,10 @@ import msgspec
 
 from app.bundle import GOLDEN, Bundle, Golden, Manifest, load_bundle
 from app.decoding.options import DecodingOptions
-from app.engine.lane import Lane, ThreadLane
-from app.engine.origin import Origin
-from app.engine.process_lane import ProcessLane, start_lanes
 from app.engine.sequence import SequenceResult
+from app.engine.worker import Worker
 from app.errors import BundleError, EngineFailure, RequestError
 from app.graphs import Precision
-from app.lane.ahead import default_num_lanes, start_origin
-from app.lane.plan import Plan
 from app.observability.logging import log_event
 from app.runtime.bundle_limits import limits_of
 from app.runtime.device import Device, choose_precision, known_device
@@ -34,6 +30,11 @@ from app.settings import Settings, find_bundle
 from app.text.detection import LanguageDetector, LazyDetector
 from app.text.tokenizer import Tokenizer, TokenizerError
 from app.translator import TranslationRequest, Translator
+from app.workers.early_start import default_num_workers, start_fork_server
+from app.workers.fork_server import ForkServer
+from app.workers.model_spec import ModelSpec
+from app.workers.thread_worker import ThreadWorker
+from app.workers.worker_proxy import WorkerProxy, start_workers
 
 T = TypeVar("T")
 logger = logging.getLogger("app.startup")
@@ -56,19 +57,19 @@ class LoadedModel:
     precision: Precision
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
-    lanes: Sequence[Lane]
+    workers: Sequence[Worker]
     detector: LazyDetector | None = None
 
     @property
     def limits(self) -> Limits:
         """The limits of each single worker."""
-        return self.lanes[0].limits
+        return self.workers[0].limits
 
 
-def load_model(settings: Settings, origin: Origin | None = None) -> LoadedModel:
+def load_model(settings: Settings, fork_server: ForkServer | None = None) -> LoadedModel:
     """Read and check the bundle and load its graphs; takes seconds. Raises BundleError, SettingsError.
 
-    origin: the fork server of the workers if it is already running; it is closed if no worker process is needed.
+    fork_server: the fork server of the workers if it is already running; it is closed if no worker process is needed.
     """
     path = find_bundle(settings)
     device = find_device(settings)
@@ -82,8 +83,8 @@ def load_model(settings: Settings, origin: Origin | None = None) -> LoadedModel:
     detector.loaded()  # starts loading in a thread, in parallel with the model
     precision = choose(bundle.manifest)
     num_threads = settings.num_threads or num_usable_cores()
-    num_lanes = settings.num_lanes or default_num_lanes(device, num_threads)
-    plan = Plan(
+    num_workers = settings.num_lanes or default_num_workers(device, num_threads)
+    spec = ModelSpec(
         folder=str(path.resolve()),
         precision=precision,
         variant=bundle.manifest.variants[precision],
@@ -91,27 +92,29 @@ def load_model(settings: Settings, origin: Origin | None = None) -> LoadedModel:
         device=device,
         kernels=settings.kernels,
         num_threads=num_threads,
-        num_lanes=num_lanes,
+        num_workers=num_workers,
         log_level=settings.log_level,
     )
-    processes = start_processes(plan, origin) if num_lanes > 1 else []
-    if origin is not None and not processes:
-        origin.leave()
+    processes = start_processes(spec, fork_server) if num_workers > 1 else []
+    if fork_server is not None and not processes:
+        fork_server.close()
     try:
         source, target = load_tokenizers(bundle)
         for process in processes:
             process.load()
-        lanes: Sequence[Lane] = processes or [ThreadLane(plan.load())]
+        workers: Sequence[Worker] = processes or [ThreadWorker(spec.load())]
     except BaseException:
         for process in processes:
-            process.leave()
+            process.close()
         raise
-    return LoadedModel(path.name, bundle.manifest, bundle.golden, precision, source, target, lanes, detector)
+    return LoadedModel(
+        path.name, bundle.manifest, bundle.golden, precision, source, target, workers, detector
+    )
 
 
-def start_processes(plan: Plan, origin: Origin | None = None) -> list[ProcessLane]:
-    """Start the workers of a plan in their own processes, where they begin to load. origin: as in `load_model`."""
-    return start_lanes(origin or start_origin(), plan.num_lanes, msgspec.json.encode(plan))
+def start_processes(spec: ModelSpec, fork_server: ForkServer | None = None) -> list[WorkerProxy]:
+    """Start the workers of a spec in their own processes, where they begin to load. fork_server: as in `load_model`."""
+    return start_workers(fork_server or start_fork_server(), spec.num_workers, msgspec.json.encode(spec))
 
 
 def find_device(settings: Settings) -> Device:
@@ -290,5 +293,5 @@ def in_daemon_thread(
 
 def release_model(model: LoadedModel) -> None:
     """Close the workers of a model that no engine uses."""
-    for lane in model.lanes:
-        lane.leave()
+    for worker in model.workers:
+        worker.close()

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from app.bundle import Alignment, load_bundle
-from app.text.spans import Offsets, source_offsets
+from app.text.segmentation import Offsets
+from app.text.spans import source_offsets
 from app.text.tokenizer import Tokenizer, TokenizerError
 from benchmarks.machine import cpu_name
 from export.weights import default_alignment

@@ -127,7 +127,9 @@ class Carrier:
 
 async def measure(model: LoadedModel) -> tuple[dict[str, Count], list[dict[str, str]]]:
     """All sentences, one after another. Returns the counts by kind, and the sentences that were mended."""
-    engine = Engine(model.lanes, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None)
+    engine = Engine(
+        model.workers, settings=EngineLimits(), on_steps=lambda _steps: None, on_death=lambda: None
+    )
     engine.start()
     counts: dict[str, Count] = {}
     mended: list[dict[str, str]] = []

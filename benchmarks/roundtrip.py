@@ -142,9 +142,9 @@ def through(text: str, options: ParseOptions, model: Model) -> FinishedText:
     translations = []
     for index, segment in enumerate(segments):
         translation = _translated(segment, model)
-        carrying = parsed_text.number_retries(segment, translation, fits)
-        if carrying:
-            segments[index], translation = carrying[-1], _translated(carrying[-1], model)
+        retries = parsed_text.number_retries(segment, translation, fits)
+        if retries:
+            segments[index], translation = retries[-1], _translated(retries[-1], model)
         translations.append(translation)
     return parsed_text.finish(segments, translations)
 

@@ -26,13 +26,13 @@ from pathlib import Path
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, Hypothesis
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
+from app.workers.thread_worker import ThreadWorker
 from benchmarks.machine import ROOT, commit, describe_machine, versions
 from benchmarks.reference_bundle import NoReferenceError, reference_bundle
 
@@ -119,7 +119,7 @@ class Decoding:
         self.most_running = 0
         self.num_cancelled = 0
         self._engine = Engine(
-            [ThreadLane(runner)],
+            [ThreadWorker(runner)],
             settings=EngineLimits(),
             on_steps=lambda steps: self._note(max(step.num_rows for step in steps)),
         )

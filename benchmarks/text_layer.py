@@ -148,7 +148,7 @@ class Bench:
 async def measure(bundle: Path, num_repeats: int) -> dict[str, dict[str, float | int]]:
     """Every case."""
     model = load_model(Settings(bundle=bundle))
-    engine = Engine(model.lanes, settings=EngineLimits())
+    engine = Engine(model.workers, settings=EngineLimits())
     engine.start()
     bench = Bench(model, engine)
     try:

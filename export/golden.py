@@ -12,13 +12,13 @@ from tqdm import tqdm
 from app.bundle import Bundle, Golden, LanguagePair, Manifest
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.graphs import Precision
 from app.runtime.interface import Runner
 from app.runtime.ort_runner import load_runner
 from app.text.tokenizer import Tokenizer
+from app.workers.thread_worker import ThreadWorker
 
 # Short and long sentences, a question, a list, numbers, quotes, a name, and characters that the vocabulary may lack.
 ENGLISH = (
@@ -138,7 +138,7 @@ def translate_ids(
 async def _translate(
     runner: Runner, sources: Sequence[Sequence[int]], options: DecodingOptions, progress: str
 ) -> list[SequenceResult]:
-    engine = Engine([ThreadLane(runner)], settings=EngineLimits())
+    engine = Engine([ThreadWorker(runner)], settings=EngineLimits())
     engine.start()
     try:
         deadline = time.monotonic() + DEADLINE_S

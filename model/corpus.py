@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TextIO
 
@@ -87,9 +87,20 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
 
 
 def read_data(specification: str) -> Iterator[Pair]:
-    """Pairs of `FILE.tsv[.gz|.xz]`, or of two parallel files written `SOURCE:TARGET`."""
+    """Pairs of `FILE.tsv[.gz|.xz]`, of a folder of such files, or of two parallel files written `SOURCE:TARGET`.
+
+    Raises CorpusError for a folder without any.
+    """
     source, separator, target = specification.partition(":")
-    return read_parallel(Path(source), Path(target)) if separator else read_tsv(Path(source))
+    if separator:
+        return read_parallel(Path(source), Path(target))
+    folder = Path(source)
+    if not folder.is_dir():
+        return read_tsv(folder)
+    files = sorted(path for pattern in ("*.tsv", "*.tsv.gz", "*.tsv.xz") for path in folder.glob(pattern))
+    if not files:
+        raise CorpusError(f"{folder} holds no TSV file")
+    return chain.from_iterable(map(read_tsv, files))
 
 
 @dataclass

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from model.lexicon import Entry
 
 DATA_HELP = (
-    "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; or SOURCE:TARGET, two files"
+    "FILE.tsv[.gz|.xz] with source and target, or domain, source and target; a folder of such files; "
+    "or SOURCE:TARGET, two files"
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from app.text.tokenizer import PLACEHOLDERS
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS
 from model.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from model.corpus import Pair
 
@@ -40,7 +40,7 @@ def train_tokenizer(
         remove_extra_whitespaces=False,
         split_digits=True,
         byte_fallback=True,
-        user_defined_symbols=list(PLACEHOLDERS),
+        user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
         control_symbols=list(tags),
         pad_id=PAD_ID,
         bos_id=BOS_ID,

@@ -90,7 +90,7 @@ class Trainer:
             window = Window()
             is_last = False
             while self.step < self.options.max_steps and not is_last:
-                self._update(stream, window)
+                self.update(stream, window)
                 self.elapsed_s = time.monotonic() - started
                 bar.update()
                 is_out_of_time = 0 < self.options.max_time_s <= self.elapsed_s
@@ -119,7 +119,7 @@ class Trainer:
         if not self.group.is_first:
             torch.manual_seed(self.batches.seed + self.step * self.group.size + self.group.rank)
 
-    def _update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
+    def update(self, stream: Iterator[tuple[Batch, Position]], window: Window) -> None:
         """One update from `accumulate` batches, their loss divided by the subwords of all.
 
         The processes of a run share the batches: each computes every size-th one, then the gradients are summed.

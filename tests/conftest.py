@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import Worker
+from tests.xdist_workers import XdistWorker
 
 # Set before numpy, torch or onnxruntime is imported, because tests run in parallel.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -25,7 +25,7 @@ def has_gpu() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # pytest-xdist's worker
-        config.pluginmanager.register(Worker(Path(config.cache.mkdir("turns"))))
+        config.pluginmanager.register(XdistWorker(Path(config.cache.mkdir("turns"))))
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

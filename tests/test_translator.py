@@ -1,4 +1,4 @@
-"""What the translator does with an engine's futures, on an engine that is only futures."""
+"""How the translator handles the engine's futures, with a fake engine that has nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 class FutureEngine:
-    """Hands out futures and remembers what was asked. entered: places in the queue that are held now."""
+    """Returns futures and records the submitted sentences. entered: reservations held now."""
 
     def __init__(self, limits: Any) -> None:
         self.limits = limits
@@ -59,10 +59,10 @@ class FutureEngine:
         self.entered -= 1
 
     def prioritize_retries(self, *_: object) -> None:
-        """Nobody waits here."""
+        """Without effect: there is no queue."""
 
     def join(self, *_: object, **__: object) -> None:
-        """Nobody is told of tokens, and no deadline is put off here."""
+        """Without effect: no tokens are reported, and deadlines are fixed."""
 
     def resize(self, cost: Cost, *, longest: int) -> None:
         self.sizes.append((cost.num_sentences, cost.num_tokens))
@@ -84,7 +84,7 @@ class FutureEngine:
 
 
 class Bench:
-    """A translator on such an engine."""
+    """A translator with that engine."""
 
     def __init__(self, tokenizer: Tokenizer, *, max_sentences: int = 10, max_token_lists: int = 100) -> None:
         model = echo_model(tokenizer, Behaviour(), num_rows=16)
@@ -107,14 +107,14 @@ class Bench:
         """A request whose sentences have all been submitted."""
         task = asyncio.create_task(self.translator.translate(request(**changes)))
         while len(self.engine.futures) < num_futures:
-            if task.done():  # it was refused, or its time was over
+            if task.done():  # refused or expired
                 break
             await asyncio.sleep(0.001)
         return task
 
 
-def test_others_are_served_while_many_sentences_are_submitted(tokenizer: Tokenizer) -> None:
-    """A thousand at once would keep the event loop for a tenth of a second."""
+def test_other_tasks_run_while_many_sentences_are_submitted(tokenizer: Tokenizer) -> None:
+    """Submitting a thousand sentences without a pause would block the event loop for 0.1 s."""
 
     async def run() -> None:
         bench = Bench(tokenizer, max_sentences=300)
@@ -149,7 +149,7 @@ def result(*ids: int) -> SequenceResult:
     return SequenceResult([hypothesis], queue_time_s=0.1, encode_time_s=0.2, decode_time_s=0.3, num_steps=1)
 
 
-def test_the_first_failure_frees_the_others(tokenizer: Tokenizer) -> None:
+def test_the_first_failure_cancels_the_other_sentences(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         task = await bench.started(3)
@@ -162,7 +162,7 @@ def test_the_first_failure_frees_the_others(tokenizer: Tokenizer) -> None:
     asyncio.run(run())
 
 
-def test_a_cancel_frees_all(tokenizer: Tokenizer) -> None:
+def test_cancelling_a_request_cancels_all_sentences(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         task = await bench.started(3)
@@ -175,7 +175,7 @@ def test_a_cancel_frees_all(tokenizer: Tokenizer) -> None:
     asyncio.run(run())
 
 
-def test_the_place_is_put_right_after_tokenising(tokenizer: Tokenizer) -> None:
+def test_the_admission_ticket_is_finalized_after_tokenising(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         task = await bench.started(3)
@@ -191,7 +191,7 @@ def test_the_place_is_put_right_after_tokenising(tokenizer: Tokenizer) -> None:
     asyncio.run(run())
 
 
-def test_a_result_that_comes_too_late_is_none(tokenizer: Tokenizer) -> None:
+def test_a_result_after_the_deadline_is_an_error(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         for limit_s in (0.2, 2.0, 20.0):  # the first in which this machine submits three sentences
             bench = Bench(tokenizer)
@@ -208,7 +208,7 @@ def test_a_result_that_comes_too_late_is_none(tokenizer: Tokenizer) -> None:
     asyncio.run(run())
 
 
-def test_options_are_the_requests_else_the_models(tokenizer: Tokenizer) -> None:
+def test_options_are_those_of_the_request_or_the_model(tokenizer: Tokenizer) -> None:
     bench = Bench(tokenizer)
     plain = bench.translator.options(request(), num_source_tokens=7)
     assert (plain.beam_size, plain.alpha, plain.length_penalty) == (4, 0.6, LengthPenalty.WU)
@@ -232,7 +232,7 @@ def test_options_are_the_requests_else_the_models(tokenizer: Tokenizer) -> None:
         ({"min_target_length": 62, "max_target_length": 60}, 0, 60),
     ],
 )
-def test_what_was_asked_for_is_not_cut_by_the_length_that_nobody_asked_for(
+def test_the_default_length_limit_does_not_cut_requested_lengths(
     tokenizer: Tokenizer, changes: dict[str, Any], num_forced: int, longest: int
 ) -> None:
     bench = Bench(tokenizer)
@@ -242,7 +242,7 @@ def test_what_was_asked_for_is_not_cut_by_the_length_that_nobody_asked_for(
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "en"), ("EN", "de")])
-def test_an_unknown_pair_costs_nothing(tokenizer: Tokenizer, source: str, target: str) -> None:
+def test_an_unknown_pair_is_refused_before_admission(tokenizer: Tokenizer, source: str, target: str) -> None:
     bench = Bench(tokenizer)
     with pytest.raises(UnsupportedLanguages, match="en to de"):
         asyncio.run(bench.translator.translate(request(source=source, target=target)))
@@ -256,7 +256,7 @@ def test_too_many_sentences_are_counted_over_all_texts(tokenizer: Tokenizer) -> 
     assert bench.engine.submitted == []
 
 
-def test_no_piece_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
+def test_no_submitted_part_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer, max_sentences=1000)
         text = (
@@ -274,7 +274,7 @@ def test_no_piece_is_longer_than_the_model_takes(tokenizer: Tokenizer) -> None:
     asyncio.run(run())
 
 
-def test_a_prefix_begins_each_text_and_what_is_suppressed_counts_everywhere(tokenizer: Tokenizer) -> None:
+def test_a_prefix_applies_to_the_first_sentence_and_suppression_to_all(tokenizer: Tokenizer) -> None:
     async def run() -> None:
         bench = Bench(tokenizer)
         texts = (TEXT, "Anna draws.")
@@ -293,7 +293,7 @@ def test_a_prefix_begins_each_text_and_what_is_suppressed_counts_everywhere(toke
 
 
 def ended(work: Coroutine[Any, Any, Any]) -> None:
-    """Run what must not come as far as to wait for the engine, which never answers here."""
+    """Run a call that must end without waiting for the engine, which never answers here."""
 
     async def run() -> None:
         await asyncio.wait_for(work, 5)
@@ -301,7 +301,7 @@ def ended(work: Coroutine[Any, Any, Any]) -> None:
     asyncio.run(run())
 
 
-def test_more_tokens_than_may_be_told_are_refused_before_any_is_decoded(tokenizer: Tokenizer) -> None:
+def test_too_many_token_lists_are_refused_before_decoding(tokenizer: Tokenizer) -> None:
     bench = Bench(tokenizer, max_token_lists=17)
     options = replace(bench.translator.default_options, num_hypotheses=2, num_alternatives=2)
     with pytest.raises(
@@ -312,7 +312,7 @@ def test_more_tokens_than_may_be_told_are_refused_before_any_is_decoded(tokenize
     assert bench.engine.submitted == []
 
 
-def test_contradictions_cost_nothing(tokenizer: Tokenizer) -> None:
+def test_contradictory_options_are_refused_before_admission(tokenizer: Tokenizer) -> None:
     bench = Bench(tokenizer)
     options = replace(bench.translator.default_options, min_target_length=9, max_target_length=8)
     with pytest.raises(InvalidRequest, match=r"min_target_length asks for 9 .* max_target_length allows 8"):
@@ -343,7 +343,7 @@ def pairs(**changes: Any) -> ScoreRequest:
         ({"translations": ("\ue000",)}, InvalidRequest, "translation[0]"),
     ],
 )
-def test_a_pair_that_cannot_be_scored_is_named(
+def test_the_error_names_a_pair_that_cannot_be_scored(
     tokenizer: Tokenizer, changes: dict[str, Any], error: type[InvalidRequest], field: str
 ) -> None:
     bench = Bench(tokenizer)

@@ -51,10 +51,17 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "measure a server under load", "transduce.loadtest.command", "loadtest", "loadtest"
     ),
     "tokenizer": Subcommand("train the SentencePiece tokenizer", "model.cli", "tokenizer", "train"),
+    "prepare": Subcommand("clean, filter and sample parallel text", "model.prepare_cli", "prepare", "train"),
     "lexicon": Subcommand("learn word translations from parallel text", "model.cli", "lexicon", "train"),
     "train": Subcommand("train a model on parallel text", "model.train_cli", "train", "train"),
     "average": Subcommand("average checkpoints of a run into one", "model.cli", "average", "train"),
     "evaluate": Subcommand("score a checkpoint with BLEU and chrF", "model.cli", "evaluate", "train"),
+    "plot": Subcommand(
+        "draw attention, positions, learning curves, BLEU by length", "model.plot_cli", "plot", "train"
+    ),
+    "distill": Subcommand(
+        "write a served model's translations as training data", "transduce.distill", "distill", "train"
+    ),
     "export": Subcommand("convert a checkpoint into a bundle for serving", "export.cli", "export", "export"),
     "verify": Subcommand("compare a bundle with its checkpoint", "export.cli", "verify", "export"),
 }

@@ -25,17 +25,17 @@ def run_serve(args: argparse.Namespace) -> int:
     # Imported modules are never freed, and collecting garbage among them takes a tenth of the start time. `app.main`
     # enables the collector again when the model is loaded.
     gc.disable()
-    from app.lane.ahead import start_ahead
+    from app.workers.early_start import start_early
 
-    origin = start_ahead()
+    fork_server = start_early()
     try:
         from app.main import serve
 
         options = {"host": args.host, "port": args.port, "bundle": args.bundle}
-        return serve({name: value for name, value in options.items() if value is not None}, origin)
+        return serve({name: value for name, value in options.items() if value is not None}, fork_server)
     finally:
-        if origin is not None:
-            origin.leave()
+        if fork_server is not None:
+            fork_server.close()
 
 
 def port_number(text: str) -> int:

@@ -1,13 +1,16 @@
-"""The bound on accepted work, how long work would wait behind it, and how long to stay away when it is too long.
+"""Admission control: the bounds on accepted work, the expected wait of a request, and its Retry-After.
 
-Callers share the bounds: while several have work here, each has its part of them, and what one has queued is not the
-limit of another. A caller that is alone has all.
+While several callers have work here, each has an equal share of the bounds, so one caller's queue does not refuse
+another. A caller that is alone has all.
 
-Ahead of a request of n sentences are at most n sentences of each other request of its caller, for requests take turns,
-and of each other caller's work at most as much as of its own caller's until then, for callers do. All that stands in
-the engine counts as not begun. To this comes the time that the longest sentence of the request takes once it runs,
-twice where a second decoding is likely. What these are is known only once a text is split and tokenised, so a request
-is looked at twice: when it comes, by its length, its beam and the shortest length that it asks for, and then.
+The expected wait of a request of n sentences counts, with all accepted work taken as not begun:
+
+- of each other request of its caller, at most n sentences, since requests take turns;
+- of each other caller, at most as much work as of its own caller, since callers take turns;
+- the decoding time of its longest sentence, twice if a second decoding is likely.
+
+The number of sentences and subwords is known only after segmentation and tokenisation. So a request is checked twice:
+on arrival with estimates (from its length, beam size and minimum length), and again with the true numbers.
 """
 
 from __future__ import annotations
@@ -20,45 +23,48 @@ from app.engine.limits import EngineLimits
 from app.engine.speed import Cost, Speed
 from app.errors import Overloaded
 
+# Bounds of Retry-After, in seconds.
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
-# Most English and German sentences have no more.
+# Source subwords that most English and German sentences do not exceed; stands for a longest sentence not known yet.
 USUAL_SENTENCE_TOKENS = 30
-# A request is refused where its foreseen wait, so many times as long, would pass its deadline.
+# A request is refused when its expected wait times this passes its deadline. Smaller: more accepted requests expire.
+# Larger: requests are refused that would have been in time.
 DEADLINE_MARGIN = 1.5
-# A caller that has nothing here is let in up to so many times the bounds, however many share them.
+# A caller without work here is admitted while the total stays within this many times the bounds, or within the number
+# of callers times the bounds if that is less.
 NEWCOMERS_BOUND = 2
 
 
 class Admission:
-    """Counts what was accepted and not yet answered, by caller."""
+    """Counts accepted and unanswered work by caller."""
 
     def __init__(
-        self, settings: EngineLimits, *, num_lanes: int = 1, clock: Callable[[], float] = time.monotonic
+        self, settings: EngineLimits, *, num_workers: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """clock: of the requests' deadlines, in seconds. num_lanes: of the engine."""
+        """clock: seconds, the clock of the deadlines. num_workers: of the engine."""
         self._settings = settings
         self._clock = clock
         self._held: dict[str, dict[Reservation, None]] = {}
         self._totals: dict[str, Cost] = {}
         self._total = Cost()
-        self.speed = Speed(clock, num_lanes=num_lanes)
+        self.speed = Speed(clock, num_workers=num_workers)
 
     @property
     def num_sentences(self) -> int:
-        """Accepted and not yet answered."""
+        """Sentences accepted and not yet answered."""
         return self._total.num_sentences
 
     @property
     def num_tokens(self) -> int:
-        """Their source subwords, end tokens counted."""
+        """Their source subwords, end tokens included."""
         return self._total.num_tokens
 
-    def enter(self, reservation: Reservation) -> None:
-        """Count it in.
+    def admit(self, reservation: Reservation) -> None:
+        """Count a reservation's work as accepted.
 
-        Raises Overloaded where its caller's part of the bounds would be passed, or its wait is foreseen to pass its
-        deadline; unless nothing else is there: who is alone always enters.
+        Raises Overloaded when it would exceed its caller's share of the bounds, or when its expected wait passes its
+        deadline. An engine without work accepts any request.
         """
         if self.num_sentences > 0:
             self._check_bounds(reservation)
@@ -66,8 +72,8 @@ class Admission:
         self._held.setdefault(reservation.caller, {})[reservation] = None
         self.add(reservation.caller, reservation.cost)
 
-    def leave(self, reservation: Reservation) -> None:
-        """Count it out."""
+    def release(self, reservation: Reservation) -> None:
+        """Count a reservation's work as done."""
         caller = reservation.caller
         del self._held[caller][reservation]
         self.add(caller, reservation.cost, -1)
@@ -75,27 +81,27 @@ class Admission:
             del self._held[caller], self._totals[caller]
 
     def add(self, caller: str, cost: Cost, sign: int = 1) -> None:
-        """Count in or, with sign -1, out."""
+        """Add work to a caller's total; with sign -1 subtract it."""
         self._total = self._total.plus(cost, sign)
         self._totals[caller] = self._totals.get(caller, Cost()).plus(cost, sign)
 
-    def expected_wait_s(self, asking: Reservation) -> float | None:
-        """Seconds until a request would be answered if it came now; None while that is not known."""
-        num_sentences, row_steps = asking.cost.num_sentences, self.speed.row_steps(asking.cost)
-        for other in self._held.get(asking.caller, ()):  # as many as there are requests, for each that comes
-            if other is not asking and other.cost.num_sentences:
+    def expected_wait_s(self, reservation: Reservation) -> float | None:
+        """Return the seconds until a request is answered; None while the speed is unknown."""
+        num_sentences, row_steps = reservation.cost.num_sentences, self.speed.row_steps(reservation.cost)
+        for other in self._held.get(reservation.caller, ()):  # linear in the caller's requests
+            if other is not reservation and other.cost.num_sentences:
                 share = min(1.0, num_sentences / other.cost.num_sentences)
                 row_steps += share * self.speed.row_steps(other.cost)
-        wait_s = self._shared_s(asking.caller, row_steps)
-        return None if wait_s is None else wait_s + self.speed.decode_time_s(asking.longest)
+        wait_s = self._shared_s(reservation.caller, row_steps)
+        return None if wait_s is None else wait_s + self.speed.decode_time_s(reservation.longest)
 
     def drain_time_s(self) -> float | None:
-        """Seconds until all that was accepted is done; None while that is not known."""
+        """Return the seconds until all accepted work is done; None while the speed is unknown."""
         speed = self.speed.row_steps_per_s
         return None if speed is None else self.speed.row_steps(self._total) / speed
 
     def _shared_s(self, caller: str, row_steps: float) -> float | None:
-        """Seconds in which so much of a caller's is done, the other callers' beside it; None while not known."""
+        """Return the seconds that row-steps of one caller take while the others take turns; None while unknown."""
         speed = self.speed.row_steps_per_s
         if speed is None:
             return None
@@ -103,7 +109,7 @@ class Admission:
         return (row_steps + sum(min(row_steps, other) for other in others)) / speed
 
     def _drain_of_s(self, caller: str) -> float:
-        """Seconds until all is done that was accepted of a caller; 0 while that is not known."""
+        """Return the seconds until all accepted work of a caller is done; 0 while the speed is unknown."""
         return self._shared_s(caller, self.speed.row_steps(self._totals.get(caller, Cost()))) or 0.0
 
     def _check_bounds(self, reservation: Reservation) -> None:
@@ -122,12 +128,12 @@ class Admission:
             )
 
     def check_deadline(self, reservation: Reservation) -> None:
-        """Raises Overloaded where its wait is foreseen to pass its deadline."""
+        """Raise Overloaded when the expected wait of a reservation passes its deadline."""
         speed = self.speed.row_steps_per_s
         if reservation.deadline is None or speed is None:
             return
         left_s = reservation.deadline - self._clock()
-        # Most requests would be in time even if they waited for all that was accepted.
+        # Quick test: most requests would be in time even behind all accepted work.
         ahead = self.speed.row_steps(self._total.plus(reservation.cost))
         if (ahead / speed + self.speed.decode_time_s(reservation.longest)) * DEADLINE_MARGIN <= left_s:
             return
@@ -142,10 +148,11 @@ class Admission:
 
 
 class Reservation:
-    """A scope that holds a place in the queue: entered with `with`, given back however the scope ends.
+    """A context manager that counts a request's work as accepted from entry to exit.
 
-    deadline: seconds of time.monotonic; None: however late. longest: source tokens that are decoded one after another,
-    those of its longest sentence, twice where that is likely to be decoded twice; while it is not known, a usual one's.
+    deadline: seconds of time.monotonic; None: no deadline.
+    longest: source subwords decoded one after another: those of its longest sentence, twice if that is likely to be
+        decoded twice; USUAL_SENTENCE_TOKENS at most while the sentences are not known.
     """
 
     def __init__(
@@ -159,19 +166,19 @@ class Reservation:
 
     def __enter__(self) -> Reservation:
         """Raises Overloaded."""
-        self._admission.enter(self)
+        self._admission.admit(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._admission.leave(self)
+        self._admission.release(self)
 
     def resize(self, cost: Cost, *, longest: int) -> None:
-        """Put an estimate right, once the text is split and tokenised.
+        """Replace the estimate by the true cost, once the text is segmented and tokenised.
 
-        Raises Overloaded where its wait is foreseen, now that it is known what it costs, to pass its deadline, unless
-        it is alone; it is counted all the same until it leaves. The bounds are not looked at again.
+        Raises Overloaded when the expected wait now passes its deadline and other work is there; it stays counted
+        until its scope ends. The bounds are not checked again.
         """
         others = self._admission.num_sentences - self.cost.num_sentences
         self._admission.add(self.caller, self.cost, -1)

@@ -1,8 +1,10 @@
-"""Beams that the runner advances by itself: which, from when on, and until when.
+"""When a beam is offloaded to the runner and reclaimed. The rules of beam search are those of `app/decoding/beam.py`.
 
-A beam is handed over where for some steps its search has nothing to decide but which continuations live on: from the
-beginning mostly, with all its rows. It is taken back when it is done, and for a step that is the search's: the last
-one, one after which a loop is looked for, one with too few continuations, or without scores.
+A plain beam can take several steps inside one call of the runner (C++): those in which the search only ranks
+continuations. It is offloaded with all its rows, usually from its first step. It is reclaimed when it is done, and for
+the steps that the search itself must take: the last one, one followed by a check for loops, one with too few
+continuations or without scores. `app/runtime/beams.py` is the memory that both sides share; `native/beams.cpp` repeats
+the rules of `app/decoding/beam.py`, and tests hold the two to the same answers.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from app.runtime.beams import BeamOutcome, SharedBeam
 CONTINUES = int(BeamOutcome.CONTINUES)  # looked at once a sentence and step
 
 
-def can_be_led(sequence: Sequence) -> bool:
+def can_offload(sequence: Sequence) -> bool:
     """Whether the next step of its search is one that a runner may take."""
     search = sequence.search
     return not isinstance(search, GreedySearch) and sequence.length < search.last_plain_length
 
 
-def hand_over(sequence: Sequence) -> None:
-    """Let the runner advance its beam, which can be led: all its rows hold what they should."""
+def offload(sequence: Sequence) -> None:
+    """Give the runner its beam, which must satisfy `can_offload`. All its rows hold their hypotheses' caches."""
     search = sequence.search
     assert not isinstance(search, GreedySearch)
     sequence.beam = SharedBeam(
@@ -39,18 +41,18 @@ def hand_over(sequence: Sequence) -> None:
     )
 
 
-def hand_over_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
-    """Let the runner advance those beams of newcomers that can be led. Returns what gives their rows the source."""
+def offload_new(sequences: Iterable[Sequence], slots: Slots) -> RowCopies:
+    """Offload the beams of new sequences where possible. Returns the copies that give each row its source's cache."""
     copies = RowCopies()
     for sequence in sequences:
-        if sequence.rows and can_be_led(sequence):
+        if sequence.rows and can_offload(sequence):
             slots.occupy_all(sequence, copies)
-            hand_over(sequence)
+            offload(sequence)
     return copies
 
 
-def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
-    """Let its search stand where its beam does, and its rows be in order."""
+def reclaim(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
+    """Bring the search up to the beam's state, and the rows into the order of its hypotheses."""
     beam, search = sequence.beam, sequence.search
     assert beam is not None
     history, ended = BeamHistory(*beam.history()), beam.ended()
@@ -66,13 +68,13 @@ def take_back(sequence: Sequence, slots: Slots, *, is_done: bool) -> None:
         slots.keep_first(sequence)
 
 
-def follow_beams(
+def apply_outcomes(
     sequences: Iterable[Sequence], num_steps: int, outcomes: Iterable[int], slots: Slots
 ) -> list[tuple[Sequence, int]]:
-    """What follows from a forward for those whose beams it was given. Returns who are done, each with its steps in it.
+    """Apply what a forward did to offloaded beams. Returns the sequences that are done, each with its steps in it.
 
-    sequences: who were given, those that have ended meanwhile among them. Whose last step is their search's to take
-    stand before it, with their beams taken back.
+    sequences: those whose beams the forward advanced; some may have ended meanwhile. A sequence whose search must take
+    the last step itself is reclaimed and stands before that step.
     """
     done = []
     for sequence, outcome in zip(sequences, outcomes, strict=True):
@@ -86,7 +88,7 @@ def follow_beams(
         own_steps = sequence.beam.length - sequence.length + is_done
         sequence.num_steps += own_steps
         sequence.length += own_steps
-        take_back(sequence, slots, is_done=is_done)
+        reclaim(sequence, slots, is_done=is_done)
         if is_done:
             done.append((sequence, own_steps))
     return done

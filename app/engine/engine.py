@@ -1,7 +1,7 @@
-"""The engine as the event loop sees it: submit a sentence, await its future.
+"""The engine's interface on the event loop: submit a sentence and await its future.
 
-The event loop owns the futures, each lane owns its model and its sentences. Two crossings only: `Lane.put()` in, the
-listener's callbacks, on the event loop, out.
+The event loop owns the futures; each worker owns its model and its sequences. They meet in two places only:
+`Worker.put()` on the way in and the listener's callbacks, on the event loop, on the way out.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ import numpy as np
 from app.decoding.options import DecodingOptions
 from app.decoding.search import new_search
 from app.engine.admission import Admission, Reservation
-from app.engine.lane import Lane, Listener
 from app.engine.limits import EngineLimits, check_limits, checked_options
 from app.engine.messages import Cancel, Join, Prioritize, Report, Stop, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.engine.speed import Cost
 from app.engine.stats import Health, StepStats
+from app.engine.worker import Worker, WorkerListener
 from app.errors import DeadlineExceeded, NotReady
 from app.runtime.interface import Limits
 
-# A step that is under way when the engine closes gets this long to end before its lane is left behind.
+# Seconds that a step may still take when the engine closes; after that its worker is abandoned or killed.
 LAST_STEP_TIMEOUT_S = 1.0
-# Rows up to which one lane with all threads is quicker than two that share them.
+# Rows up to which one worker with all threads is faster than two that share them. Smaller: few sentences are split
+# between workers, and each reads all weights. Larger: the other workers stay idle too long.
 FEW_ROWS = 32
-# Told of a sentence's tokens as they come: the position of the first of them, and they; see `TokenNews`.
+# Called with new tokens: the position of the first one, and the tokens; see `TokenDelta`.
 OnTokens = Callable[[int, tuple[int, ...]], None]
 
 
 @dataclass
 class _Pending:
-    """What the event loop holds of a sentence that is not answered yet."""
+    """The event loop's state of a sequence that is not answered yet."""
 
     future: asyncio.Future[SequenceResult]
-    lane: Lane
+    worker: Worker
     caller: str
     deadline: float  # seconds of time.monotonic
     timer: asyncio.TimerHandle
@@ -50,35 +51,35 @@ class _Pending:
 
 
 class Engine:
-    """One model's engine. Every method is called from the event loop's thread, after start().
+    """One model's engine. Every method is called on the event loop's thread, after start().
 
-    lanes: at least one, all with the same model.
-    on_steps: is given the facts of each step, several at a time, on the event loop.
-    on_death: is called once, on the event loop, when a lane has died of an error: then the engine takes no more work.
+    workers: at least one, all with the same model.
+    on_steps: called on the event loop with the statistics of some steps.
+    on_death: called once, on the event loop, when an error has ended a worker. The engine then takes no more work.
     """
 
     def __init__(
         self,
-        lanes: Ids[Lane],
+        workers: Ids[Worker],
         *,
         settings: EngineLimits,
         on_steps: Callable[[list[StepStats]], None] = lambda _steps: None,
         on_death: Callable[[], None] = lambda: None,
     ) -> None:
-        """Raises SettingsError where the settings contradict one another or the lanes' limits."""
-        self._lanes = list(lanes)
-        self._limits = self._lanes[0].limits
+        """Raises SettingsError when the settings contradict one another or the model's limits."""
+        self._workers = list(workers)
+        self._limits = self._workers[0].limits
         check_limits(settings, self._limits)
         self._settings = settings
         self._on_steps = on_steps
         self._on_death = on_death
-        self._admission = Admission(settings, num_lanes=len(self._lanes))
-        self._num_rows = dict.fromkeys(self._lanes, 0)  # that a lane's sentences reserve or will
-        self._rows_of_callers: Counter[tuple[Lane, str]] = Counter()  # of these, whose
+        self._admission = Admission(settings, num_workers=len(self._workers))
+        self._num_rows = dict.fromkeys(self._workers, 0)  # reserved by each worker's sequences, now or later
+        self._rows_of_callers: Counter[tuple[Worker, str]] = Counter()  # the same by caller
         self._pending: dict[Sequence, _Pending] = {}
         self._sequences: dict[asyncio.Future[SequenceResult], Sequence] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._num_running = 0  # lanes
+        self._num_running = 0  # workers that have not exited
         self._exited = asyncio.Event()
         self._emptied = asyncio.Event()
         self._is_accepting = False
@@ -90,18 +91,18 @@ class Engine:
         return self._limits
 
     def start(self) -> None:
-        """Start the lanes. Called once, inside the running event loop."""
+        """Start the workers. Called once, inside the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._is_accepting = True
-        self._num_running = len(self._lanes)
-        for number, lane in enumerate(self._lanes):
-            lane.start(self._settings, Listener(partial(self._on_report, number), self._on_exit))
+        self._num_running = len(self._workers)
+        for number, worker in enumerate(self._workers):
+            worker.start(self._settings, WorkerListener(partial(self._on_report, number), self._on_exit))
 
     async def close(self, drain_timeout_s: float) -> None:
-        """Take no more work, let what was accepted end for at most drain_timeout_s, fail the rest with NotReady.
+        """Take no more work, wait up to drain_timeout_s for accepted sentences, and fail the rest with NotReady.
 
-        Who holds a place and has submitted nothing yet is refused then: drain the requests before the engine.
-        Returns within drain_timeout_s and one second more, even when a step never returns.
+        A request that holds a reservation but has not submitted is refused, so drain the requests before the engine.
+        Returns within drain_timeout_s and LAST_STEP_TIMEOUT_S, even when a step never returns.
         """
         self._is_accepting = False
         if self._pending and self.health().is_alive:
@@ -110,12 +111,12 @@ class Engine:
                 await asyncio.wait_for(self._emptied.wait(), drain_timeout_s)
         self._fail_all("the server is shutting down")
         if self._num_running:
-            for lane in self._lanes:
-                lane.put(Stop())
+            for worker in self._workers:
+                worker.put(Stop())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exited.wait(), LAST_STEP_TIMEOUT_S)
-        for lane in self._lanes:
-            lane.leave()
+        for worker in self._workers:
+            worker.close()
 
     def reserve(
         self,
@@ -126,20 +127,21 @@ class Engine:
         caller: str = "",
         deadline: float | None = None,
     ) -> Reservation:
-        """A place in the queue, to be held with `with` around the whole of a request's work.
+        """Return a context manager to hold around all of a request's work.
 
-        num_tokens: source subwords, end tokens counted. Where they are not known yet, an estimate that
-        `Reservation.resize` puts right. options: of all sentences. Raises NotReady. Entering raises Overloaded when
-        sentences or tokens accepted and not yet answered would pass the caller's part of their bounds, and entering and
-        `resize` where its answer is foreseen to come after `deadline` (seconds of time.monotonic); a request that finds
-        the engine empty always enters.
+        num_tokens: source subwords, end tokens included; an estimate that `Reservation.resize` replaces if they are
+        not known yet. options: of all sentences. deadline: seconds of time.monotonic. Raises NotReady.
+
+        Entering it raises Overloaded when the accepted work would exceed the caller's share of the bounds. Entering
+        it and `resize` raise Overloaded when the answer is expected after the deadline. An engine without work admits
+        every request.
         """
         self._check_accepting()
         cost = Cost.of(num_sentences, num_tokens, options)
         return Reservation(self._admission, cost, caller=caller, deadline=deadline)
 
     def end_warm_up(self) -> None:
-        """What was decoded so far tells how quick the engine is, before its rows were ever full."""
+        """Use the steps so far as the engine's speed until its rows have been full."""
         self._admission.speed.end_guessing()
 
     def submit(
@@ -152,13 +154,14 @@ class Engine:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
-        """Have one sentence translated, in any company.
+        """Submit one sentence and return the future of its result.
 
-        source_ids: with the end token last. request_id: sentences of one request are served in the order
-        of their submission, requests of a caller in turn, and callers in turn. deadline: seconds of
-        time.monotonic. on_tokens: called on the event loop where the search is greedy, before the future is done.
-        The future fails with DeadlineExceeded, EngineFailure or NotReady; cancelling it frees its rows at the
-        next step. Raises InvalidRequest where the sentence does not fit the model, and NotReady.
+        source_ids: with the end token last. request_id: sentences of a request are served in order of submission,
+        requests of a caller take turns, and callers take turns. deadline: seconds of time.monotonic.
+        on_tokens: called on the event loop with new tokens before the future is done, if the search is greedy.
+
+        The future fails with DeadlineExceeded, EngineFailure or NotReady. Cancelling it frees its rows at the next
+        step. Raises NotReady, and InvalidRequest when the sentence does not fit the model.
         """
         self._check_accepting()
         assert self._loop is not None
@@ -173,15 +176,15 @@ class Engine:
         search = new_search(options, bos_id=limits.bos_id, eos_id=limits.eos_id, source_ids=source_ids)
         sequence = Sequence(ids, options, request_id, caller, deadline, now, search)
         timer = self._loop.call_later(deadline - now, self._expire, sequence)
-        lane = self._next_lane()
-        self._num_rows[lane] += sequence.num_reserved_rows
-        self._pending[sequence] = _Pending(future, lane, caller, deadline, timer, on_tokens)
+        worker = self._next_worker()
+        self._num_rows[worker] += sequence.num_reserved_rows
+        self._pending[sequence] = _Pending(future, worker, caller, deadline, timer, on_tokens)
         self._sequences[future] = sequence
         future.add_done_callback(lambda done: self._on_done(sequence, done))
-        own_rows = self._rows_of_callers[lane, caller]
-        self._rows_of_callers[lane, caller] += sequence.num_reserved_rows
+        own_rows = self._rows_of_callers[worker, caller]
+        self._rows_of_callers[worker, caller] += sequence.num_reserved_rows
         has_room = own_rows < limits.num_rows - limits.num_kept_rows
-        lane.put(Submit(sequence, listens=_listens(options, on_tokens), wakes=has_room))
+        worker.put(Submit(sequence, streams=_streams(options, on_tokens), wakes=has_room))
         return future
 
     def join(
@@ -193,10 +196,10 @@ class Engine:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> None:
-        """Another request waits for a sentence that was submitted, with its future.
+        """Make another request wait for a submitted sentence. Does nothing when it is answered.
 
-        It is served in the turn of whichever comes first, and fails at the later of the deadlines. on_tokens: takes
-        the place of what was given before, and is told from the first token on. Without effect where it is answered.
+        The sentence is served in the turn of whichever request comes first, and expires at the later deadline.
+        on_tokens: replaces the sentence's callback, and is called with all tokens from the first on.
         """
         sequence = self._sequences.get(future)
         if sequence is None or future.done():
@@ -209,29 +212,30 @@ class Engine:
             pending.timer = self._loop.call_later(deadline - time.monotonic(), self._expire, sequence)
         if on_tokens is not None:
             pending.on_tokens = on_tokens
-        listens = _listens(sequence.options, on_tokens)
-        pending.lane.put(Join(sequence, caller, request_id, deadline, listens=listens))
+        streams = _streams(sequence.options, on_tokens)
+        pending.worker.put(Join(sequence, caller, request_id, deadline, streams=streams))
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """Sentences of one request that were submitted are second decodings, of what its place was counted for before.
+        """Mark submitted sentences of one request as retries, and move the request to the front.
 
-        It has waited its turn, and is next, in each lane that has any of them, with the first that is not answered yet.
+        A retry decodes again what the request's reservation has counted already. In each worker that has any of the
+        sentences, the request is next with the first one that is not answered yet.
         """
-        first_by_lane: dict[Lane, Sequence] = {}
+        first_by_worker: dict[Worker, Sequence] = {}
         for future in futures:
             if (sequence := self._sequences.get(future)) is not None:
                 sequence.is_retry = True
-                first_by_lane.setdefault(self._pending[sequence].lane, sequence)
-        for lane, sequence in first_by_lane.items():
-            lane.put(Prioritize(sequence))
+                first_by_worker.setdefault(self._pending[sequence].worker, sequence)
+        for worker, sequence in first_by_worker.items():
+            worker.put(Prioritize(sequence))
 
     def health(self) -> Health:
-        """The truth about the lanes, from outside of them: nothing waits for a step that hangs."""
-        began_at = [lane.step_started_at for lane in self._lanes]
+        """Return the state of the workers without waiting for a step that hangs."""
+        began_at = [worker.step_started_at for worker in self._workers]
         now = time.monotonic()
         step_age_s = max(0.0 if at is None else max(0.0, now - at) for at in began_at)
         return Health(
-            is_alive=all(lane.is_alive for lane in self._lanes),
+            is_alive=all(worker.is_alive for worker in self._workers),
             is_stalled=step_age_s > self._settings.stall_limit_s,
             step_age_s=step_age_s,
             num_pending_sentences=self._admission.num_sentences,
@@ -239,49 +243,49 @@ class Engine:
             drain_time_s=self._admission.drain_time_s(),
         )
 
-    # ---- the event loop's side of the crossing
+    # ---- futures and workers
 
-    def _next_lane(self) -> Lane:
-        """The first one with few rows, since together they read the weights once, else the one with the fewest."""
+    def _next_worker(self) -> Worker:
+        """Return the first worker with few rows, since a batch reads the weights once, else the one with the fewest."""
         rows = self._num_rows
-        for lane in self._lanes:
-            if rows[lane] < FEW_ROWS:
-                return lane
-        return min(self._lanes, key=rows.__getitem__)
+        for worker in self._workers:
+            if rows[worker] < FEW_ROWS:
+                return worker
+        return min(self._workers, key=rows.__getitem__)
 
     def _check_accepting(self) -> None:
         if not self._is_accepting:
             raise NotReady("the engine takes no work: it has not started, is shutting down, or has died")
 
     def _expire(self, sequence: Sequence) -> None:
-        """The deadline holds even while a step hangs: its timer is the event loop's."""
+        """Fail a future at its deadline. The event loop's timer calls it, so it works while a step hangs."""
         pending = self._pending.get(sequence)
         if pending is not None and not pending.future.done():
             pending.future.set_exception(DeadlineExceeded("the request's time ran out"))
 
     def _on_done(self, sequence: Sequence, future: asyncio.Future[SequenceResult]) -> None:
-        """Tell the lane where a future ended for another reason than its report."""
+        """Clean up, and cancel the sequence if its future is done for another reason than the worker's report."""
         if not future.cancelled():
-            future.exception()  # marks it as seen: a caller that left does not read it
+            future.exception()  # marks it as retrieved, so that asyncio does not log it when the caller is gone
         pending = self._pending.pop(sequence)
         pending.timer.cancel()
         del self._sequences[future]
-        self._num_rows[pending.lane] -= sequence.num_reserved_rows
-        place = pending.lane, pending.caller
-        self._rows_of_callers[place] -= sequence.num_reserved_rows
-        if not self._rows_of_callers[place]:
-            del self._rows_of_callers[place]
+        self._num_rows[pending.worker] -= sequence.num_reserved_rows
+        owner = pending.worker, pending.caller
+        self._rows_of_callers[owner] -= sequence.num_reserved_rows
+        if not self._rows_of_callers[owner]:
+            del self._rows_of_callers[owner]
         if sequence.outcome is None:
-            pending.lane.put(Cancel(sequence))
+            pending.worker.put(Cancel(sequence))
         if not self._pending:
             self._emptied.set()
 
     def _on_report(self, number: int, report: Report) -> None:
-        """Hand out what a lane reports."""
-        for news in report.news:
-            pending = self._pending.get(news.sequence)
+        """Set results and errors, and pass on tokens and statistics."""
+        for deltas in report.deltas:
+            pending = self._pending.get(deltas.sequence)
             if pending is not None and pending.on_tokens is not None and not pending.future.done():
-                pending.on_tokens(news.position, news.ids)
+                pending.on_tokens(deltas.position, deltas.ids)
         for sequence in report.ended:
             pending = self._pending.get(sequence)
             if pending is None or pending.future.done():
@@ -292,7 +296,7 @@ class Engine:
                 pending.future.set_exception(sequence.outcome)
         self._admission.speed.measure(report)
         for step in report.steps:
-            step.lane = number
+            step.worker = number
         self._on_steps(report.steps)
 
     def _fail_all(self, reason: str) -> None:
@@ -312,6 +316,6 @@ class Engine:
             self._on_death()
 
 
-def _listens(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
-    """Whether the engine thread is to tell tokens: a beam's best hypothesis is known only at its end."""
+def _streams(options: DecodingOptions, on_tokens: OnTokens | None) -> bool:
+    """Return whether tokens are streamed: a beam's best hypothesis is known at its end only."""
     return on_tokens is not None and options.beam_size == 1

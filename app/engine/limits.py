@@ -1,4 +1,4 @@
-"""What the engine lets in: bounds on its queue, and the check of one sentence against the model's limits."""
+"""The engine's limits, their check against the model's, and the check of one sentence's options."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from app.runtime.interface import Limits
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """Bounds of the engine, each a setting; none is unlimited.
+    """Limits of the engine, each a setting; none is unlimited.
 
-    max_pending_sentences, max_pending_tokens: sentences and source subwords (end tokens counted)
-        accepted and not yet answered. Sources of equal length are encoded together, without padding,
-        so what is counted is what is computed.
+    max_pending_sentences, max_pending_tokens: sentences and source subwords (end tokens included)
+        accepted and not yet answered. The encoder never pads, so the subwords counted are those computed.
     max_encode_tokens: source subwords encoded in one step, at least the model's max_source_length.
-        Rows that are being decoded never wait longer for newcomers, in one step, than this encoding takes.
-    stall_limit_s: a step that takes longer is a stall, and the engine is no longer healthy.
-    max_consecutive_failures: forwards in a row that were of use to no sentence at all, after which the
-        engine stops; those that are retried in halves do not count.
+        Larger: running rows wait longer for new sentences in one step.
+    stall_limit_s: seconds; a step that takes longer is a stall, and the engine is unhealthy.
+    max_consecutive_failures: failed forwards in a row, without a result for any sentence, after which the
+        engine stops. Failures that are retried in halves do not count.
     """
 
     max_pending_sentences: int = 2048
@@ -35,7 +34,7 @@ class EngineLimits:
 
 
 def check_limits(settings: EngineLimits, limits: Limits) -> None:
-    """Raise SettingsError that lists every bound which contradicts another or the model."""
+    """Raise SettingsError with every limit that contradicts another or the model."""
     problems = [
         f"{name} must be more than 0, and is {value}"
         for name, value in vars(settings).items()
@@ -57,7 +56,7 @@ def check_limits(settings: EngineLimits, limits: Limits) -> None:
 
 @functools.lru_cache(maxsize=8)
 def option_bounds(limits: Limits) -> Bounds:
-    """What options may ask for, on a model of these limits."""
+    """Return the bounds of decoding options for a model with these limits."""
     return Bounds(
         vocab_size=limits.vocab_size,
         eos_id=limits.eos_id,
@@ -68,9 +67,9 @@ def option_bounds(limits: Limits) -> Bounds:
 
 
 def checked_options(source_ids: Sequence[int], options: DecodingOptions, limits: Limits) -> DecodingOptions:
-    """The options of one sentence, its ratios turned into lengths.
+    """Return the options of one sentence with ratios turned into lengths.
 
-    Raises InvalidRequest, with the field, its limit and its value, where it could not run to its end.
+    Raises InvalidRequest, with the field, its limit and its value, when the sentence does not fit the model.
     """
     check_range("source", len(source_ids), (1, limits.max_source_length), unit=" subwords")
     check_range("source", min(source_ids), (0, limits.vocab_size - 1), unit=" as an id")

@@ -1,4 +1,4 @@
-"""What crosses between the event loop and an engine's loop: messages in, reports out."""
+"""Messages from the event loop to a worker's engine loop, and the reports back."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from typing import Protocol
 
 from app.engine.sequence import Sequence
 from app.engine.stats import StepStats
-from app.engine.token_news import TokenNews
+from app.engine.token_deltas import TokenDelta
 from app.runtime.stop_condition import WakeFlag
 
 
 @dataclass(frozen=True)
 class Submit:
-    """Translate this sentence.
+    """Decode a sequence.
 
-    listens: its tokens are wanted as they come; only of greedy searches. wakes: whether it may be admitted at once, so
-    that a call of several steps ends for it.
+    streams: report its tokens as they come; only of greedy searches.
+    wakes: it may be admitted at once, so a call of several steps stops early for it.
     """
 
     sequence: Sequence
-    listens: bool = False
+    streams: bool = False
     wakes: bool = True
 
 
 @dataclass(frozen=True)
 class Join:
-    """Another request waits for this sentence too. listens: as of Submit, and from its first token."""
+    """Another request waits for a sequence too. streams: as of Submit, from its first token on."""
 
     sequence: Sequence
     caller: str
     request_id: str
     deadline: float
-    listens: bool = False
+    streams: bool = False
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Nobody waits for this sentence any more."""
+    """Drop a sequence, whether it runs or waits."""
 
     sequence: Sequence
 
 
 @dataclass(frozen=True)
 class Prioritize:
-    """A sentence's request comes back with it, and is next."""
+    """Move a sequence's request to the front of the queue, for one sequence."""
 
     sequence: Sequence
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Leave the loop, whatever is still running."""
+    """End the loop, whatever is still running."""
 
 
 Message = Submit | Join | Prioritize | Cancel | Stop
@@ -60,34 +60,34 @@ Message = Submit | Join | Prioritize | Cancel | Stop
 
 @dataclass(frozen=True)
 class Report:
-    """What crosses back: sentences that ended, each with its outcome, the steps since the last report, new tokens."""
+    """Sequences that ended, each with its outcome; statistics of the steps since the last report; new tokens."""
 
     ended: list[Sequence]
     steps: list[StepStats]
-    news: list[TokenNews] = field(default_factory=list)
+    deltas: list[TokenDelta] = field(default_factory=list)
 
 
 def wakes(message: Message) -> bool:
-    """Whether a call of several steps ends for it."""
+    """Return whether a call of several steps stops early for a message."""
     return not isinstance(message, Submit) or message.wakes
 
 
 class Inbox(Protocol):
-    """Where messages come from."""
+    """The source of the engine loop's messages."""
 
     @property
     def wake_flag(self) -> WakeFlag:
         """Rung after each message has come."""
 
     def empty(self) -> bool:
-        """Whether nothing has come."""
+        """Whether no message has come."""
 
     def get(self) -> Message:
-        """The next message, awaited."""
+        """Wait for the next message and return it."""
 
 
 class LocalInbox(SimpleQueue[Message]):
-    """An inbox for the threads of this process."""
+    """An inbox that threads of this process write to."""
 
     def __init__(self) -> None:
         self.wake_flag = WakeFlag()

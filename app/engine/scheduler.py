@@ -1,26 +1,23 @@
-"""Who runs: admission of waiting sentences to cache rows, their end, and what happens after a failed forward.
+"""Which sequences run: admission of waiting ones to cache rows, their end, and the retries after a failed forward.
 
-No preemption: a sentence reserves its beam's rows and its target length at admission, so it always
-finishes. A step admits sentences of at most max_encode_tokens source subwords, so running
-rows wait at most that long for newcomers.
+No preemption: a sequence reserves its beam's rows and its target length at admission, so it always finishes. A step
+admits sequences of at most max_encode_tokens source subwords, so running rows wait at most that long for new ones.
 
-Of R rows K are kept for callers that come. A caller holds at most (R - K) / K times as many rows as stay free when
-it is given more, so that one that is alone holds R - K, two some 4 R / 9 each where K is a fifth of R, and a few rows
-are free for the next one. A caller that holds none gets any that are free. One that has its part is passed over until
-rows become free; where the first sentence of a caller that holds none does not fit, nobody overtakes it: a wide beam is
-never starved by narrow ones. A sentence stays for at most as many steps as its target is long, and never past its
-deadline.
+Rows for later callers. Of R rows, K are kept for callers that come later. A caller that holds rows is admitted more
+only while it then holds at most (R - K) / K times as many rows as stay free. So a caller alone holds up to R - K rows,
+two callers up to some 4 R / 9 each if K is a fifth of R, and a few rows stay free for the next caller. A caller that
+holds no rows may take any free ones. A caller at its limit is skipped. If the first sequence of a caller without rows
+does not fit, no other sequence is admitted before it, so narrow beams cannot starve a wide one. A sequence holds its
+rows for at most as many steps as its target is long, and not past its deadline.
 
-How long a sentence can wait, failed forwards aside: with R rows, beams of at most B and targets of at
-most T subwords, at least floor(R / B) sentences are admitted in every T + 1 steps (or all that wait), but one
-a step where the encoding budget allows no more; a sentence that the loop guard begins again counts its steps
-twice. `FairQueue` bounds how many are admitted before it: with
-W of them, it is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
+Bound on waiting, failed forwards aside. With R rows, beams of at most B rows and targets of at most T subwords, at
+least floor(R / B) sequences are admitted in every T + 1 steps (or all that wait), or one a step if the encoding budget
+allows no more. A sequence that the loop guard restarts counts its steps twice. `FairQueue` bounds the number W of
+sequences admitted before a given one, which is admitted within (W // floor(R / B) + 1) * (T + 1) + W + 1 steps.
 
-After a failed forward nobody knows which row broke it, and all rows' caches are lost. Everyone on
-board starts again from its source: first one half alone, then the other, and a half that fails is
-halved again, until the one that fails alone is failed. The others lose time, never their answer.
-While a half runs nobody else is admitted.
+After a failed forward the row that caused it is unknown, and all rows' caches are lost. All running sequences restart
+from their sources, half of them at a time; a half that fails is halved again, until a sequence that fails alone is
+failed. The others lose time, never their answer. While a half runs no other sequence is admitted.
 """
 
 from __future__ import annotations
@@ -35,15 +32,16 @@ from app.engine.slots import Slots
 
 
 class Scheduler:
-    """Owns the queue, the rows' bookkeeping and the running sentences. Makes no call to the runner.
+    """Owns the queue, the slots and the running sequences. Never calls the runner.
 
-    running: sentences that hold rows, in order of admission (a dict's keys, for removal in constant time).
-    num_held_rows: of each caller that holds any, those that are reserved for its sentences.
-    stopped_at_budget: whether more could be admitted at once, but for the budget of the last step's encoding.
+    running: sequences that hold rows, in order of admission (a dict's keys, for removal in constant time).
+    num_held_rows: reserved rows by caller, of callers that hold any.
+    stopped_at_budget: a larger encoding budget would have admitted more sequences in the last step; True also while
+        sequences are retried.
     """
 
     def __init__(self, num_rows: int, max_encode_tokens: int, *, num_kept_rows: int = 0) -> None:
-        """num_kept_rows: of num_rows, those that no caller holds while it is alone."""
+        """num_kept_rows: of num_rows, those kept for callers that come later."""
         self.slots = Slots(num_rows)
         self.num_held_rows: dict[str, int] = {}
         self.stopped_at_budget = False
@@ -53,11 +51,11 @@ class Scheduler:
         self._queue = FairQueue()
         self._retries: deque[list[Sequence]] = deque()
         self._is_retrying = False
-        self._next_deadline = math.inf  # nobody's who runs or starts again is earlier
+        self._next_deadline = math.inf  # no running or retried sequence has an earlier one
 
     @property
     def num_waiting(self) -> int:
-        """Sentences that wait for rows, those that start again included."""
+        """Sequences that wait for rows, including those that are retried."""
         num_retried = 0
         if self._retries:
             num_retried = sum(one.status is Status.WAITING for half in self._retries for one in half)
@@ -65,40 +63,40 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether there is a sequence to admit, step or retry."""
         return bool(self.running or self._queue or self._retries)
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sentence wait for its turn."""
+        """Queue a sequence."""
         self._queue.push(sequence)
 
     def join(self, sequence: Sequence, caller: str, request_id: str, deadline: float) -> None:
-        """Another request waits for a sentence: it is served in whose turn comes first, and has the later deadline."""
+        """Queue a sequence for another request as well; it has the later of the deadlines."""
         sequence.deadline = max(sequence.deadline, deadline)
-        self._queue.push_again(sequence, caller, request_id)
+        self._queue.add_request(sequence, caller, request_id)
         if sequence.status is Status.RUNNING:
             held = self.num_held_rows
-            if held.get(caller, 0) < held[sequence.caller]:  # it is counted to the one that holds less
+            if held.get(caller, 0) < held[sequence.caller]:  # its rows count for the caller that holds fewer
                 self._count(sequence, -1)
                 sequence.caller = caller
                 self._count(sequence, 1)
 
     def prioritize(self, sequence: Sequence) -> None:
-        """Its request has waited its turn before and is next, for one sentence."""
+        """Move a sequence's request to the front of the queue, for one sequence."""
         self._queue.prioritize(sequence)
 
     def end(self, sequence: Sequence) -> None:
-        """Answered, failed, cancelled or expired: its rows are free at once, and it waits no more."""
+        """End a sequence: its rows are freed at once, and it leaves the queue."""
         if sequence.status is Status.RUNNING:
             del self.running[sequence]
             self._count(sequence, -1)
             self.slots.release(sequence)
         elif sequence.status is Status.WAITING:
-            self._queue.remove(sequence)  # where it is one of a half, its status tells
+            self._queue.remove(sequence)  # a retried one is in no queue; its status is enough
         sequence.status = Status.ENDED
 
     def expired(self, now: float) -> list[Sequence]:
-        """Sentences whose time has run out, of those that run or start again; `schedule` finds those in the queue."""
+        """Return running and retried sequences whose deadline has passed; `schedule` finds those in the queue."""
         if now < self._next_deadline:
             return []
         begun = list(self.running)
@@ -110,16 +108,17 @@ class Scheduler:
 
     @property
     def callers(self) -> Collection[str]:
-        """Those that have a sentence here, running or waiting."""
+        """Callers that have a sequence here, running or waiting."""
         held, waiting = self.num_held_rows.keys(), self._queue.callers
         return held | waiting if waiting else held
 
     def schedule(
-        self, now: float, favoured: Collection[str] | None = None
+        self, now: float, callers: Collection[str] | None = None
     ) -> tuple[list[Sequence], list[Sequence]]:
-        """Admit who fits, in turn. Returns the admitted, each with its first row, and those found expired.
+        """Admit the sequences that fit, in the queue's order.
 
-        favoured: the callers whose sentences are admitted; None: all.
+        callers: those whose sequences may be admitted; None: all. Returns the admitted sequences, each with its first
+        row, and those whose deadline has passed.
         """
         if self._is_retrying:
             self._is_retrying = bool(self.running or self._retries)
@@ -128,15 +127,15 @@ class Scheduler:
             return self._next_half(), []
         admitted: list[Sequence] = []
         expired: list[Sequence] = []
-        passed_over = set() if favoured is None else {*self._queue.callers} - {*favoured}
+        skipped = set() if callers is None else {*self._queue.callers} - {*callers}
         budget = self._max_encode_tokens
-        while (turn := self._queue.peek(passed_over)) is not None:
+        while (turn := self._queue.peek(skipped)) is not None:
             caller, sequence = turn
             if sequence.deadline <= now:
                 self.end(sequence)
                 expired.append(sequence)
-            elif not self._has_part_left(caller, sequence.num_reserved_rows):
-                passed_over.add(caller)
+            elif not self._is_within_share(caller, sequence.num_reserved_rows):
+                skipped.add(caller)
             elif not self.slots.can_admit(sequence):
                 break
             elif len(sequence.source_ids) > budget:
@@ -145,13 +144,13 @@ class Scheduler:
             else:
                 budget -= len(sequence.source_ids)
                 self._queue.pop(caller)
-                sequence.caller = caller  # of those that wait for it
+                sequence.caller = caller  # one of the callers that wait for it
                 self._admit(sequence)
                 admitted.append(sequence)
         return admitted, expired
 
-    def _has_part_left(self, caller: str, num_rows: int) -> bool:
-        """Whether a caller may be given so many rows beside those that it holds; see above."""
+    def _is_within_share(self, caller: str, num_rows: int) -> bool:
+        """Return whether a caller may hold num_rows more; see the module's docstring."""
         held = self.num_held_rows.get(caller, 0)
         if not held or not self._num_kept_rows:
             return True
@@ -159,21 +158,21 @@ class Scheduler:
         num_free = most - self.slots.num_reserved - num_rows
         return (held + num_rows) * self._num_kept_rows <= (most - self._num_kept_rows) * num_free
 
-    def halve_running(self) -> list[Sequence]:
-        """After a forward failed: everyone on board starts again, half of them at a time. Returns them."""
-        board = list(self.running)
-        for sequence in board:
+    def split_running(self) -> list[Sequence]:
+        """Restart all running sequences after a failed forward, half of them at a time. Returns them."""
+        sequences = list(self.running)
+        for sequence in sequences:
             self._count(sequence, -1)
             self.slots.release(sequence)
             sequence.restart()
         self.running.clear()
-        middle = len(board) // 2
-        self._retries.extendleft((board[middle:], board[:middle]))
+        middle = len(sequences) // 2
+        self._retries.extendleft((sequences[middle:], sequences[:middle]))
         self._is_retrying = True
-        return board
+        return sequences
 
     def _next_half(self) -> list[Sequence]:
-        """The next sentences to try by themselves, once those that run have ended."""
+        """Admit the next half to retry, once the running one has ended. Returns it."""
         half: list[Sequence] = []
         while not self.running and not half and self._retries:
             half = [sequence for sequence in self._retries.popleft() if sequence.status is Status.WAITING]
@@ -189,7 +188,7 @@ class Scheduler:
         self._next_deadline = min(self._next_deadline, sequence.deadline)
 
     def _count(self, sequence: Sequence, sign: int) -> None:
-        """Its rows are its caller's from now on, or no longer."""
+        """Add its rows to its caller's, or with sign -1 subtract them."""
         held = self.num_held_rows
         held[sequence.caller] = held.get(sequence.caller, 0) + sign * sequence.num_reserved_rows
         if not held[sequence.caller]:

@@ -1,4 +1,4 @@
-"""One sentence on its way through the engine."""
+"""A sentence on its way through the engine: its request, its search and its rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from app.runtime.interface import Int32s
 
 @dataclass(frozen=True)
 class SequenceResult:
-    """A sentence's answer.
+    """The result of a sequence.
 
-    hypotheses: best first, num_hypotheses of them (fewer only where the search found fewer).
-    queue_time_s: from submission to the first encoding; encode_time_s: the encoder's run that it shared;
-    decode_time_s: from there to its end. num_steps: decoder steps that it took part in.
-    has_looped: whether the loop guard ended a first attempt, so that this is the second (`DecodingOptions.loop_guard`).
+    hypotheses: best first, num_hypotheses of them (fewer only if the search found fewer).
+    queue_time_s: from submission to the first encoding. encode_time_s: of the encoder's runs that it was in.
+    decode_time_s: from there to its end. num_steps: decoder steps that it was in.
+    has_looped: the loop guard ended a first attempt and this is the second (`DecodingOptions.loop_guard`).
     is_cached: it was decoded for an earlier request; its times and steps are 0.
     """
 
@@ -33,7 +33,7 @@ class SequenceResult:
 
 
 class Status(Enum):
-    """Where a sentence stands: waiting for rows, holding rows, or answered (or dropped)."""
+    """Waiting for rows, holding rows, or ended (answered, failed or cancelled)."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -42,19 +42,20 @@ class Status(Enum):
 
 @dataclass(eq=False)
 class Sequence:
-    """One sentence being decoded. Above the line: written once by whoever submits it. Below: the engine thread's own.
+    """One sentence being decoded. Fields above the line are set at submission, those below by the engine thread.
 
-    request_id, caller: in whose turn it is served; more_places: other requests' turns in which it is, caller first.
-    deadline, submitted_at: seconds of time.monotonic. Who joins may put off the deadline, on the engine thread.
+    request_id, caller: the queue that it waits in, and the caller that its rows count for.
+    other_queues: (caller, request_id) of other requests that wait for it.
+    deadline, submitted_at: seconds of time.monotonic. A request that joins may move the deadline, on the engine thread.
     rows: cache row of each live hypothesis of `search`, in its order; empty unless RUNNING.
-    beam: the search's, while the runner advances it (`app.engine.beams`): until it is taken back the search stands
-        where it was, and `rows` are in no order.
-    length: columns that each of its rows' self-attention cache holds.
-    ancestry: of each step since it spread, which hypothesis before it each one after it continued.
-    admitted_at: when it was first given rows; encode_time_s: in the encoder's runs that it shared.
-    has_looped: whether the loop guard ended its first attempt.
-    is_retry: whether it is the second decoding of what was decoded before; the event loop's own.
-    outcome: set when it ENDED by its own doing; None where the caller has gone.
+    beam: the beam while it is offloaded to the runner (`app.engine.beams`). Until it is reclaimed, `search` is not
+        advanced and `rows` are in no order.
+    length: columns that the self-attention cache of each of its rows holds.
+    ancestry: for each step since its beam has spread, the parent of each hypothesis.
+    admitted_at: when it first got rows, in seconds. encode_time_s: of the encoder's runs that it was in.
+    has_looped: the loop guard ended its first attempt.
+    is_retry: it decodes a second time what was decoded before. Belongs to the event loop.
+    outcome: its result or error once it has ENDED; None when it was cancelled.
     """
 
     source_ids: Int32s
@@ -65,7 +66,7 @@ class Sequence:
     submitted_at: float
     # ----
     search: Search
-    more_places: list[tuple[str, str]] = field(default_factory=list)
+    other_queues: list[tuple[str, str]] = field(default_factory=list)
     status: Status = Status.WAITING
     rows: list[int] = field(default_factory=list)
     beam: SharedBeam | None = None
@@ -80,11 +81,11 @@ class Sequence:
 
     @property
     def num_reserved_rows(self) -> int:
-        """Rows that are kept for it from admission to its end, so that it can always finish."""
+        """Rows reserved from admission to its end, so that it can always finish."""
         return self.options.beam_size
 
     def restart(self) -> None:
-        """Forget all progress: its rows are gone. It waits, and starts from its source again."""
+        """Discard all progress and rows: it waits, and starts from its source again."""
         self.search = self.search.fresh()
         self.status = Status.WAITING
         self.rows = []
@@ -92,16 +93,16 @@ class Sequence:
         self.ancestry = []
 
     def move_row(self, source: int, target: int) -> None:
-        """The columns of one of its rows stand in another now."""
+        """Replace one of its rows by another, to which its cache was copied."""
         self.rows[self.rows.index(source)] = target
         if self.beam is not None:
             self.beam.move_row(source, target)
 
     def num_shared_columns(self, one: int, other: int) -> int:
-        """The first columns that the rows of two hypotheses hold alike: those they had when they were one.
+        """Return how many first columns two hypotheses' rows share: those of their last common ancestor.
 
-        The hypotheses are those of before the step whose parents are not in `ancestry` yet. Looks back over the columns
-        that they do not share: no more than are to be copied.
+        The hypotheses are those before the step whose parents are not in `ancestry` yet. Takes time in proportion to
+        the columns that they do not share, which are those to be copied.
         """
         length = self.length
         for parents in reversed(self.ancestry):
@@ -111,8 +112,8 @@ class Sequence:
                 return length
         return 0
 
-    def begin_again_guarded(self) -> None:
-        """Its search went round in circles: the second attempt begins in its first row, whose source is there still."""
+    def restart_guarded(self) -> None:
+        """Start the second attempt after a loop, in its first row, which still holds its source."""
         self.search = guarded_search(self.search)
         self.has_looped = True
         self.length = 0

@@ -1,9 +1,9 @@
-"""Which cache row belongs to whom. Bookkeeping only: the arrays are the runner's.
+"""Which sequence holds which cache row, and which rows to copy. The runner owns the arrays.
 
-A sentence reserves the rows of its whole beam when it is admitted, and occupies one until its first
-step has spread the beam. Occupied rows are 0..end-1 but for holes, which ended sentences leave; newcomers and
-spreading beams take the lowest holes first, and `compact` moves the last rows into those that would be decoded for
-nothing.
+A sequence reserves the rows of its whole beam when it is admitted, and occupies one of them until its first step has
+spread the beam. Occupied rows are 0..end-1 except for holes, which ended sequences leave. New sequences and spreading
+beams take the lowest holes first. `compact` moves the last rows into the remaining holes, which would otherwise be
+decoded without use.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ import numpy as np
 from app.engine.sequence import Sequence
 from app.runtime.interface import Int32s
 
-# Ways in which rows change hands that are remembered: all 256 of a beam of 4; those of a beam of 8 seldom repeat.
-MAX_PLANS = 1024
+# Entries of the cache of row assignments. A beam of 4 has 256; those of a beam of 8 seldom repeat.
+MAX_ASSIGNMENTS = 1024
 
 
 @dataclass
 class RowCopies:
-    """Copies of cache rows, to be made together. No target is a source, and no row is a target twice.
+    """Copies of cache rows that the runner makes together. No target is a source, and no row is a target twice.
 
-    moves: of one after another source, target, length and shared columns, as `add` has them.
+    moves: for each copy source, target, length and shared columns, one after another, as in `add`.
     """
 
     moves: list[int] = field(default_factory=list)
 
     def add(self, source: int, target: int, length: int, shared: int = 0) -> None:
-        """length: columns of the self-attention cache that the source row holds.
+        """Add a copy of a row.
 
-        shared: the first of them, which the target holds alike already.
+        length: columns of the self-attention cache that the source row holds. shared: first columns that the target
+        row already has in common with it.
         """
         self.moves += (source, target, length, shared)
 
@@ -51,12 +52,12 @@ class RowCopies:
         return bool(self.moves)
 
 
-class _Inheritance(NamedTuple):
-    """Who gets whose row, by what the hypotheses were before a step (parents) and are after it (children).
+class _RowAssignment(NamedTuple):
+    """Which rows the hypotheses after a step (children) take from those before it (parents). All are indices.
 
-    parents: for each child, who it continues. inherited: for each child, of which parent it takes over the row; of
-    spread ones, anyone's. overwritten: (parent, who died) for each row that gets another's columns. spread: (child,
-    parent) for each new row. vacated: whose rows are free.
+    parents: the parent of each child. inherited: the parent whose row each child takes; any for a spread child.
+    overwritten: (parent, dead parent) for each row of a dead hypothesis that gets another one's cache.
+    spread: (child, parent) for each child that needs a new row. vacated: parents whose rows become free.
     """
 
     parents: tuple[int, ...]
@@ -66,9 +67,9 @@ class _Inheritance(NamedTuple):
     vacated: tuple[int, ...]
 
 
-@lru_cache(MAX_PLANS)
-def _inheritance(parents: tuple[int, ...], num_before: int) -> _Inheritance:
-    """A parent's first child gets its row; the others those of the dead, then new ones."""
+@lru_cache(MAX_ASSIGNMENTS)
+def _assign_rows(parents: tuple[int, ...], num_before: int) -> _RowAssignment:
+    """Assign a parent's row to its first child, then rows of parents without children, then new rows."""
     dead = sorted(set(range(num_before)).difference(parents), reverse=True)
     inherited = list(parents)
     overwritten, spread = [], []
@@ -81,14 +82,14 @@ def _inheritance(parents: tuple[int, ...], num_before: int) -> _Inheritance:
             overwritten.append((parent, inherited[child]))
         else:
             spread.append((child, parent))
-    return _Inheritance(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
+    return _RowAssignment(parents, tuple(inherited), tuple(overwritten), tuple(spread), tuple(dead))
 
 
 class Slots:
     """Rows of one runner's cache.
 
-    num_reserved: rows promised to admitted sentences, at most num_rows.
-    end: rows 0..end-1 are occupied or holes; without holes they are what a step decodes.
+    num_reserved: rows reserved for admitted sequences, at most num_rows.
+    end: rows 0..end-1 are occupied or holes; a step decodes them.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -104,13 +105,13 @@ class Slots:
         return self.end - len(self._holes)
 
     def owner(self, row: int) -> Sequence:
-        """Whose row it is; somebody's."""
+        """Return the sequence that holds an occupied row."""
         found = self._owners[row]
         assert found is not None
         return found
 
     def can_admit(self, sequence: Sequence) -> bool:
-        """Whether its whole beam fits beside what is promised already."""
+        """Whether its whole beam fits beside the rows reserved already."""
         return self.num_reserved + sequence.num_reserved_rows <= self.num_rows
 
     def admit(self, sequence: Sequence) -> None:
@@ -119,9 +120,9 @@ class Slots:
         sequence.rows = [self._occupy(sequence)]
 
     def occupy_all(self, sequence: Sequence, copies: RowCopies) -> None:
-        """Occupy the other rows that were reserved for it before it has decoded a column.
+        """Occupy all rows reserved for a sequence before its first step.
 
-        copies: those that give them its source are added.
+        copies: gets those that give the rows its source's cache.
         """
         first = sequence.rows[0]
         for _ in range(sequence.num_reserved_rows - 1):
@@ -130,42 +131,42 @@ class Slots:
             copies.add(first, row, 0)
 
     def keep_first(self, sequence: Sequence) -> None:
-        """Take all its rows back but the first."""
+        """Free all its rows but the first."""
         for row in sequence.rows[1:]:
             self._vacate(row)
         del sequence.rows[1:]
 
     def release(self, sequence: Sequence) -> None:
-        """Take back its rows and what was reserved for it."""
+        """Free its rows and its reservation."""
         self.num_reserved -= sequence.num_reserved_rows
         for row in sequence.rows:
             self._vacate(row)
         sequence.rows, sequence.beam = [], None
 
     def follow_parents(self, sequence: Sequence, *, reorders: RowCopies, spreads: RowCopies) -> None:
-        """Give each live hypothesis of its search a row that holds, after the copies, its parent's cache.
+        """Give each live hypothesis of its search a row that holds its parent's cache after the copies.
 
-        A parent's first child stays in the parent's row. The others overwrite rows whose hypothesis has
-        died (`reorders`: their cross-attention cache is right already) or take new rows (`spreads`).
+        A parent's first child stays in the parent's row. The others overwrite rows of dead hypotheses (`reorders`:
+        their cross-attention cache is right already) or take new rows (`spreads`).
         """
         before, length = sequence.rows, sequence.length
-        plan = _inheritance(tuple(sequence.search.parents), len(before))
-        rows = [before[index] for index in plan.inherited]
-        for parent, died in plan.overwritten:
+        assignment = _assign_rows(tuple(sequence.search.parents), len(before))
+        rows = [before[index] for index in assignment.inherited]
+        for parent, died in assignment.overwritten:
             shared = sequence.num_shared_columns(died, parent)
             reorders.moves += (before[parent], before[died], length, shared)
-        for child, parent in plan.spread:
+        for child, parent in assignment.spread:
             rows[child] = self._occupy(sequence)
             spreads.add(before[parent], rows[child], length)
-        for index in plan.vacated:
+        for index in assignment.vacated:
             self._vacate(before[index])
         sequence.rows = rows
-        sequence.ancestry.append(plan.parents)
+        sequence.ancestry.append(assignment.parents)
 
     def compact(self, num_left: int = 0) -> RowCopies:
-        """Close the holes: afterwards rows 0..end-1 are all occupied. Returns the copies to make.
+        """Close the holes, so that rows 0..end-1 are all occupied. Returns the copies to make.
 
-        num_left: so many holes, or fewer, are left as they are.
+        num_left: up to this many holes are left open, and nothing is copied.
         """
         moves = RowCopies()
         self._trim()
@@ -184,7 +185,7 @@ class Slots:
         return moves
 
     def _trim(self) -> None:
-        """Holes behind the last row that is occupied are none."""
+        """Lower `end` to the last occupied row."""
         end = self.end
         while self.end and self._owners[self.end - 1] is None:
             self.end -= 1

@@ -1,4 +1,4 @@
-"""Facts of the engine's work, handed to whoever records them. The engine itself records no metrics."""
+"""Statistics of the engine's steps and its health. The engine reports them; `observability` makes metrics of them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StepStats:
-    """What one iteration did. The engine thread fills it in; once reported, nobody changes it.
+    """Statistics of one iteration. The engine thread fills it in; it is not changed after it is reported.
 
-    num_rows: rows decoded; 0 where nothing ran. num_steps: decoder steps that they were taken through in one call, each
-        to its end at most. num_spared_row_steps: of those rows times steps, the ones behind a row's end, and a beam's
-        rows but one in its first step.
-    num_idle_rows: rows reserved for beams that have not spread yet, and so not decoded.
-    num_wasted_rows: rows decoded that a newcomer's beam is to take, or whose sentence was cancelled meanwhile.
-    num_waiting: sentences still waiting after the step.
-    num_paused: sentences that held rows and were not stepped, while another caller's were.
-    num_admitted: sentences that were encoded, of num_encode_tokens subwords; no padding is computed.
-    num_finished, num_failed, num_expired: sentences that ended so in this step.
-    num_retried: sentences that start again because a forward failed that they shared.
-    num_looped: sentences that start again because their search went round in circles.
-    encode_time_s, decode_time_s: in the runner. step_time_s: the whole step.
-    lane: number of the engine's lane that took it.
+    num_rows: rows decoded; 0 when nothing ran. num_steps: decoder steps of the call.
+    num_spared_row_steps: of num_rows * num_steps, those behind a row's end and those of a beam's other rows in its
+        first step.
+    num_idle_rows: rows reserved for beams that have not spread yet, so not decoded.
+    num_wasted_rows: rows decoded that are holes for a new beam, or whose sequence was cancelled meanwhile.
+    num_waiting: sequences that wait after the step.
+    num_paused: sequences that hold rows and were not stepped while another caller's were.
+    num_admitted: sequences encoded, of num_encode_tokens subwords; no padding is computed.
+    num_finished, num_failed, num_expired: sequences that ended in this step.
+    num_retried: sequences that restart because a forward that they were in has failed.
+    num_looped: sequences that restart because their search repeats itself.
+    encode_time_s, decode_time_s: in the runner. step_time_s: of the whole step.
+    worker: number of the worker.
     """
 
     num_rows: int = 0
@@ -41,23 +41,23 @@ class StepStats:
     encode_time_s: float = 0.0
     decode_time_s: float = 0.0
     step_time_s: float = 0.0
-    lane: int = 0
+    worker: int = 0
 
     @property
     def num_row_steps(self) -> int:
-        """Rows decoded in each step, summed over the steps."""
+        """Rows decoded, summed over the steps."""
         return self.num_rows * self.num_steps - self.num_spared_row_steps
 
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the engine can be trusted with work.
+    """Whether the engine can take work.
 
-    is_alive: every lane of the engine runs.
-    is_stalled: a step under way takes longer than the limit. An idle engine is never stalled.
-    step_age_s: for how long the oldest step under way has run; 0 when idle.
+    is_alive: every worker of the engine runs.
+    is_stalled: a current step has taken longer than the limit. An idle engine is never stalled.
+    step_age_s: seconds since the oldest current step began; 0 when idle.
     num_pending_sentences, num_pending_tokens: accepted and not yet answered.
-    drain_time_s: until these would be done if no more came; None while the speed is not known.
+    drain_time_s: seconds until these are done if no more come; None while the speed is unknown.
     """
 
     is_alive: bool

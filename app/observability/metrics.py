@@ -53,7 +53,7 @@ class StepFigures(Protocol):
     @property
     def num_waiting(self) -> int: ...  # noqa: D102
     @property
-    def lane(self) -> int: ...  # noqa: D102
+    def worker(self) -> int: ...  # noqa: D102
     @property
     def num_encode_tokens(self) -> int: ...  # noqa: D102
     @property
@@ -329,7 +329,7 @@ class Metrics:
         for counter, count in zip(self._counted, sums, strict=True):
             if count:
                 counter.inc(count)
-        self._num_waiting |= {step.lane: step.num_waiting for step in steps}
+        self._num_waiting |= {step.worker: step.num_waiting for step in steps}
         self.waiting.set(sum(self._num_waiting.values()))
 
     def track_queue(self, health: Callable[[], QueueFigures]) -> None:

@@ -1,6 +1,6 @@
-"""Glossaries in SQLite, each its owner's alone, and the text formats that they are given and handed out in.
+"""Stores glossaries in SQLite, each visible to its owner only, and reads and writes their text formats.
 
-A glossary never changes: who wants another one makes it and deletes the first.
+A glossary is immutable: to change one, create another and delete the first.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from pathlib import Path
 
 from app.text.glossary import Glossary, Term
 
+# Seconds to wait for a lock of another process. Larger: a request hangs that long. Smaller: it fails under load.
 _BUSY_TIMEOUT_S = 5.0
-# Of the tables below; kept in the file as SQLite's user_version.
+# Version of the tables below, stored as SQLite's user_version.
 _FORMAT = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS glossaries (
@@ -45,14 +46,14 @@ _COLUMNS = (
 
 
 class EntriesFormat(Enum):
-    """How entries are written: a tab between term and translation, or comma-separated values."""
+    """Format of entries: term and translation between tabs, or comma-separated values."""
 
     TSV = "tsv"
     CSV = "csv"
 
 
 class EntriesError(ValueError):
-    """Entries that cannot be read. `problems`: one line each, by line of the text; they never echo it."""
+    """Entries that cannot be read. `problems`: one message a line of the text, without its content."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -64,16 +65,20 @@ class GlossaryNotFound(LookupError):
 
 
 class GlossaryStoreFull(Exception):
-    """The owner has as many glossaries as there may be."""
+    """The owner has the maximum number of glossaries."""
 
 
 class GlossaryStoreError(Exception):
-    """The file cannot be read or written: not a database, no room, no rights."""
+    """The file cannot be read or written: not a database, disk full, no permission."""
 
 
 @dataclass(frozen=True)
 class GlossaryLimits:
-    """Of one store. max_glossaries: of one owner. max_cached: kept ready to be looked up. Lengths are code points."""
+    """Limits of one store. Lengths are code points.
+
+    max_glossaries: of one owner. max_problems: that one error reports. max_cached: glossaries that are kept in memory
+    for lookups.
+    """
 
     max_glossaries: int = 1000
     max_terms: int = 10_000
@@ -85,7 +90,7 @@ class GlossaryLimits:
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """What is known of a glossary without its terms. Languages are ISO 639-1 codes."""
+    """A glossary without its terms. Languages are ISO 639-1 codes."""
 
     glossary_id: str
     name: str
@@ -96,10 +101,10 @@ class StoredGlossary:
 
 
 def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimits) -> tuple[Term, ...]:
-    """Read entries, one a line; blank lines are passed over.
+    """Return the terms of a text with one entry a line; blank lines are ignored.
 
-    CSV may name the languages in columns three and four, which are not read. Raises EntriesError with every
-    problem, up to `limits.max_problems`.
+    CSV may name the languages in columns three and four, which are ignored. Raises EntriesError with all problems, up
+    to `limits.max_problems`.
     """
     problems: list[str] = []
     terms: list[Term] = []
@@ -126,7 +131,7 @@ def parse_entries(text: str, entries_format: EntriesFormat, limits: GlossaryLimi
 
 
 def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Line number and columns of every line that is not blank."""
+    """Yield line number and columns of every line that is not blank."""
     if entries_format is EntriesFormat.TSV:
         for line, content in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
             if content.strip():
@@ -142,7 +147,7 @@ def _rows(text: str, entries_format: EntriesFormat, problems: list[str]) -> Iter
 
 
 def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: GlossaryLimits) -> str | None:
-    """What is wrong with a line."""
+    """Return the fault of a line, or None."""
     allowed = (2,) if entries_format is EntriesFormat.TSV else (2, 4)
     if len(columns) not in allowed:
         return f"{len(columns)} columns, not {' or '.join(map(str, allowed))}"
@@ -157,18 +162,18 @@ def _problem(columns: Sequence[str], entries_format: EntriesFormat, limits: Glos
 
 
 def format_tsv(terms: Sequence[Term]) -> str:
-    """Entries as tab-separated lines."""
+    """Return the terms as tab-separated lines."""
     return "".join(f"{term.source}\t{term.target}\n" for term in terms)
 
 
 class GlossaryStore:
-    """Glossaries in a file, or in memory. Any thread may call any method.
+    """Glossaries in a file or in memory. Any thread may call any method.
 
-    owner: whose glossaries are meant: no other owner's are seen, read or deleted.
+    Every method takes an owner, and reads, lists and deletes that owner's glossaries only.
     """
 
     def __init__(self, path: Path | None, limits: GlossaryLimits | None = None) -> None:
-        """path: created where there is none, for its owner alone; None: in memory, gone with the process.
+        """path: created with access for its owner only; None: in memory, lost with the process.
 
         Raises GlossaryStoreError.
         """
@@ -189,7 +194,7 @@ class GlossaryStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, committed unless something is raised. A file is opened anew: no lock of ours is held."""
+        """Run one transaction, rolled back if the body raises. A file is opened for each and needs no lock here."""
         try:
             if self._memory is not None:
                 with self._lock, self._memory:
@@ -206,7 +211,7 @@ class GlossaryStore:
     def create(
         self, owner: str, name: str, languages: tuple[str, str], terms: Sequence[Term]
     ) -> StoredGlossary:
-        """Keep a new glossary. languages: source and target, ISO 639-1.
+        """Store a new glossary. languages: source and target, ISO 639-1.
 
         Raises EntriesError for a bad name or no terms, GlossaryStoreFull.
         """
@@ -235,7 +240,7 @@ class GlossaryStore:
         return _stored((glossary_id, name, *languages, created_at_ms, len(terms)))
 
     def list(self, owner: str) -> list[StoredGlossary]:
-        """All of an owner's, the oldest first."""
+        """Return all glossaries of an owner, the oldest first."""
         with self._transaction() as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM glossaries WHERE owner = ? ORDER BY created_at_ms, rowid",  # noqa: S608
@@ -244,7 +249,7 @@ class GlossaryStore:
             return [_stored(row) for row in rows]
 
     def get(self, owner: str, glossary_id: str) -> StoredGlossary:
-        """One glossary. Raises GlossaryNotFound."""
+        """Return one glossary. Raises GlossaryNotFound."""
         with self._transaction() as connection:
             row = connection.execute(
                 f"SELECT {_COLUMNS} FROM glossaries WHERE id = ? AND owner = ?",  # noqa: S608
@@ -255,7 +260,7 @@ class GlossaryStore:
         return _stored(row)
 
     def entries(self, owner: str, glossary_id: str) -> tuple[Term, ...]:
-        """The terms of a glossary, as they were given. Raises GlossaryNotFound."""
+        """Return the terms of a glossary in their original order. Raises GlossaryNotFound."""
         with self._transaction() as connection:
             rows = connection.execute(
                 "SELECT terms.source, terms.target FROM terms JOIN glossaries ON id = glossary_id "
@@ -267,7 +272,7 @@ class GlossaryStore:
         return tuple(Term(source, target) for source, target in rows)
 
     def delete(self, owner: str, glossary_id: str) -> None:
-        """Forget a glossary. Raises GlossaryNotFound."""
+        """Delete a glossary. Raises GlossaryNotFound."""
         with self._transaction() as connection:
             deleted = connection.execute(
                 "DELETE FROM glossaries WHERE id = ? AND owner = ?", (glossary_id, owner)
@@ -276,9 +281,9 @@ class GlossaryStore:
             raise GlossaryNotFound("there is no glossary with this id")
 
     def load(self, owner: str, glossary_id: str) -> tuple[StoredGlossary, Glossary]:
-        """A glossary as `app.text` looks terms up in it; the last used ones are kept. Raises GlossaryNotFound.
+        """Return a glossary compiled for lookups, cached for the most recently used. Raises GlossaryNotFound.
 
-        That it still stands in the file is looked at each time: another process may have deleted it.
+        The file is read each time, because another process may have deleted the glossary.
         """
         stored = self.get(owner, glossary_id)
         key = (owner, glossary_id)
@@ -295,11 +300,11 @@ class GlossaryStore:
 
 
 def _make_private(path: Path) -> None:
-    """Create a file that its owner alone may read and write; SQLite gives its journals the same rights.
+    """Create a file that only its owner may read and write; SQLite's journals get the same mode.
 
-    One that is there keeps its own. Raises GlossaryStoreError where something else than a file is there.
+    An existing file keeps its mode. Raises GlossaryStoreError if the path is not a plain file.
     """
-    with suppress(OSError):  # SQLite says what is in the way
+    with suppress(OSError):  # SQLite then reports the reason
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     if path.exists() and not path.is_file():
         raise GlossaryStoreError(f"{path.name} is not a plain file")

@@ -1,4 +1,4 @@
-"""Answers to sentences that were asked before, as many as fit into so many bytes; the longest unused goes first."""
+"""A least-recently-used cache of decoded sentences with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-# Of an entry beside key and value: its node in the ordered dictionary, its slot in the table, and itself; measured.
+# Bytes of an entry beside key and value, measured: the ordered dictionary's node and slot, and the tuple. Smaller than
+# the real size: the cache exceeds its limit.
 ENTRY_BYTES = 224
-# Above a key's own bytes.
+# Bytes of a key's object beside its content.
 KEY_BYTES = 48
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache holds, and what it has done since it was made. Sizes in bytes."""
+    """The content of a cache, and its counts since it was created. Sizes in bytes."""
 
     num_entries: int = 0
     num_bytes: int = 0
@@ -25,10 +26,10 @@ class CacheStats:
 
 
 class SentenceCache(Generic[T]):
-    """Values by key, of one event loop. Whoever puts one in says what it weighs, and never changes it afterwards."""
+    """Values by key, for use on one event loop. The values must not change, and the caller states their sizes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """max_bytes: of all entries together, their keys and bookkeeping counted; 0 holds nothing."""
+        """max_bytes: limit of all entries, their keys and bookkeeping included; 0: the cache stays empty."""
         self._max_bytes = max_bytes
         self._entries: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
         self._num_bytes = 0
@@ -37,11 +38,11 @@ class SentenceCache(Generic[T]):
         self._num_evicted = 0
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether `get` would find it. Neither counted nor a use."""
+        """Whether `get` would find the key; neither counted nor a use."""
         return key in self._entries
 
     def get(self, key: bytes) -> T | None:
-        """The value, which is now the latest used; None where there is none. Counted."""
+        """Return the value and mark it as the most recently used, or None. Counted as a hit or a miss."""
         entry = self._entries.get(key)
         if entry is None:
             self._num_misses += 1
@@ -51,7 +52,7 @@ class SentenceCache(Generic[T]):
         return entry[0]
 
     def put(self, key: bytes, value: T, num_bytes: int) -> None:
-        """Keep a value of so many bytes in the place of what was unused for longest; one too large is not kept."""
+        """Add a value of this size, and evict the least recently used. A value larger than the cache is not added."""
         weight = num_bytes + len(key) + KEY_BYTES + ENTRY_BYTES
         if weight > self._max_bytes:
             return
@@ -64,7 +65,7 @@ class SentenceCache(Generic[T]):
             self._num_evicted += 1
 
     def stats(self) -> CacheStats:
-        """As it stands now."""
+        """Return the current counts."""
         return CacheStats(
             num_entries=len(self._entries),
             num_bytes=self._num_bytes,

@@ -1,4 +1,4 @@
-"""How many characters each caller had translated, and the quota. In memory: counted since the process started."""
+"""Counts the characters that each caller has translated since the process started, and enforces the quota."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 
 
 class QuotaExceeded(Exception):
-    """The request would pass its caller's quota."""
+    """The request would exceed its caller's quota."""
 
 
 class UsageCounter:
-    """Code points by caller. Used on the event loop alone; callers are as many as there are API keys."""
+    """Code points by caller, one entry an API key. For use on the event loop only."""
 
     def __init__(self, max_characters: int) -> None:
-        """max_characters: of one caller."""
+        """max_characters: quota of one caller."""
         self.max_characters = max_characters
         self._counts: Counter[str] = Counter()
 
     def of(self, caller: str) -> int:
-        """What the caller has used."""
+        """Return the characters that the caller has used."""
         return self._counts[caller]
 
     @contextmanager
     def spending(self, caller: str, num_characters: int) -> Iterator[None]:
-        """The scope of one translation: counted on entry, given back where it fails. Raises QuotaExceeded."""
+        """Count the characters of one translation on entry, and subtract them if it fails. Raises QuotaExceeded."""
         if self._counts[caller] + num_characters > self.max_characters:
             raise QuotaExceeded("the quota of this API key is used up")
         self._counts[caller] += num_characters

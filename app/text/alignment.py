@@ -1,4 +1,4 @@
-"""Which target words came from which part of the source: attention between subwords, read by words."""
+"""Word alignment of a source and its translation, from attention weights between their subwords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.text.segmentation import Span
 
 Floats = NDArray[np.float64]
-# What keeps a word together without being a letter or digit: marks, joiners, apostrophes, underscores.
+# Characters inside a word that are no letters or digits: marks, joiners, apostrophes, underscores.
 _INNER_CATEGORIES = frozenset({"Mn", "Mc", "Me", "Cf"})
 _NUMBER_MARKS = frozenset(".,:")
 _INNER = frozenset("'\u2019_\u00ad")
@@ -23,10 +23,8 @@ _INNER = frozenset("'\u2019_\u00ad")
 class Alignment:
     """Weights between the subwords of a source and of its translation.
 
-    source, target: start and end of every subword in its text, in code points; an empty one (the end token) counts
-    for nothing.
-    weights: (num_target_subwords, num_source_subwords), none negative; attention, or 1 where the source subword
-    of a target subword is and 0 elsewhere.
+    source, target: start and end of every subword in its text, in code points; an empty one (the end token) is ignored.
+    weights: (num_target_subwords, num_source_subwords), not negative: attention, or a 0/1 alignment.
     """
 
     source: tuple[tuple[int, int], ...]
@@ -34,7 +32,7 @@ class Alignment:
     weights: NDArray[np.floating]
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the parts do not fit together."""
+        """Raises ValueError if the shapes do not match."""
         if self.weights.shape != (len(self.target), len(self.source)):
             raise ValueError(
                 f"weights of shape {self.weights.shape} for {len(self.target)} target "
@@ -43,7 +41,7 @@ class Alignment:
 
 
 def words(text: str) -> tuple[Span, ...]:
-    """Runs of letters and digits, and every other character that is no space by itself."""
+    """Return runs of letters and digits, and every other character that is no space as a word of its own."""
     return tuple(_words(text))
 
 
@@ -66,7 +64,7 @@ def _words(text: str) -> Iterator[Span]:
 
 
 def _is_inner(text: str, place: int) -> bool:
-    """Whether the mark at `place`, behind a letter or digit, stands within a word or a number."""
+    """Whether the mark at `place`, after a letter or digit, is within a word or a number."""
     following = text[place + 1 : place + 2]
     if text[place] in _NUMBER_MARKS:
         return text[place - 1].isdigit() and following.isdigit()
@@ -74,30 +72,30 @@ def _is_inner(text: str, place: int) -> bool:
 
 
 class WordAlignment:
-    """A target text's words, and how much of each came from any part of the source."""
+    """The words of a target text, and the share of each that came from a part of the source."""
 
     def __init__(self, target: str, alignment: Alignment) -> None:
         self.words = words(target)
         spans = np.array([(word.start, word.end) for word in self.words], dtype=np.float64).reshape(-1, 2)
         self._source = np.array(alignment.source, dtype=np.float64).reshape(-1, 2)
         subwords = np.array(alignment.target, dtype=np.float64).reshape(-1, 2)
-        # (num_words, num_target_subwords): characters that both have.
+        # (num_words, num_target_subwords): characters in common.
         shared = np.minimum(spans[:, 1:], subwords[:, 1]) - np.maximum(spans[:, :1], subwords[:, 0])
         real = self._source[:, 1] > self._source[:, 0]
         weights = np.where(real, np.nan_to_num(alignment.weights.astype(np.float64)), 0.0)
         by_word = np.maximum(shared, 0.0) @ weights
         total = by_word.sum(axis=1, keepdims=True)
-        # (num_words, num_source_subwords): rows sum to 1, or to 0 where nothing is known.
+        # (num_words, num_source_subwords): rows sum to 1, or to 0 for a word without alignment.
         self._weights: Floats = np.divide(by_word, total, out=np.zeros_like(by_word), where=total > 0)
 
     @cached_property
     def known(self) -> Floats:
-        """(num_words,): 1 where the alignment says something of the word, else 0."""
+        """(num_words,): 1 if the alignment has weight for the word, else 0."""
         rounded: Floats = np.round(self._weights.sum(axis=1))
         return rounded
 
     def share(self, start: int, end: int) -> Floats:
-        """(num_words,): the part, 0 to 1, of each word's weight that lies on source[start:end]."""
+        """(num_words,): the fraction, 0 to 1, of each word's weight that lies on source[start:end]."""
         lengths = self._source[:, 1] - self._source[:, 0]
         shared = np.minimum(self._source[:, 1], end) - np.maximum(self._source[:, 0], start)
         part = np.divide(np.maximum(shared, 0.0), lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -105,16 +103,16 @@ class WordAlignment:
         return result
 
     def cut(self, position: int, first: int, last: int) -> int:
-        """The gap, first..last, that parts the words best into those from before and from behind `position`.
+        """Return the gap, first..last, that best separates the words from before `position` and from after it.
 
-        Gap g lies before word g. Of equally good ones the first.
+        Gap g is before word g. The first of equally good gaps.
         """
         before = self.share(0, position)[first:last]
         gain = 2 * before - self.known[first:last]
         return first + int(np.argmax(np.concatenate(([0.0], np.cumsum(gain)))))
 
     def best_run(self, start: int, end: int, first: int, last: int) -> tuple[int, int, float]:
-        """The run of words within first..last-1 that came from source[start:end], and how sure that is.
+        """Return the run of words within first..last-1 that came from source[start:end], and its score.
 
         The run with the greatest sum of (share - 1/2); at least one word. Raises ValueError for first >= last.
         """

@@ -1,7 +1,7 @@
-"""Markup as blocks of running text, and back: what is translated, what is protected in it, what is never touched.
+"""Documents as blocks of running text between markup, with placeholders for protected spans.
 
-A document is a sequence of parts. A string is markup that comes out as it came in. A block is text between two
-boundaries, with its inline tags taken out and its character references read.
+A document is a sequence of parts. A string is markup that stays unchanged. A block is text between two boundaries,
+with its inline tags extracted and its character references decoded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from app.text.segmentation import Span
 from app.text.tags import Tag, TagKind, partners
 
-# Characters that stand for what is protected: supplementary private use, which no vocabulary holds.
-PLACEHOLDER_RANGE = range(0xF0000, 0x10FFFE)
+# Code points of placeholders: supplementary private use, which no vocabulary has.
+PLACEHOLDER_CODE_POINTS = range(0xF0000, 0x10FFFE)
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{0,31}+);?")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -26,11 +26,11 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 class Block(NamedTuple):
     """Running text.
 
-    text: references read, with a stand-in of one character for whatever is protected.
-    raws: by character of `text`, what stands for it in the document: itself, a reference, or what is protected.
-    offsets: by character of `text`, where it stands in the document, in code points; the end last.
+    text: references decoded, with one placeholder for each protected span.
+    raws: by character of `text`, its spelling in the document: itself, a reference, or the protected span.
+    offsets: by character of `text`, its position in the document, in code points; the end last.
     tags: inline tags in order, by position in `text`.
-    stand_ins: those that `text` has.
+    placeholders: those in `text`.
     """
 
     text: str
@@ -41,32 +41,32 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Block:
-        """Plain text."""
+        """Return a block of plain text."""
         return cls(text, text, range(len(text) + 1))
 
     def placeholders_in(self, part: str) -> tuple[str, ...]:
-        """Those that a part of the text has, in order."""
+        """Return the placeholders in a part of the text, in order."""
         return tuple(each for each in part if each in self.placeholders) if self.placeholders else ()
 
     def raw(self, start: int, end: int) -> str:
-        """What stands in the document for text[start:end], tags left out."""
+        """Return the document's spelling of text[start:end], without tags."""
         return "".join(self.raws[start:end]) if start < end else ""
 
 
 class Document(NamedTuple):
-    """is_markup: whether text is escaped when it is put back."""
+    """A text as strings of markup and blocks. is_markup: whether text is escaped when it is written."""
 
     parts: tuple[str | Block, ...]
     is_markup: bool
 
     @classmethod
     def of(cls, text: str) -> Document:
-        """Plain text."""
+        """Return a document of plain text."""
         return cls((Block.of(text),), is_markup=False)
 
 
 class MarkupError(ValueError):
-    """Malformed XML. `line` and `column` count from 1; the message names them and never echoes text."""
+    """Malformed XML. `line` and `column` count from 1; the message has them, and no text of the document."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"malformed XML at line {line}, column {column}: {reason}")
@@ -75,15 +75,15 @@ class MarkupError(ValueError):
 
 
 def unused_placeholders(text: str) -> Iterator[str]:
-    """Characters for stand-ins that `text` does not have."""
+    """Yield the placeholder characters that are not in `text`."""
     used = set(text)
-    return (character for character in map(chr, PLACEHOLDER_RANGE) if character not in used)
+    return (character for character in map(chr, PLACEHOLDER_CODE_POINTS) if character not in used)
 
 
 def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
-    """Parts of raw text as (raw, what it means); None for a reference that means nothing known.
+    """Yield parts of raw text as (raw, meaning); None for the meaning of an unknown reference.
 
-    An ampersand that begins no reference means itself; a name without its semicolon counts where HTML knows it so.
+    An ampersand that begins no reference means itself. A name without its semicolon counts if HTML defines it so.
     """
     done = 0
     for match in _REFERENCE.finditer(raw):
@@ -101,12 +101,12 @@ def read_references(raw: str) -> Iterator[tuple[str, str | None]]:
 
 
 def escaped(text: str, references: Mapping[str, str]) -> str:
-    """Text as markup. references: spellings that the source chose for characters."""
+    """Return text as markup. references: the document's spellings of characters."""
     return "".join(references.get(character) or _ESCAPES.get(character, character) for character in text)
 
 
 def references_of(block: Block) -> dict[str, str]:
-    """Character -> the reference that the block's source wrote for it; letters and digits of ASCII stay plain."""
+    """Return character -> its reference in the block's source; none for ASCII letters and digits."""
     found: dict[str, str] = {}
     for character, raw in zip(block.text, block.raws, strict=True):
         if len(raw) > 1 and raw[0] == "&" and character not in block.placeholders:
@@ -118,17 +118,17 @@ def references_of(block: Block) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A part of a block that the model must not see. restored: raw, what stands there in the end."""
+    """A part of a block that the model must not read. restored: its markup in the translation; None: its own."""
 
     span: Span
     restored: str | None = None
 
 
 def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
-    """The block with a stand-in for each replacement.
+    """Return the block with a placeholder for each replacement.
 
-    replacements: in order and apart. Without `restored` it is what stands there, with the tags inside; a part whose
-    tags cannot be taken with it, because their partners stand elsewhere, is left as it is.
+    replacements: in order, without overlap. Without `restored` a placeholder has the markup of its part, with the tags
+    inside. A part is not replaced if a tag inside has its partner outside.
     """
     if not replacements:
         return block
@@ -139,25 +139,27 @@ def protect(block: Block, replacements: Sequence[Replacement]) -> Block:
     placeholders = set(block.placeholders)
     free = unused_placeholders(block.text)
     closing = partners(block.tags)
-    both = closing | {close: start for start, close in closing.items()}
+    partner_of = closing | {close: start for start, close in closing.items()}
     done = next_tag = length = 0
     for replacement in replacements:
         span = replacement.span
-        taken = _tags_inside(block, span, both)
-        if taken is None:
+        inner_tags = _tags_inside(block, span, partner_of)
+        if inner_tags is None:
             continue
         length += span.start - done
         text.append(block.text[done : span.start])
         raws += block.raws[done : span.start]
         offsets += block.offsets[done : span.start + 1]
         shift = length - span.start
-        tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : taken.start])
+        tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag : inner_tags.start])
         character = next(free)
         placeholders.add(character)
         text.append(character)
-        raws.append(replacement.restored if replacement.restored is not None else _markup(block, span, taken))
+        raws.append(
+            replacement.restored if replacement.restored is not None else _markup(block, span, inner_tags)
+        )
         length += 1
-        done, next_tag = span.end, taken.stop
+        done, next_tag = span.end, inner_tags.stop
     shift = length - done
     tags += (_moved(tag, tag.position + shift) for tag in block.tags[next_tag:])
     return Block(
@@ -173,30 +175,29 @@ def _moved(tag: Tag, position: int) -> Tag:
     return Tag(position, tag.markup, tag.kind, tag.name)
 
 
-def _tags_inside(block: Block, span: Span, both: Mapping[int, int]) -> range | None:
-    """Indices of the tags that go with a part of the text: those inside, and at its edges the partners of these.
+def _tags_inside(block: Block, span: Span, partner_of: Mapping[int, int]) -> range | None:
+    """Return the indices of a part's tags: those inside, and their partners at its edges.
 
-    both: index of a tag -> index of its partner. None where a partner stands further away, or where the part has lost
-    its place.
+    partner_of: index of a tag -> index of its partner. None if a partner is further away.
     """
     first = bisect_right(block.tags, span.start, key=lambda tag: tag.position)
     last = bisect_left(block.tags, span.end, key=lambda tag: tag.position)
     if last <= first:
         return range(first, first)
-    ends = [both.get(index, index) for index in range(first, last)]
-    taken = range(min(first, *ends), max(last - 1, *ends) + 1)
-    for index in taken:
+    ends = [partner_of.get(index, index) for index in range(first, last)]
+    inner_tags = range(min(first, *ends), max(last - 1, *ends) + 1)
+    for index in inner_tags:
         position = block.tags[index].position
-        if not span.start <= position <= span.end or both.get(index, index) not in taken:
+        if not span.start <= position <= span.end or partner_of.get(index, index) not in inner_tags:
             return None
-    return taken
+    return inner_tags
 
 
-def _markup(block: Block, span: Span, taken: range) -> str:
-    """The part with the tags inside it, as they stand in the document."""
+def _markup(block: Block, span: Span, inner_tags: range) -> str:
+    """Return the part with the tags inside it, as in the document."""
     parts: list[str] = []
     done = span.start
-    for index in taken:
+    for index in inner_tags:
         tag = block.tags[index]
         parts += (block.raw(done, tag.position), tag.markup)
         done = tag.position
@@ -205,7 +206,7 @@ def _markup(block: Block, span: Span, taken: range) -> str:
 
 @dataclass
 class BlockBuilder:
-    """Gathers a document's parts in reading order."""
+    """Collects the parts of a document in reading order."""
 
     parts: list[str | Block] = field(default_factory=list)
     _raw: list[str] = field(default_factory=list)
@@ -215,13 +216,13 @@ class BlockBuilder:
     _offset: int = 0
 
     def text(self, raw: str) -> None:
-        """Running text, its references not yet read."""
+        """Add running text with undecoded references."""
         self._raw.append(raw)
         for piece, meaning in read_references(raw):
             self._add_piece(piece, meaning)
 
     def untouched(self, raw: str) -> None:
-        """A part of a sentence that is not translated."""
+        """Add a part of a sentence that is not translated."""
         self._raw.append(raw)
         self._add_piece(raw, None)
 
@@ -231,19 +232,19 @@ class BlockBuilder:
         self._offset += len(raw)
 
     def tag(self, raw: str, kind: TagKind, name: str) -> None:
-        """An inline tag."""
+        """Add an inline tag."""
         self._raw.append(raw)
         self._tags.append((len(self._pieces), raw, kind, name))
         self._offset += len(raw)
 
     def boundary(self, raw: str) -> None:
-        """Markup between two blocks."""
+        """Add markup between two blocks."""
         self._finish_block()
         self.parts.append(raw)
         self._offset += len(raw)
 
     def finish(self) -> tuple[str | Block, ...]:
-        """All parts."""
+        """Return all parts."""
         self._finish_block()
         return tuple(self.parts)
 

@@ -1,12 +1,13 @@
-"""Text in capitals as the model knows it, and its translation in capitals again.
+"""Lower-cases sentences in capitals and titles for the model, and restores the casing of the translation.
 
-A sentence in capitals (`MIND THE GAP`) has no lower-case letter (`ß` counts as none) and is more than an acronym: a
-word of five letters, or two words of which one has four. It is translated in lower case with a capital at its start;
-the translation is put into capitals, where `ß` becomes `SS`. English titles (`The Old Man and the Sea`) have four
-words or more, every one with a capital but for the small ones, and no full stop; of theirs, the words are
-translated in lower case and the translation keeps the case that the model gave it, as titles in other languages do.
-Words that hold a digit, have capitals inside or, in a title, are all capitals stay as they are, and so does every
-acronym in an ordinary sentence.
+A sentence in capitals (`MIND THE GAP`) has no lower-case letter but `ß`, and is more than an acronym: it has a word of
+five letters, or two words of which one has four. It is translated in lower case with a capital at its start, and the
+translation is converted to capitals, where `ß` becomes `SS`.
+
+An English title (`The Old Man and the Sea`) has four words or more, all capitalised but for small words, and no full
+stop. It is translated in lower case, and the translation keeps the case that the model writes.
+
+Words with a digit, with capitals inside or, in a title, in capitals stay unchanged, as do acronyms in other sentences.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _SMALL = """
     a an and as at but by for from in into is nor of off on onto or over per so than that the to up via vs with
 """
 _SMALL_WORDS = frozenset(_SMALL.split())
+# Words of a title. Smaller: names of three words are lower-cased. Larger: short titles are translated badly.
 MIN_TITLE_WORDS = 4
 
 
 class Casing(Enum):
-    """How a sentence is written."""
+    """The casing of a sentence."""
 
     PLAIN = "plain"
     CAPITALS = "capitals"
@@ -33,7 +35,7 @@ class Casing(Enum):
 
 
 def casing_of(text: str, language: str) -> Casing:
-    """How a sentence is written. language: ISO 639-1 code of the sentence."""
+    """Return the casing of a sentence. language: ISO 639-1 code of the sentence."""
     may_be_title = language == "en" and not text.rstrip().endswith(".")
     if not may_be_title and _LOWER.search(text):
         return Casing.PLAIN
@@ -52,7 +54,7 @@ def _is_in_capitals(words: list[str]) -> bool:
 
 
 def _is_title(text: str, words: list[str]) -> bool:
-    """A word in lower case that is not a small one makes a sentence of it; so does a full stop."""
+    """Whether the text is a title: a capitalised sentence without full stop, small words excepted."""
     chunks = [chunk for chunk in text.split() if _LETTERS.search(chunk)]
     if len(chunks) < MIN_TITLE_WORDS:
         return False
@@ -67,7 +69,7 @@ def _starts_high(chunk: str) -> bool:
 
 
 def lowered(text: str, casing: Casing) -> str:
-    """The sentence as the model is given it; of the same length, character by character."""
+    """Return the sentence as the model reads it, with the same length character by character."""
     if casing is Casing.PLAIN:
         return text
     result = _CHUNK.sub(lambda chunk: _lowered_chunk(chunk.group(), casing), text)
@@ -86,15 +88,15 @@ def _lowered_chunk(chunk: str, casing: Casing) -> str:
         keeps = keeps or not letters[1:].islower()
     if keeps and not (casing is Casing.CAPITALS and chunk.startswith(("I'", "I’"))):
         return chunk
-    lower = "".join(_one(character.lower(), character) for character in chunk)
+    lower = "".join(_same_length(character.lower(), character) for character in chunk)
     return "I" + lower[1:] if chunk.startswith(("I'", "I’")) else lower
 
 
-def _one(changed: str, character: str) -> str:
-    """Few letters become several in the other case; these stay, so that positions do."""
+def _same_length(changed: str, character: str) -> str:
+    """Return the changed character if it is a single one, so that positions stay the same."""
     return changed if len(changed) == 1 else character
 
 
 def restored(text: str, casing: Casing) -> str:
-    """A part of the translation in its sentence's casing."""
+    """Return a part of the translation in its sentence's casing."""
     return text.upper() if casing is Casing.CAPITALS else text

@@ -1,8 +1,7 @@
-"""Which language a text is in.
+"""Detects the language of a text with py3langid: naive Bayes over byte n-grams, from an array file without code.
 
-py3langid: naive Bayes over byte n-grams, its model an array file and no code. Beside what was measured
-(`benchmarks/detection.py`, `docs/text.md`), its confidence is a probability that holds: of texts to which it gave 0.95
-among the served languages and that have more than twenty letters, none was wrong.
+Its probabilities are calibrated: in the measurements of `docs/text.md` no text with 0.95 among the served languages
+and more than twenty letters was wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from typing import Any
 from app.text.language_names import KNOWN_LANGUAGES
 from app.text.protected_spans import protected_spans
 
-# Languages with their probabilities, 0 to 1, the likeliest first.
+# Languages with their probabilities, 0 to 1, in descending order.
 Ranked = list[tuple[str, float]]
-# The beginning of a text says what the whole of it would.
+# Code points of a text that are read. Larger: more time for the same answer. Smaller: less certain answers.
 MAX_CHARACTERS = 1000
-# Text in the target language is left alone from here on; docs/text.md has the figures.
+# Text in the target language is returned unchanged from these values on; docs/text.md has the figures. Smaller: texts
+# to translate are returned unchanged. Larger: texts in the target language are translated.
 MIN_LETTERS_TO_KEEP = 21
 MIN_CONFIDENCE_TO_KEEP = 0.95
 # Text in a language that is not translated is refused from this probability of it on. Lower: words and names are
@@ -31,28 +31,30 @@ MIN_CONFIDENCE_TO_REFUSE = 0.8
 # It is also refused where the allowed languages together have at most this probability: languages that are much alike,
 # such as Danish and Norwegian, share the rest.
 MAX_ALLOWED_TO_REFUSE = 0.001
-# Letters in bytes of UTF-8, which the detector counts in: 21 of the Latin alphabet, 11 Cyrillic ones, 7 Chinese signs.
+# Bytes of letters in UTF-8, the detector's unit: 21 Latin letters, 11 Cyrillic ones or 7 Chinese characters. Smaller:
+# words and names are refused on a guess. Larger: short foreign sentences are translated.
 MIN_BYTES_TO_REFUSE = 21
-# Fewer bytes are enough for a phrase, which is so many words that are not all capitalised as a name is.
+# Words of a phrase, which needs fewer bytes; not all of its words are capitalised, as they are in a name.
 MIN_WORDS_OF_PHRASE = 3
-# Unpacked of the model's file at a time. Smaller: the thread asks for Python's lock more often. Larger: more memory.
+# Bytes of the model's file that are unpacked at a time. Smaller: the thread takes Python's lock more often. Larger:
+# more memory.
 PIECE_BYTES = 4_000_000
-# Codes under which the model knows a language that others call otherwise.
+# Language codes -> the model's own.
 _ALIASES = {"nb": "no", "fil": "tl"}
 
 
 class LanguageDetector:
-    """Tells the known languages and the served ones apart. Any thread may use it; loading it takes half a second."""
+    """Distinguishes the known and the served languages. Any thread may use it; loading takes half a second."""
 
     def __init__(self, languages: Collection[str]) -> None:
-        """languages: served codes such as `de` and `pt-BR`; those that the model does not know are never detected."""
+        """languages: served codes such as `de` and `pt-BR`; a code that the model does not know is never detected."""
         from py3langid import langid  # type: ignore[import-untyped]
 
         arrays = _read_model(langid.MODEL_DIR / langid.MODEL_FILE)
         labels = arrays["classes"].tolist()
         bases = {code: _base_of(code) for code in languages}
         kept = {label for label in (*KNOWN_LANGUAGES, *bases.values()) if label in labels}
-        # What the other languages weigh is never read.
+        # The columns of other languages are dropped.
         columns = [index for index, label in enumerate(labels) if label in kept]
         self._codes = {
             label: [code for code, base in bases.items() if base == label] or [label] for label in kept
@@ -69,9 +71,9 @@ class LanguageDetector:
         )
 
     def detect(self, text: str) -> Ranked:
-        """All languages that this detector knows, those that are served by their codes there.
+        """Return all languages of this detector with probabilities, served ones by their served codes.
 
-        No text without letters has a language: the list is empty for it.
+        Empty for a text without letters.
         """
         prose = _prose(text[:MAX_CHARACTERS])
         if not any(map(str.isalpha, prose)):
@@ -84,16 +86,16 @@ class LanguageDetector:
 
 
 def _base_of(code: str) -> str:
-    """The model's label for a code."""
+    """Return the model's label for a code."""
     base = code.partition("-")[0].lower()
     return _ALIASES.get(base, base)
 
 
 def _read_model(path: Any) -> Any:
-    """The arrays of the model's file.
+    """Return the arrays of the model's file.
 
-    In memory and in large pieces, where py3langid writes 68 MB to a temporary file in small ones: a server's /tmp may
-    be smaller, and a thread that asks for Python's lock between pieces waits for the threads that load the rest.
+    Unpacked in memory and in large pieces. py3langid writes 68 MB to a temporary file in small ones, but /tmp may be
+    smaller, and a thread that takes Python's lock between pieces waits for the threads that load the rest.
     """
     import numpy as np
 
@@ -106,7 +108,7 @@ def _read_model(path: Any) -> Any:
 
 
 class LazyDetector:
-    """A detector that is loaded once, on a thread of its own, from the first call of `loaded` on."""
+    """Loads a detector once, on a thread of its own, from the first call of `loaded` on."""
 
     def __init__(self, load: Callable[[], LanguageDetector]) -> None:
         """load: called on that thread."""
@@ -116,13 +118,13 @@ class LazyDetector:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is being loaded, or is loaded."""
+        """Whether the detector is loading or loaded."""
         return self._future is not None
 
     def loaded(self) -> Future[LanguageDetector]:
-        """The detector, or its loading, which this begins. What could not be loaded is tried again by the next call.
+        """Return the future of the detector, and start loading it; after a failure, load again.
 
-        Nobody's cancelling ends the loading. Any thread may call this, and none waits in it.
+        Cancelling a wait does not end the loading. Any thread may call this, without waiting.
         """
         with self._lock:
             if self._future is None or (self._future.done() and self._future.exception() is not None):
@@ -134,12 +136,12 @@ class LazyDetector:
     def _run(self, future: Future[LanguageDetector]) -> None:
         try:
             future.set_result(self._load())
-        except BaseException as error:  # noqa: BLE001 - handed over, whatever it is
+        except BaseException as error:  # noqa: BLE001 - any error is the future's
             future.set_exception(error)
 
 
 def _prose(text: str) -> str:
-    """The text without URLs, e-mail addresses and other placeholders."""
+    """Return the text without URLs, e-mail addresses and other protected spans."""
     parts = []
     done = 0
     for span in protected_spans(text):
@@ -149,9 +151,10 @@ def _prose(text: str) -> str:
 
 
 def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) -> bool:
-    """Whether a text, whose source was left to detection, is left alone because it is in the target language.
+    """Whether a text is certainly in the target language, so that it is returned unchanged.
 
-    detected: its languages among the served ones (`among`). Only for `source: auto`: a stated source is believed.
+    detected: its languages among the served ones (`restrict_to`). Only for detected sources; a source in the request is
+    not checked.
     """
     if not detected:
         return False
@@ -163,9 +166,9 @@ def is_in_target(text: str, target: str, detected: Sequence[tuple[str, float]]) 
 def foreign_language(
     text: str, detected: Sequence[tuple[str, float]], allowed: Collection[str]
 ) -> str | None:
-    """The language of a text that is surely in none of the allowed ones; None where it may be in one of them.
+    """Return the language of a text that is certainly in none of the allowed ones, or None.
 
-    detected: what `LanguageDetector.detect` said of it. Short texts, words and names are in no language for sure.
+    detected: the result of `LanguageDetector.detect`. Short texts, words and names are never certain.
     """
     if not detected:
         return None
@@ -182,13 +185,13 @@ def foreign_language(
 
 
 def _is_phrase(prose: str) -> bool:
-    """Whether it is several words that are not all capitalised."""
+    """Whether the text has several words that are not all capitalised."""
     words = [word for word in prose.split() if any(map(str.isalpha, word))]
     return len(words) >= MIN_WORDS_OF_PHRASE and any(word[:1].islower() for word in words[1:])
 
 
 def restrict_to(detected: Sequence[tuple[str, float]], allowed: Collection[str]) -> Ranked:
-    """The allowed languages, with their probabilities where the text is in one of them."""
+    """Return the allowed languages, with their probabilities if the text is in one of them."""
     found = [(language, probability) for language, probability in detected if language in allowed]
     total = sum(probability for _, probability in found)
     return [(language, probability / total) for language, probability in found] if total > 0 else found

@@ -1,4 +1,4 @@
-"""Glossary terms behind stand-ins that the model is first given as words, to find a translation of its own for."""
+"""Glossary terms that the model first reads as words instead of placeholders, because it may translate them itself."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 from app.text.blocks import Block
 from app.text.glossary import GlossaryHit
-from app.text.segments import Offsets
+from app.text.segmentation import Offsets
 
 
 @dataclass(frozen=True)
 class ExpandedTerm:
-    """A term behind a stand-in, as the model is first given it.
+    """A term that can replace its placeholder.
 
-    text: as it stands in the document, of several spaces one. places: of its characters in the document.
+    text: as in the document, with single spaces. offsets: of its characters in the document.
     """
 
     hit: GlossaryHit
     text: str
-    places: tuple[Offsets, ...]
+    offsets: tuple[Offsets, ...]
 
 
 def find_expandable_terms(
     block: Block, protected: Block, found: Sequence[GlossaryHit], used: Sequence[GlossaryHit]
 ) -> Mapping[str, ExpandedTerm]:
-    """By stand-in, the terms that are words for the model at first: no tag parts them, and no digit is in them.
+    """Return the terms that can be words, by placeholder: those without a digit and without a tag inside.
 
-    found: in the block as it was, of which those in `used`, which are places in the document, were protected.
+    block: before protection. found: hits in `block`. used: the hits that were protected, with spans in the document.
     """
     by_start = {hit.span.start: hit for hit in used}
     terms: dict[str, ExpandedTerm] = {}
@@ -36,8 +36,8 @@ def find_expandable_terms(
         start, end = each.span.start, each.span.end
         hit = by_start.get(block.offsets[start])
         tag = bisect_right(block.tags, start, key=lambda tag: tag.position)
-        is_parted = tag < len(block.tags) and block.tags[tag].position < end
-        if hit is None or is_parted or any(map(str.isdigit, hit.surface + hit.replacement)):
+        is_split = tag < len(block.tags) and block.tags[tag].position < end
+        if hit is None or is_split or any(map(str.isdigit, hit.surface + hit.replacement)):
             continue
         character = protected.text[bisect_left(protected.offsets, hit.span.start)]
         if character not in protected.placeholders:
@@ -52,7 +52,7 @@ def find_expandable_terms(
 
 
 def expand_terms(part: str, terms: Mapping[str, ExpandedTerm]) -> tuple[str, Sequence[int]]:
-    """A part of a block with terms as words instead of their stand-ins, and where its characters stand in the part."""
+    """Return a part of a block with terms as words, and each character's position in the part."""
     if not terms or terms.keys().isdisjoint(part):
         return part, range(len(part))
     runs = [terms[character].text if character in terms else character for character in part]

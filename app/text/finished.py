@@ -1,4 +1,4 @@
-"""A text's translation put together: segments in their places, their tags, their casing, what was protected."""
+"""Writes a text's translation: segments in their places with tags, casing and the contents of placeholders."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from app.text.blocks import Block, escaped, references_of
 from app.text.casing import Casing, restored
 from app.text.number_check import ChangedNumbers
 from app.text.number_format import with_numbers_rewritten
-from app.text.segmentation import Span
-from app.text.segments import Fallback, Offsets, SegmentTranslation, SourceSegment, repair
+from app.text.segmentation import Offsets, Span
+from app.text.segments import Fallback, SegmentTranslation, SourceSegment, repair
 from app.text.tags import Tag, place_tags
 
 
 class FinishedSegment(NamedTuple):
-    """source, target: start and end in the whole texts, in code points. places: those asked for, in `target`.
+    """A segment in the finished text.
 
-    keeps_source: whether a part of the source stands in it, of which nothing was said.
+    source, target: start and end in the whole texts, in code points. token_offsets: in the whole translation.
+    keeps_source: whether a part of it is the source, because the model returned no words.
     """
 
     source: Offsets
@@ -27,19 +28,19 @@ class FinishedSegment(NamedTuple):
     is_part: bool
     fallbacks: tuple[Fallback, ...]
     changed_numbers: ChangedNumbers
-    places: tuple[Offsets, ...] = ()
+    token_offsets: tuple[Offsets, ...] = ()
     keeps_source: bool = False
 
 
 class FinishedText(NamedTuple):
-    """A text's translation, and how it came about."""
+    """A text's translation with its segments."""
 
     text: str
     segments: tuple[FinishedSegment, ...]
 
 
-def untouched(block: Block, span: Span, first: int, last: int) -> str:
-    """A part of a block as it stands in the document, with tags first..last-1."""
+def source_markup(block: Block, span: Span, first: int, last: int) -> str:
+    """Return the markup of a part of a block, with its tags first..last-1."""
     if first == last:
         return block.raw(*span)
     parts: list[str] = []
@@ -52,7 +53,7 @@ def untouched(block: Block, span: Span, first: int, last: int) -> str:
 
 
 class Writer:
-    """Puts a finished text together."""
+    """Writes the parts of a finished text in order."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class Writer:
         rewritten: Callable[[SourceSegment], Mapping[str, str]],
         *,
         is_markup: bool,
-        found: dict[int, dict[str, str]] | None = None,
+        spellings: dict[int, dict[str, str]] | None = None,
     ) -> None:
-        """check: of the numbers of a segment and its translation. rewritten: how its source's numbers are written
-        in the translation's language, where that is otherwise. is_markup: whether text is escaped.
+        """check: compares the numbers of a segment and its translation. is_markup: whether text is escaped.
 
-        found: by block, what writers of the same document have found of its characters' spellings; grows.
+        rewritten: returns a segment's numbers that the target language writes differently. spellings: of
+        characters by block; a cache that writers of the same document share.
         """
         self._check = check
         self._rewritten = rewritten
@@ -73,20 +74,20 @@ class Writer:
         self._parts: list[str] = []
         self._segments: list[FinishedSegment] = []
         self._length = 0
-        self._found: dict[int, dict[str, str]] = {} if found is None else found
+        self._spelling_cache: dict[int, dict[str, str]] = {} if spellings is None else spellings
 
     @property
     def finished(self) -> FinishedText:
-        """What was written."""
+        """Return the text written so far."""
         return FinishedText("".join(self._parts), tuple(self._segments))
 
     def write(self, part: str) -> None:
-        """What stands between segments."""
+        """Append text between segments."""
         self._parts.append(part)
         self._length += len(part)
 
     def write_segment(self, block: Block, segment: SourceSegment, translation: SegmentTranslation) -> None:
-        """A segment's translation, with its tags, in its casing, with all that was protected."""
+        """Append a segment's translation with its tags, its casing and the contents of placeholders."""
         repaired = repair(segment, translation)
         tags = _tags_in_source(block, segment)
         placement = place_tags(segment.source, tags, repaired.text, repaired.alignment)
@@ -101,19 +102,21 @@ class Writer:
                 is_part=segment.is_part,
                 fallbacks=fallbacks,
                 changed_numbers=self._check(segment, repaired.text),
-                places=_places(repaired.places, rendered, placement.tags, start) if repaired.places else (),
+                token_offsets=_rendered_offsets(repaired.token_offsets, rendered, placement.tags, start)
+                if repaired.token_offsets
+                else (),
                 keeps_source=translation.keeps_source,
             )
         )
 
     def preview(self, block: Block, segment: SourceSegment, text: str) -> str:
-        """The words without their tags."""
+        """Return a translation without tags."""
         return "".join(self._characters(block, segment, text))
 
     def _rendered(
         self, block: Block, segment: SourceSegment, text: str, tags: Sequence[Tag]
     ) -> Sequence[str]:
-        """A string for each character of the text and for each tag behind so many of them, in order."""
+        """Return a string for each character of the text and each tag, in order."""
         shown = self._characters(block, segment, text)
         if not tags:
             return shown
@@ -126,7 +129,7 @@ class Writer:
         return [*parts, *shown[done:]]
 
     def _characters(self, block: Block, segment: SourceSegment, text: str) -> Sequence[str]:
-        """What is written for each character; the text itself where that is they."""
+        """Return the spelling of each character; the text itself if no spelling differs."""
         spellings = self._spellings(block, segment)
         rewritten = self._rewritten(segment)
         text = with_numbers_rewritten(text, rewritten)
@@ -143,21 +146,21 @@ class Writer:
         return [spellings.get(character, character) for character in shown] if spellings else shown
 
     def _spellings(self, block: Block, segment: SourceSegment) -> dict[str, str]:
-        """Character -> what the document has for it: references, and what stand-ins stand for."""
-        if segment.block not in self._found:
+        """Return the document's spelling of characters: references, and contents of placeholders."""
+        if segment.block not in self._spelling_cache:
             found = references_of(block) if self._is_markup else {}
             if block.placeholders:
                 for character, raw in zip(block.text, block.raws, strict=True):
                     if character in block.placeholders:
                         found[character] = raw
-            self._found[segment.block] = found
-        return self._found[segment.block]
+            self._spelling_cache[segment.block] = found
+        return self._spelling_cache[segment.block]
 
 
-def _places(
-    places: Sequence[Offsets], rendered: Sequence[str], tags: Sequence[Tag], start: int
+def _rendered_offsets(
+    offsets: Sequence[Offsets], rendered: Sequence[str], tags: Sequence[Tag], start: int
 ) -> tuple[Offsets, ...]:
-    """Starts and ends in a text as those of what was rendered of it from `start` on; tags at an edge stay outside."""
+    """Map offsets in a text to the rendered text, which begins at `start`; tags at an edge stay outside."""
     ends = list(accumulate(map(len, rendered), initial=start))
     positions = [tag.position + index for index, tag in enumerate(tags)]  # in `rendered`
     is_tag = [False] * (len(ends) - 1)
@@ -171,11 +174,11 @@ def _places(
         at = ends[characters[first]] if first < len(characters) else ends[-1]
         return at, at
 
-    return tuple(place(*each) for each in places)
+    return tuple(place(*each) for each in offsets)
 
 
 def _tags_in_source(block: Block, segment: SourceSegment) -> list[Tag]:
-    """A segment's tags by position in its source; spaces behind one that the source does not have go with it."""
+    """Return a segment's tags by position in its source, each with the spaces after it that the source lacks."""
     found: list[Tag] = []
     for index in segment.tags:
         tag = block.tags[index]

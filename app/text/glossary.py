@@ -1,12 +1,13 @@
-"""Glossary terms in a text: where they stand, and what stands there in the translation.
+"""Finds glossary terms in a text, and what replaces them in the translation.
 
 A term matches whole words, longer terms before shorter ones, with a simple ending of its language on any of its words
 (`box` also as `boxes` and `box's`, `Haus` also as `Hauses`). Case: a term with a capital inside or all in capitals
-(`iPhone`, `IT`) matches as it is written; one that begins with a capital matches words that do; one in lower case
-matches any.
-A term that is its own translation is left exactly as it stands in the text; another is replaced by its
-translation, in capitals where the text is, with a capital where the text has one and the term does not.
-Whether a translation has a term by itself is found by the same rules, in the target language.
+(`iPhone`, `IT`) matches as written; one that begins with a capital matches words that do; one in lower case matches
+any.
+
+A term that is its own translation keeps its form in the text. Any other is replaced by its translation, in capitals
+if the text has capitals, with a capital if the text has one and the term has none. The same rules, with the endings of
+the target language, decide whether a translation contains a term.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _ENDINGS = {
     "de": ("e", "en", "er", "ern", "es", "em", "n", "s"),
     "fr": ("s", "x", "e", "es"),
 }
+# Letters of a word that may have an ending. Smaller: short words such as `as` match by chance. Larger: forms of short
+# words are missed.
 MIN_INFLECTED_LENGTH = 3
 
 
@@ -37,7 +40,7 @@ class Term:
 
 @dataclass(frozen=True)
 class GlossaryHit:
-    """A term in a text. span: where. form: as the text has it. restored: what the translation has instead."""
+    """A term in a text. span: its position. surface: its form in the text. replacement: its form in the translation."""
 
     term: Term
     span: Span
@@ -45,24 +48,24 @@ class GlossaryHit:
     replacement: str
 
     @property
-    def wanted(self) -> str:
-        """What to look for in a translation: what it has instead, but for a capital and an ending of the text's."""
+    def expected(self) -> str:
+        """Return the form to look for in a translation: `replacement` without a capital and ending of the text's."""
         return self.replacement if _is_in_capitals(self.term, self.surface) else self.term.target
 
 
 @dataclass
 class _Node:
-    """A place in the tree of terms: what may follow, by word in lower case, and the terms that end here."""
+    """A node in the tree of terms. following: by next word in lower case. terms: those that end here."""
 
     following: dict[str, _Node] = field(default_factory=dict)
     terms: list[tuple[Term, tuple[str, ...]]] = field(default_factory=list)
 
 
 class Glossary:
-    """Terms of one language pair, ready to be looked up. Any thread may use it."""
+    """Terms of one language pair, compiled for lookups. Any thread may use it."""
 
     def __init__(self, terms: Sequence[Term], source_language: str) -> None:
-        """terms: of equal source the last counts. source_language: ISO 639-1 code; unknown ones have no endings."""
+        """terms: the last of equal sources counts. source_language: ISO 639-1 code; unknown ones have no endings."""
         self._endings = _ENDINGS.get(source_language, ())
         self._root = _Node()
         for term in {term.source: term for term in terms}.values():
@@ -74,13 +77,13 @@ class Glossary:
                 node.terms.append((term, parts))
 
     def of_language(self, source_language: str) -> Glossary:
-        """The same terms with the endings of another language."""
+        """Return the same terms with the endings of another language."""
         other = copy.copy(self)
         other._endings = _ENDINGS.get(source_language, ())
         return other
 
     def hits(self, text: str) -> Iterator[GlossaryHit]:
-        """Every term in a text, in order and apart."""
+        """Yield every term in a text, in order, without overlap."""
         spans = words(text)
         index = 0
         while index < len(spans):
@@ -93,18 +96,18 @@ class Glossary:
                 index += 1
 
     def _hit(self, text: str, spans: Sequence[Span], index: int) -> GlossaryHit | None:
-        """The longest term that begins with a word of the text; of equally long ones one that has capitals."""
+        """Return the longest term that begins with this word; among equally long ones one with capitals."""
         best: tuple[int, bool, Term] | None = None
-        waiting = [(self._root, index)]
-        while waiting:
-            node, end = waiting.pop()
+        pending = [(self._root, index)]
+        while pending:
+            node, end = pending.pop()
             for term, parts in node.terms:
                 found = (end - index, term.source != term.source.lower(), term)
                 if (best is None or found[:2] > best[:2]) and _has_case(text, spans[index:end], parts):
                     best = found
             if end < len(spans) and (end == index or "\n" not in text[spans[end - 1].end : spans[end].start]):
                 bases = self._bases(spans[end].of(text).casefold())
-                waiting += [(node.following[base], end + 1) for base in bases if base in node.following]
+                pending += [(node.following[base], end + 1) for base in bases if base in node.following]
         if best is None:
             return None
         span = Span(spans[index].start, spans[index + best[0] - 1].end)
@@ -112,7 +115,7 @@ class Glossary:
         return GlossaryHit(best[2], span, surface, _replacement(best[2], surface))
 
     def _bases(self, word: str) -> Iterator[str]:
-        """The word, and what it may be a form of."""
+        """Yield the word, and the words that it may be a form of."""
         yield word
         for ending in self._endings:
             if word.endswith(ending) and len(word) - len(ending) >= MIN_INFLECTED_LENGTH:
@@ -120,7 +123,7 @@ class Glossary:
 
 
 def _has_case(text: str, spans: Sequence[Span], parts: Sequence[str]) -> bool:
-    """Whether words of the text, which are those of a term but for endings, have its case."""
+    """Whether words of the text match the case of a term's words."""
     return all(_fits_case(span.of(text), part) for span, part in zip(spans, parts, strict=True))
 
 
@@ -141,25 +144,25 @@ def _replacement(term: Term, surface: str) -> str:
 
 
 def _is_in_capitals(term: Term, surface: str) -> bool:
-    """Whether the text has a term in capitals that the glossary does not."""
+    """Whether the text has the term in capitals and the glossary does not."""
     return surface.isupper() and len(surface) > 1 and not term.source.isupper()
 
 
 def missing_terms(hits: Sequence[GlossaryHit], translation: str, target_language: str) -> list[GlossaryHit]:
-    """The hits for which a translation has not what they want, each in a place of its own, as whole words.
+    """Return the hits without a match of their own in a translation, as whole words.
 
     target_language: ISO 639-1 code; unknown ones have no endings.
     """
     if not hits:
         return []
-    wanted = {hit.wanted for hit in hits}
-    forms = {hit.replacement: hit.wanted for hit in hits} | {each: each for each in wanted}
-    # The narrower of two that match the same word first: `PARK` before `Park`.
+    expected = {hit.expected for hit in hits}
+    forms = {hit.replacement: hit.expected for hit in hits} | {each: each for each in expected}
+    # The stricter of two that match the same word comes first: `PARK` before `Park`.
     terms = [Term(surface, surface) for surface in sorted(forms, key=str.isupper, reverse=True)]
     found = Counter(forms[hit.term.source] for hit in Glossary(terms, target_language).hits(translation))
     left = []
     for hit in hits:
-        found[hit.wanted] -= 1
-        if found[hit.wanted] < 0:
+        found[hit.expected] -= 1
+        if found[hit.expected] < 0:
             left.append(hit)
     return left

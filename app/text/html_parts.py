@@ -1,7 +1,7 @@
-"""HTML as what its readers tell apart: text, inline tags, boundaries between blocks, and what is never translated.
+"""Splits HTML into text, inline tags, block boundaries and content that is not translated.
 
-Never translated: attributes, comments, `script`, `style`, `pre`, `code` and their like, `translate="no"`, the class
-`notranslate`, and the tags that a caller names. An element that is not closed ends with the text.
+Not translated: attributes, comments, `script`, `style`, `pre`, `code` and similar elements, `translate="no"`, the class
+`notranslate`, and tags that the caller names. An element that is not closed ends with the text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNTOUCHED = _UNTOUCHED_BLOCKS | frozenset({"code", "kbd", "samp", "var"})
 
 
 def is_not_translated(attributes: Mapping[str, str]) -> bool:
-    """Whether an element's attributes say that its content stays as it is."""
+    """Whether an element's attributes exclude its content from translation."""
     says = attributes.get("translate", attributes.get("its:translate"))
     return (says or "").strip().lower() == "no" or "notranslate" in attributes.get("class", "").split()
 
 
 class Part(NamedTuple):
-    """raw: as it stands. kind: `untouched` is inline and not translated; the last three are tags, by what they do."""
+    """raw: the markup. kind: `untouched` is inline content that is not translated; open, close, point: tags."""
 
     raw: str
     kind: Literal["text", "boundary", "untouched", "open", "close", "point"]
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
-    """All of a page or a fragment, in order. Never fails.
+    """Yield all parts of a page or a fragment, in order; malformed HTML is no error.
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """
@@ -60,7 +60,7 @@ def html_parts(text: str, ignore_tags: Collection[str] = ()) -> Iterator[Part]:
 
 
 def _begins_untouched(event: Event, ignore_tags: Collection[str]) -> bool:
-    """Whether nothing is translated from this event to its element's end."""
+    """Whether nothing from this event to its element's end is translated."""
     if event.kind != "open" or event.name in _VOID:
         return False
     return event.name in _UNTOUCHED or event.name in ignore_tags or is_not_translated(event.attributes)

@@ -1,6 +1,4 @@
-"""HTML to blocks. What a part stands for is taken from the text itself, so that whatever is not translated comes out
-byte for byte, malformed or not.
-"""
+"""Reads HTML into blocks. All markup is copied from the text, so that it stays the same byte for byte."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from app.text.tags import TagKind
 
 
 def read_html(text: str, ignore_tags: Collection[str] = ()) -> Document:
-    """A page or a fragment. Never fails.
+    """Read a page or a fragment; malformed HTML is no error.
 
     ignore_tags: names of elements, in lower case, whose content is not translated.
     """

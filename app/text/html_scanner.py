@@ -1,7 +1,7 @@
-"""HTML to tags and texts with their places, by the HTML standard's rules (13.2.5), in time that is linear in the text.
+"""Scans HTML for tags and texts with their positions, by the HTML standard (13.2.5), in linear time.
 
-Whatever begins and never ends (a tag, a comment, a declaration) is one event up to the end of the text, so that the
-end of a text is searched for once.
+Markup that begins and never ends (a tag, a comment, a declaration) is one event up to the end of the text, so that the
+end of the text is searched only once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["text", "open", "empty", "close", "comment", "declaration", "unended"]
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\t\n\r\f />\x00]*+)")
-# Quotes count where a value begins, and nowhere else. `unended`: a quote without its partner.
+# Quotes count only where a value begins. `unended`: a quote without its partner.
 _ATTRIBUTE = re.compile(
     r"[\t\n\r\f /]*+(?P<name>[^\t\n\r\f />][^\t\n\r\f />=]*+)"
     r"(?:[\t\n\r\f ]*+=[\t\n\r\f ]*+"
@@ -22,12 +22,12 @@ _ATTRIBUTE = re.compile(
     r")?+"
 )
 _TAG_END = re.compile(r"[\t\n\r\f ]*+(?:/[\t\n\r\f ]*+)*+>")
-# `<!-->` and `<!--->` are whole.
+# `<!-->` and `<!--->` are complete comments.
 _EMPTY_COMMENT_END = re.compile(r"-?>")
 _COMMENT_END = re.compile(r"--!?>")
-# What `<` begins beside text: a tag, an end, a comment or declaration, a processing instruction.
+# A `<` that begins markup: a tag, an end tag, a comment or declaration, a processing instruction.
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
-# Elements whose content is no markup, up to their own closing tags.
+# Elements whose content has no markup, up to their own closing tags.
 _RAW_TEXT_ENDS = {
     name: re.compile(rf"</{name}(?=[\t\n\r\f />])", re.IGNORECASE) for name in ("script", "style")
 }
@@ -36,7 +36,7 @@ _READ = frozenset({"translate", "its:translate", "class"})
 
 
 class Event(NamedTuple):
-    """text[start:end] of a document. name: of a tag, in lower case. attributes: those of an opening tag that count."""
+    """text[start:end] of a document. name: of a tag, in lower case. attributes: those of _READ, of an opening tag."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
 
 def scan_html(text: str) -> Iterator[Event]:
-    """The events of a document, in order; together they are all of it."""
+    """Yield the events of a document in order; together they cover all of it."""
     position = 0
     while position < len(text):
         match = _MARKUP.search(text, position)
@@ -68,7 +68,7 @@ def scan_html(text: str) -> Iterator[Event]:
 
 
 def _markup(text: str, start: int) -> Event:
-    """What begins at a `<` that is no text."""
+    """Return the event that begins at a `<` of markup."""
     tag = _TAG.match(text, start)
     if tag is not None:
         return _tag(text, tag)

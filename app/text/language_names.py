@@ -1,8 +1,8 @@
-"""English names of languages, by ISO 639-1 code, and the languages that a text is told apart by."""
+"""English names of languages by ISO 639-1 code, and the languages that detection distinguishes."""
 
 from __future__ import annotations
 
-# Those that detection tells apart whatever is served: languages of many speakers and of Europe's states.
+# Languages that detection distinguishes on every server: those with many speakers and of European countries.
 KNOWN_LANGUAGES = {
     "af": "Afrikaans",
     "ar": "Arabic",
@@ -88,6 +88,6 @@ _VARIANTS = {
 
 
 def language_name(code: str) -> str:
-    """In English; the code where there is none here."""
+    """Return the English name of a language, or the code of an unknown one."""
     lowered = code.lower()
     return _VARIANTS.get(lowered) or KNOWN_LANGUAGES.get(lowered, code)

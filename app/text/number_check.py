@@ -1,9 +1,8 @@
-"""Whether the numbers of a source stand in its translation, written as its language writes them.
+"""Compares the numbers of a source and its translation by value, each in the notation of its language.
 
-A number is read by the conventions of its language: `1,234.5` in English is `1.234,5` in German and `1 234,5` in
-French. What can be read in two ways, or was copied as it stood, passes where any reading agrees; dates, times,
-versions and the like (`2024-05-01`, `12:30`, `1.2.3`) are their parts in any order, a month also by its name. Small
-numbers may become words and words numbers (`five`, `5`), and `3 pm` may become 15.
+`1,234.5` in English is `1.234,5` in German and `1 234,5` in French. A number with two readings, or copied unchanged,
+passes if any reading agrees. Dates, times and versions (`2024-05-01`, `12:30`, `1.2.3`) are compared as their parts in
+any order, a month also by its name. Small numbers may become words and words numbers (`five`, `5`); `3 pm` may be 15.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from app.text.segmentation import Span
 
 _SPACES = "\u00a0\u2009\u202f "
-# Digits with single marks between them; a space only where groups of three follow. The group is not possessive: before
-# 3.11.5 CPython does not go back to where a possessive group's last round began when that fails (gh-106052).
+# Digits with single marks between them; a space only before groups of three. The group is not possessive, because
+# CPython before 3.11.5 does not restore the position of a possessive group whose last repetition fails (gh-106052).
 NUMBER = re.compile(r"\d++(?:[" + _SPACES + r"]\d{3}(?!\d)|[.,:/'\u2019\u066b\u066c\-]\d++)*", re.UNICODE)
 _DIGIT = re.compile(r"\d")
 _NUMBER_WORD = re.compile(r"[^\W_]*?" + NUMBER.pattern + r"[^\W_]*+")
@@ -63,9 +62,9 @@ _NONE = ChangedNumbers((), ())
 
 @dataclass(frozen=True)
 class _Number:
-    """readings: what it may be, each in its simplest form.
+    """readings: possible values, each in its simplest form.
 
-    parts: the digits between its marks where it is no single quantity (a date, a time, a version), or all of them.
+    parts: the digits between its marks if it is no quantity but a date, a time or a version; else all digits as one.
     """
 
     written: str
@@ -74,7 +73,7 @@ class _Number:
 
 
 def changed_numbers(source: str, target: str, source_language: str, target_language: str) -> ChangedNumbers:
-    """Compare the numbers of a text and of its translation; codes are ISO 639-1."""
+    """Compare the numbers of a text and its translation; language codes are ISO 639-1."""
     if not _DIGIT.search(source) and not _DIGIT.search(target):
         return _NONE
     sources = list(_numbers(source, source_language))
@@ -95,7 +94,7 @@ def changed_numbers(source: str, target: str, source_language: str, target_langu
 
 
 def number_spans(text: str, only: Collection[str] | None = None) -> list[Span]:
-    """Numbers with the letters that are one word with them: `1,234.5`, `A4`, `21st`. only: those of these numbers."""
+    """Return numbers with the letters of their word: `1,234.5`, `A4`, `21st`. only: those with these numbers."""
     return [
         Span(*match.span())
         for match in _NUMBER_WORD.finditer(text)
@@ -117,7 +116,7 @@ def _numbers(text: str, language: str) -> Iterator[_Number]:
 
 
 def _spread(numbers: list[_Number], language: str) -> list[_Number]:
-    """Groups between spaces that are no number of the other side as numbers that stand beside one another."""
+    """Split numbers at spaces, because groups that match no number may be several numbers side by side."""
     return [
         part
         for number in numbers
@@ -127,7 +126,7 @@ def _spread(numbers: list[_Number], language: str) -> list[_Number]:
 
 
 def _readings(digits: str, language: str) -> Iterator[str]:
-    """As written; and, where that is one quantity in this language, its value."""
+    """Yield the digits as written, and their value if they are one quantity in this language."""
     yield digits
     compact = re.sub("[" + _SPACES + "'\u2019]", "", digits)
     has_comma = language in _DECIMAL_COMMA
@@ -142,7 +141,7 @@ def _readings(digits: str, language: str) -> Iterator[str]:
 
 
 def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Number], list[_Number]]:
-    """Numbers without one of the other side that has a reading in common."""
+    """Return the numbers of each side without one of the other side that has a reading in common."""
     left = list(targets)
     missing = []
     for number in sources:
@@ -155,9 +154,9 @@ def _unmatched(sources: list[_Number], targets: list[_Number]) -> tuple[list[_Nu
 
 
 def _without_known_parts(numbers: list[_Number], others: list[_Number], months: list[str]) -> list[_Number]:
-    """The numbers of which some digits between marks are in no number of the other side; each counts once.
+    """Return the numbers with a part that no number of the other side has; each part matches once.
 
-    months: those that the other side names.
+    months: months that the other side names, as numbers.
     """
     left = [part for other in others for part in other.parts] + months
     may_match = any(len(number.parts) > 1 for number in (*numbers, *others))
@@ -172,13 +171,13 @@ def _without_known_parts(numbers: list[_Number], others: list[_Number], months: 
 
 
 def _months(text: str, language: str) -> list[str]:
-    """Numbers of the months that a text names."""
+    """Return the numbers of the months that a text names."""
     names = _MONTHS.get(language, "").split()
     return [str(names.index(word) + 1) for word in _WORD.findall(text.lower()) if word in names]
 
 
 def _not_spelled(numbers: list[_Number], text: str, language: str) -> list[_Number]:
-    """The numbers that `text` does not have as words."""
+    """Return the numbers that `text` does not have as words."""
     values = dict(_MORE_NUMBER_WORDS.get(language, {}))
     values |= {word: value for value, word in enumerate(_NUMBER_WORDS.get(language, "").split())}
     spelled = [str(values[word]) for word in _WORD.findall(text.lower()) if word in values] if numbers else []

@@ -1,8 +1,8 @@
-"""Decimal and thousands marks of numbers, as the language of the translation writes them: `1,234.5` as `1.234,5`.
+"""Rewrites decimal and thousands marks of numbers for the target language: `1,234.5` as `1.234,5`.
 
-Only single quantities are rewritten, mark by mark, so that a number keeps its length. What stands as it is: what has
-no mark, dates, times, addresses, anything with a letter attached, and a decimal that a name or a word such as
-`version` stands before (`Python 3.11`, `section 2.4`).
+Only quantities are rewritten, mark by mark, so that a number keeps its length. Unchanged are numbers without a mark,
+dates, times, addresses, numbers with a letter attached, and a decimal after a name or a word such as `version`
+(`Python 3.11`, `section 2.4`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from app.text.number_check import NUMBER
 
-# Of each language the marks before decimals and between groups of three digits.
+# Language -> the mark before decimals, and the mark between groups of three digits.
 _DOT_GROUPS, _SPACE_GROUPS = (",", "."), (",", "\u00a0")
 _MARKS = (
     {"en": (".", ",")}
@@ -30,7 +30,7 @@ _BEFORE_TIMES = frozenset(["at", "since", "until", "till", "before", "after", "a
 
 
 def rewritten_numbers(text: str, source_language: str, target_language: str) -> dict[str, str]:
-    """The quantities of a source by how they are written there, and how the target's language writes them."""
+    """Return the quantities of a source whose spelling changes -> their spelling in the target language."""
     if source_language not in _MARKS or target_language not in _MARKS:
         return {}
     if _MARKS[source_language] == _MARKS[target_language]:
@@ -47,16 +47,16 @@ def rewritten_numbers(text: str, source_language: str, target_language: str) -> 
 
 
 def with_numbers_rewritten(text: str, rewritten: Mapping[str, str]) -> str:
-    """The text with these numbers in their places, each as long as before."""
+    """Return the text with these numbers replaced, each by one of the same length."""
     return NUMBER.sub(lambda match: rewritten.get(match.group(), match.group()), text) if rewritten else text
 
 
 def _rewritten(
-    text: str, match: re.Match[str], marks: tuple[str, str], wanted: tuple[str, str]
+    text: str, match: re.Match[str], source_marks: tuple[str, str], target_marks: tuple[str, str]
 ) -> str | None:
-    """A number with the wanted marks; None where it stands as it is."""
+    """Return a number with the wanted marks, or None if it keeps its own."""
     written = match.group()
-    decimal, group = marks
+    decimal, group = source_marks
     separator = "[" + _SPACES + "]" if group.isspace() else re.escape(group)
     is_whole = re.fullmatch(
         r"\d{1,3}(?:" + separator + r"\d{3})+(?:" + re.escape(decimal) + r"\d+)?", written
@@ -67,22 +67,23 @@ def _rewritten(
     if not is_whole and (decimal == "." and _is_a_name(text, match)):
         return None
     return "".join(
-        wanted[0] if mark == decimal else mark if mark.isdigit() else wanted[1] for mark in written
+        target_marks[0] if mark == decimal else mark if mark.isdigit() else target_marks[1]
+        for mark in written
     )
 
 
 def _is_attached(text: str, match: re.Match[str]) -> bool:
-    """Whether a letter, an underscore or a mark of code stands right beside it."""
-    before, behind = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    """Whether a letter, an underscore or a mark of code is right next to it."""
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     return (
         any(each.isalpha() or (each != "" and each in "_=/\\:#@.") for each in before)
-        or behind.isalpha()
-        or (behind != "" and behind in "_=\\@")
+        or after.isalpha()
+        or (after != "" and after in "_=\\@")
     )
 
 
 def _is_a_name(text: str, match: re.Match[str]) -> bool:
-    """Whether the word before, or the lack of one before a heading, makes it the number of something."""
+    """Whether the word before makes it the number of something, or it is the number of a heading."""
     before = _BEFORE.search(text, max(0, match.start() - 40), match.start())
     word = before.group(1) if before is not None else None
     if word is None:

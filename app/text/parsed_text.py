@@ -25,26 +25,27 @@ from app.text.alignment import words
 from app.text.blocks import Block, Document, Replacement, escaped, protect, references_of
 from app.text.casing import Casing, casing_of, lowered, restored
 from app.text.expanded_terms import ExpandedTerm, expand_terms, find_expandable_terms
-from app.text.finished import FinishedText, Writer, untouched
+from app.text.finished import FinishedText, Writer, source_markup
 from app.text.glossary import Glossary, GlossaryHit, missing_terms
 from app.text.html_reader import read_html
 from app.text.number_check import ChangedNumbers, changed_numbers
 from app.text.number_format import rewritten_numbers
 from app.text.protected_spans import overlaps, protected_spans
-from app.text.segmentation import Span, fitting_pieces, sentence_spans, trimmed
-from app.text.segments import Offsets, SegmentTranslation, SourceSegment, moved, with_number_placeholders
+from app.text.segmentation import Offsets, Span, fitting_pieces, sentence_spans, trimmed
+from app.text.segments import SegmentTranslation, SourceSegment, shift_positions, with_number_placeholders
 from app.text.tags import Tag, partners
 from app.text.xml_reader import XmlRules, read_xml
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")  # all control characters but the tab
-# Tags that make a formula of a word: H<sub>2</sub>O.
+# Runs without control characters, the tab excepted.
+_LINES = re.compile(r"[^\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]+")
+# Tags that make a word a formula, which is not translated: H<sub>2</sub>O.
 _FORMULA_TAGS = frozenset({"sub", "sup"})
 
 
 class TextFormat(Enum):
-    """What a text is written in."""
+    """The format of a text."""
 
     PLAIN = "text"
     HTML = "html"
@@ -52,7 +53,10 @@ class TextFormat(Enum):
 
 
 class Splitting(Enum):
-    """Where sentences end: at line breaks too, at line breaks not, or nowhere but at line breaks."""
+    """Where sentences end.
+
+    SENTENCES: also at line breaks. NO_NEWLINES: not at line breaks. LINES: at line breaks only.
+    """
 
     SENTENCES = "sentences"
     NO_NEWLINES = "no_newlines"
@@ -60,7 +64,7 @@ class Splitting(Enum):
 
 
 class ParseOptions(NamedTuple):
-    """How a text is read. Languages are ISO 639-1 codes. xml: of XML; its `ignored` are of HTML, too."""
+    """How a text is parsed. Languages are ISO 639-1 codes. xml: rules for XML; its `ignored` applies to HTML too."""
 
     source_language: str
     target_language: str
@@ -71,7 +75,7 @@ class ParseOptions(NamedTuple):
 
 
 def parse_text(text: str, options: ParseOptions) -> ParsedText:
-    """Read a text. Raises MarkupError for malformed XML."""
+    """Parse a text. Raises MarkupError for malformed XML."""
     if options.text_format is TextFormat.HTML:
         document = read_html(text, options.xml.ignored)
     elif options.text_format is TextFormat.XML:
@@ -84,7 +88,7 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     for part in document.parts:
         if isinstance(part, Block):
             found = [] if options.glossary is None else list(options.glossary.hits(part.text))
-            read, used = _protected(part, found, is_markup=document.is_markup)
+            read, used = _protect_spans(part, found, is_markup=document.is_markup)
             expanded_terms.append(find_expandable_terms(part, read, found, used) if used else {})
             part = read
             hits += used
@@ -92,10 +96,10 @@ def parse_text(text: str, options: ParseOptions) -> ParsedText:
     return ParsedText(Document(tuple(parts), document.is_markup), options, tuple(hits), tuple(expanded_terms))
 
 
-def _protected(
+def _protect_spans(
     block: Block, hits: Sequence[GlossaryHit], *, is_markup: bool
 ) -> tuple[Block, list[GlossaryHit]]:
-    """The block with its placeholders, formulas and glossary terms protected, and the terms that were."""
+    """Return the block with its protected spans, formulas and terms replaced, and the replaced terms."""
     protected = protected_spans(block.text)
     if not (protected or hits or block.tags):
         return block, []
@@ -115,7 +119,7 @@ def _protected(
 
 
 def _formulas(block: Block) -> list[Span]:
-    """Words that a tag parts and that have a digit, or a tag of formulas, inside."""
+    """Return the words that have a tag inside, and a digit or a tag of formulas."""
     found: list[Span] = []
     spans = words(block.text) if block.tags else ()
     starts = [span.start for span in spans]
@@ -135,10 +139,10 @@ def _formulas(block: Block) -> list[Span]:
 
 @dataclass(eq=False)
 class ParsedText:
-    """A text that was read.
+    """A parsed text. Immutable but for its cache of spellings.
 
-    glossary_hits: the terms that will stand in the translation. expanded_terms: of each block, by stand-in.
-    _found: what its writers share: a long text is not looked through for each of its segments, and each new word.
+    glossary_hits: terms that the translation will contain. expanded_terms: of each block, by placeholder. _spellings: a
+    cache of character spellings by block, shared by all writers, so that a long text is scanned once.
     """
 
     document: Document
@@ -148,11 +152,11 @@ class ParsedText:
 
     def __post_init__(self) -> None:
         self._blocks = [part for part in self.document.parts if isinstance(part, Block)]
-        self._found: dict[int, dict[str, str]] = {}
+        self._spellings: dict[int, dict[str, str]] = {}
 
     def _writer(self) -> Writer:
         check, markup = self.changed_numbers, self.document.is_markup
-        return Writer(check, self._rewritten_numbers, is_markup=markup, found=self._found)
+        return Writer(check, self._rewritten_numbers, is_markup=markup, spellings=self._spellings)
 
     def _rewritten_numbers(self, segment: SourceSegment) -> dict[str, str]:
         options, source = self.options, segment.restore_numbers(segment.source)
@@ -160,30 +164,30 @@ class ParsedText:
 
     @property
     def prose(self) -> str:
-        """What there is to translate, without markup and what is protected: what a language is detected by."""
+        """Return the text to translate without markup and protected spans, for language detection."""
         return "\n".join(
             "".join(" " if character in block.placeholders else character for character in block.text)
             for block in self._blocks
         )
 
     def segments(self, fits: Callable[[str], bool]) -> list[SourceSegment]:
-        """What is to be translated, in order. fits: whether the model takes a source at once."""
+        """Return the segments to translate, in order. fits: whether the model takes a source at once."""
         found: list[SourceSegment] = []
         for index, block in enumerate(self._blocks):
-            flat = self._flat(block)
+            flat = self._without_line_breaks(block)
             closing = partners(block.tags)
             terms = self.expanded_terms[index]
             for sentence in self._sentences(flat):
                 casing = casing_of(expand_terms(sentence.of(flat), terms)[0], self.options.source_language)
 
-                def fits_so(
+                def fits_either_way(
                     part: str, casing: Casing = casing, terms: Mapping[str, ExpandedTerm] = terms
                 ) -> bool:
                     return fits(self._source(part, casing, terms)[0]) and (
                         not terms or terms.keys().isdisjoint(part) or fits(self._source(part, casing, {})[0])
                     )
 
-                for piece in fitting_pieces(flat, sentence, fits_so):
+                for piece in fitting_pieces(flat, sentence, fits_either_way):
                     span = piece.span
                     source, places = self._source(span.of(flat), casing, terms)
                     found.append(
@@ -195,7 +199,7 @@ class ParsedText:
                             span=span,
                             is_part=piece.is_part,
                             tags=_tags_of(block.tags, closing, span),
-                            positions=moved(places, span.start),
+                            positions=shift_positions(places, span.start),
                             terms=tuple(terms[each].hit for each in span.of(flat) if each in terms)
                             if terms
                             else (),
@@ -204,14 +208,14 @@ class ParsedText:
         return found
 
     @property
-    def _flows(self) -> bool:
-        """Whether a line break is a space like others."""
+    def _ignores_line_breaks(self) -> bool:
+        """Whether line breaks count as spaces."""
         return (
             self.options.splitting is Splitting.NO_NEWLINES or self.options.text_format is TextFormat.HTML
         ) and self.options.splitting is not Splitting.LINES
 
-    def _flat(self, block: Block) -> str:
-        return _BREAKS.sub(" ", block.text) if self._flows else block.text
+    def _without_line_breaks(self, block: Block) -> str:
+        return _BREAKS.sub(" ", block.text) if self._ignores_line_breaks else block.text
 
     def _sentences(self, flat: str) -> list[Span]:
         if self.options.splitting is Splitting.LINES:
@@ -222,9 +226,9 @@ class ParsedText:
     def _source(
         self, part: str, casing: Casing, terms: Mapping[str, ExpandedTerm]
     ) -> tuple[str, Sequence[int]]:
-        """What the model is given for a part of a block, with these terms as words, and where that stands in it."""
+        """Return the model's input for a part of a block, these terms as words, with each character's position."""
         text, places = expand_terms(part, terms)
-        if not self._flows:
+        if not self._ignores_line_breaks:
             return lowered(text, casing), places
         kept = [
             place
@@ -235,38 +239,44 @@ class ParsedText:
         return lowered(_SPACES.sub(" ", collapsed), casing), [places[place] for place in kept]
 
     def missing_terms(self, segment: SourceSegment, text: str) -> list[GlossaryHit]:
-        """The terms of the segment's `source` that a translation of it, as the model wrote it, has not."""
+        """Return the terms in the segment's `source` that the model's translation does not contain."""
         written = restored(text, segment.casing) if segment.terms else ""
         return missing_terms(segment.terms, written, self.options.target_language)
 
     def with_term_placeholders(
         self, segment: SourceSegment, only: Collection[GlossaryHit] | None = None
     ) -> SourceSegment:
-        """The segment with stand-ins for all its terms, or for these; the model takes it if it took the segment."""
+        """Return the segment with placeholders for these terms, or all.
+
+        The model takes the result if it takes the segment.
+        """
         if not segment.terms:
             return segment
         block, terms = self._blocks[segment.block], self.expanded_terms[segment.block]
-        still = [hit for hit in segment.terms if only is not None and hit not in only]
-        expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in still}
-        source, places = self._source(segment.span.of(self._flat(block)), segment.casing, expanded_terms)
+        as_words = [hit for hit in segment.terms if only is not None and hit not in only]
+        expanded_terms = {placeholder: term for placeholder, term in terms.items() if term.hit in as_words}
+        source, places = self._source(
+            segment.span.of(self._without_line_breaks(block)), segment.casing, expanded_terms
+        )
         return segment._replace(
             source=source,
             placeholders=block.placeholders_in(source),
-            positions=moved(places, segment.span.start),
-            terms=tuple(still),
+            positions=shift_positions(places, segment.span.start),
+            terms=tuple(as_words),
         )
 
     def number_retries(
         self, segment: SourceSegment, translation: SegmentTranslation, fits: Callable[[str], bool]
     ) -> list[SourceSegment]:
-        """What to try instead of a segment in whose translation a number changed: its terms carried, too.
+        """Return segments to decode instead of one whose translation changed a number; terms are placeholders too.
 
-        First with those numbers carried that the translation lacks, then with all; each if the model takes it.
+        First with placeholders for the numbers that the translation lacks, then for all numbers; each if the model
+        takes it.
         """
         if segment.numbers or not (changed := self.changed_numbers(segment, translation.text)):
             return []
-        verbatim_spans, used = self.with_term_placeholders(segment), self._blocks[segment.block].text
-        found = [with_number_placeholders(verbatim_spans, used, only) for only in (changed.missing, None)]
+        without_terms, used = self.with_term_placeholders(segment), self._blocks[segment.block].text
+        found = [with_number_placeholders(without_terms, used, only) for only in (changed.missing, None)]
         return [
             each
             for each in dict(zip((each.source for each in found), found, strict=True)).values()
@@ -274,7 +284,7 @@ class ParsedText:
         ]
 
     def changed_numbers(self, segment: SourceSegment, text: str) -> ChangedNumbers:
-        """What the check of numbers says of a segment and its translation."""
+        """Return the numbers that differ between a segment and its translation."""
         return changed_numbers(
             segment.restore_numbers(segment.source),
             segment.restore_numbers(text),
@@ -285,11 +295,11 @@ class ParsedText:
     def finish(
         self, segments: Sequence[SourceSegment], translations: Sequence[SegmentTranslation]
     ) -> FinishedText:
-        """Put the translations in the place of their segments. Raises ValueError where the counts differ."""
+        """Return the text with its segments replaced by translations. Raises ValueError if the counts differ."""
         if len(segments) != len(translations):
             raise ValueError(f"{len(translations)} translations for {len(segments)} segments")
         writer = self._writer()
-        waiting = list(zip(segments, translations, strict=True))[::-1]
+        pending = list(zip(segments, translations, strict=True))[::-1]
         index = -1
         for part in self.document.parts:
             if isinstance(part, str):
@@ -297,26 +307,28 @@ class ParsedText:
                 continue
             index += 1
             done = next_tag = 0
-            while waiting and waiting[-1][0].block == index:
-                segment, translation = waiting.pop()
-                writer.write(untouched(part, Span(done, segment.span.start), next_tag, segment.tags.start))
+            while pending and pending[-1][0].block == index:
+                segment, translation = pending.pop()
+                writer.write(
+                    source_markup(part, Span(done, segment.span.start), next_tag, segment.tags.start)
+                )
                 writer.write_segment(part, segment, translation)
                 done, next_tag = segment.span.end, segment.tags.stop
-            writer.write(untouched(part, Span(done, len(part.text)), next_tag, len(part.tags)))
+            writer.write(source_markup(part, Span(done, len(part.text)), next_tag, len(part.tags)))
         return writer.finished
 
     def render(self, segment: SourceSegment, translation: SegmentTranslation) -> str:
-        """A segment's translation as it will stand in the finished text."""
+        """Return a segment's translation as it will stand in the finished text."""
         writer = self._writer()
         writer.write_segment(self._blocks[segment.block], segment, translation)
         return writer.finished.text
 
     def preview(self, segment: SourceSegment, text: str) -> str:
-        """Words of a segment's unfinished translation, as they will look: their casing, what stand-ins stand for."""
+        """Return an unfinished translation as it will look: its casing, the contents of placeholders."""
         return self._writer().preview(self._blocks[segment.block], segment, text)
 
     def source_range(self, segment: SourceSegment, start: int, end: int) -> Offsets:
-        """Where characters start..end-1 of a segment's source stand in the whole text, in code points."""
+        """Return where characters start..end-1 of a segment's source stand in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         if start >= len(segment.positions):
             return (offsets[segment.span.end],) * 2
@@ -324,23 +336,23 @@ class ParsedText:
         return (first, self._place(segment, end - 1)[1]) if start < end else (first, first)
 
     def _place(self, segment: SourceSegment, index: int) -> Offsets:
-        """Where a character of a segment's source stands in the whole text."""
+        """Return where one character of a segment's source stands in the whole text."""
         block, position = self._blocks[segment.block], segment.positions[index]
         term = self.expanded_terms[segment.block].get(block.text[position])
         if term is None or not segment.terms:
             return block.offsets[position], block.offsets[position + 1]
-        return term.places[index - bisect_left(segment.positions, position)]
+        return term.offsets[index - bisect_left(segment.positions, position)]
 
     def span(self, segment: SourceSegment) -> Offsets:
-        """Where a segment stands in the whole text, in code points."""
+        """Return where a segment stands in the whole text, in code points."""
         offsets = self._blocks[segment.block].offsets
         return offsets[segment.span.start], offsets[segment.span.end]
 
 
 def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
-    """Indices of the tags that go with a segment: those inside, and elements of which it holds some words.
+    """Return the indices of a segment's tags: those inside, and elements that hold some of its words.
 
-    What surrounds all of it, and what stands at an edge, stays outside.
+    Tags around the whole segment and at its edges are not among them.
     """
     if not tags:
         return range(0)
@@ -361,5 +373,5 @@ def _tags_of(tags: Sequence[Tag], closing: dict[int, int], span: Span) -> range:
 
 
 def _is_space(character: str) -> bool:
-    """Whether HTML takes it for a space that may be dropped beside another."""
+    """Whether HTML collapses the character with a space next to it."""
     return character in " \t\n\r\f"

@@ -1,9 +1,8 @@
-"""What stands in a text for something else and must come through a translation character by character.
+"""Finds spans of a text that must be in its translation unchanged: variables, tags, URLs and addresses.
 
-Found are: `{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`
-with whatever they nest), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs,
-e-mail addresses.
-Every search is linear in the text: no expression can back up over what it has taken.
+`{{name}}`, `{% if x %}`, `${x}`, `%{x}`, `#{x}`, `{0}`, `{name}`, ICU messages (`{count, plural, ...}`, nested ones
+included), printf's `%s` `%1$s` `%(x)d` `%-5.2f` `%@` `%%`, tags such as `<x id="1"/>` and `<0>`, URLs, e-mail
+addresses. Every search is linear in the text: no expression can backtrack.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PRINTF = re.compile(
     r")"
 )
 _TAG = re.compile(r"</?(?:[A-Za-z][\w:.\-]*+(?:\s[^<>]*+|/)?|\d{1,3}/?)>")
-# Not the spaces, quotes and brackets that no URL holds, nor the punctuation of scripts that write without spaces.
+# Excludes spaces, quotes and brackets that no URL has, and the punctuation of scripts without spaces.
 _URL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?:https?|ftps?|sftp|ssh|git|file|wss?|irc|magnet)://|www\.|(?:mailto|tel):(?=[\w+]))"
     r"[^\s<>\"`\\^|\u2018-\u201f\u00ab\u00bb\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
@@ -34,7 +33,7 @@ _URL = re.compile(
 _EMAIL = re.compile(
     r"(?<![\w.%+\-])[A-Za-z0-9_][\w.%+\-]{0,63}+@(?:[^\W_](?:[^\W_]|-){0,62}+\.)+[A-Za-z]{2,24}+(?![\w@])"
 )
-# What every placeholder has one of: most texts are looked through once.
+# Every protected span has one of these, so that most texts are scanned only once.
 _HINT = re.compile(r"[%<{@:]|www\.", re.IGNORECASE)
 _OPENINGS_OF_URLS = {")": "(", "]": "[", "}": "{"}
 _NAME = re.compile(r"[^\s{}]*+")
@@ -44,25 +43,25 @@ _SIGILS = frozenset("$%#@")
 
 
 def protected_spans(text: str) -> list[Span]:
-    """Every placeholder, in order and apart; those that overlap or hold one another are one."""
+    """Return all protected spans, in order; overlapping and nested ones are merged."""
     if not _HINT.search(text):
         return []
     found = [Span(*match.span()) for match in (*_PRINTF.finditer(text), *_TAG.finditer(text))]
     found += _brace_spans(text)
-    found += (_without_the_end_of_a_sentence(text, *match.span()) for match in _URL.finditer(text))
+    found += (_without_closing_punctuation(text, *match.span()) for match in _URL.finditer(text))
     found += (Span(*match.span()) for match in _EMAIL.finditer(text))
     return [_with_angles(text, span) for span in merged(found)]
 
 
 def _with_angles(text: str, span: Span) -> Span:
-    """With the angle brackets that a URL or an address may stand in."""
+    """Return the span with angle brackets around it, if it has them."""
     if span.start > 0 and text[span.start - 1] == "<" and text[span.end : span.end + 1] == ">":
         return Span(span.start - 1, span.end + 1)
     return span
 
 
 def merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans in order, those that share a character joined."""
+    """Yield the spans in order; those that share a character are joined."""
     current: Span | None = None
     for span in sorted(spans):
         if current is None or span.start >= current.end:
@@ -76,28 +75,28 @@ def merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a span shares a character with one of others, which are in order and apart."""
+    """Whether a span shares a character with one of `others`, which are in order and do not overlap."""
     last = bisect_left(others, span.end, key=lambda other: other.start) - 1
     return last >= 0 and span.start < others[last].end
 
 
 def _brace_spans(text: str) -> Iterator[Span]:
-    """Outermost braces with a placeholder's content; whatever stands before them and belongs to them included."""
+    """Yield braces with the content of a variable, with a sigil before them."""
     opened: list[int] = []
     for brace in _BRACES.finditer(text):
         if brace.group() == "{":
             opened.append(brace.start())
         elif opened:
             start = opened.pop()
-            if _is_placeholder(text, start, brace.end()):
+            if _is_variable(text, start, brace.end()):
                 has_sigil = start > 0 and text[start - 1] in _SIGILS
                 yield Span(start - has_sigil, brace.end())
 
 
-def _is_placeholder(text: str, start: int, end: int) -> bool:
-    """Whether text[start:end], a pair of braces, is not prose in braces.
+def _is_variable(text: str, start: int, end: int) -> bool:
+    """Whether the pair of braces text[start:end] is a variable and not prose in braces.
 
-    A name without spaces, an ICU argument with its type, or anything in double braces, `{%`, `${` and their like.
+    A variable is a name without spaces, an ICU argument with its type, or anything in double braces, `{%` or `${`.
     """
     if text[start + 1] in "{%#" or text[end - 2] == "}" or (start > 0 and text[start - 1] in _SIGILS):
         return True
@@ -107,8 +106,8 @@ def _is_placeholder(text: str, start: int, end: int) -> bool:
     return _ARGUMENT.match(text, start + 1, end) is not None
 
 
-def _without_the_end_of_a_sentence(text: str, start: int, end: int) -> Span:
-    """A URL without the punctuation that ends its sentence, and without a bracket that was opened before it."""
+def _without_closing_punctuation(text: str, start: int, end: int) -> Span:
+    """Return a URL without the punctuation of its sentence and without an unmatched closing bracket."""
     counts = {mark: text.count(mark, start, end) for mark in "()[]{}"}
     while end > start:
         last = text[end - 1]

@@ -1,11 +1,10 @@
-"""Text to the spans that are translated, and back, so that everything else stays as it stood.
+"""Splits a text into the spans that are translated, and joins their translations with everything else unchanged.
 
-A text is cut into lines (at every line break, tab and other control character), lines into sentences by `sentencex`,
-sentences that the model cannot take at once at their best place. What lies between two spans (line breaks,
-indentation, bullets and numbering, runs of spaces, whatever has no letter) is never touched: a span replaced by itself
-gives the very text.
+A text is split into lines (at every line break, tab and other control character), lines into sentences by `sentencex`,
+and over-long sentences at their best place. The text between two spans (line breaks, indentation, bullets, numbering,
+runs of spaces, anything without a letter) stays unchanged: if every span is replaced by itself, the result is the text.
 
-Every step is linear in the text, or n log n for an over-long sentence.
+Time is linear in the text, or n log n for an over-long sentence.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from typing import NamedTuple
 
 import sentencex
 
-# Unicode's line breaks (the set of `str.splitlines`), the tab, which parts cells, and all other control characters
-# (category Cc): beside one that it had to carry over the model left out letters.
+# Unicode's line breaks (the set of `str.splitlines`), the tab, which separates cells, and all other control characters
+# (category Cc): the model loses letters next to a control character in a sentence.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-# White space beyond ASCII: sentencex 1.0.32 panics on "B\u00a0.", so it sees plain spaces.
+# White space beyond ASCII is replaced by spaces for sentencex, because version 1.0.32 panics on "B\u00a0.".
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
-# Where sentencex finds no end in any of its languages: Greek ends questions with a semicolon, and "b)" begins an item.
+# Lines in which sentencex finds no sentence end in any language, so that it is not called. Greek ends questions with a
+# semicolon, and "b)" begins an item.
 _ONE_SENTENCE = re.compile(r"[^.!?;:)\x80-\U0010ffff]*+[\x00-\x7f]?")
-# What is left outside a span's ends: white space, control characters, and format characters that have no
-# width. Joiners (U+200C, U+200D) and tags are not among them: they belong to the character beside them.
+# Characters that are excluded at the ends of a span: white space, control characters and zero-width format characters.
+# Joiners (U+200C, U+200D) and tags are not among them, because they belong to the character next to them.
 _EDGE = (
     "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x7f"
     "\u00ad\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
@@ -36,16 +36,21 @@ _ATTACHED = frozenset({"Mn", "Mc", "Me", "Cf"})  # Unicode's categories of marks
 _SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 _ZERO_WIDTH_JOINER = "\u200d"
-# At a line's start, with white space behind: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
+# At the start of a line, before white space: 1. 2.1. 3) (4) b) (c) iv) and the box of a task.
 _NUMBERING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){0,4}[.)]|\(\d{1,3}\)|\(?[A-Za-z]\)|\(?[ivxIVX]{1,5}\)|\[[ xX]?\])(?=\s)"
 )
-# No mark of a list: after letters a number needs a bracket.
+# A line that begins with a word has no list mark.
 _WORD_FIRST = re.compile(r"[^\W\d_]++[ ,']")
 # Unicode's dashes, mathematical and other symbols (bullets, arrows, emoji), and these marks.
 _BULLET_CATEGORIES = frozenset({"Pd", "Sm", "So"})
 _BULLETS = frozenset("*#\u00b7\u2022\u2023\u2043")
+# Characters after which a clause may end.
 _CLAUSE_END = frozenset(",;:!?.\u2013\u2014)]}\u201d\u00bb\u3001\u3002\uff0c\uff1b\uff1a")
+
+
+# Start and end in a text, in code points; equal if empty.
+Offsets = tuple[int, int]
 
 
 class Span(NamedTuple):
@@ -55,12 +60,12 @@ class Span(NamedTuple):
     end: int
 
     def of(self, text: str) -> str:
-        """The part of `text` that this span covers."""
+        """Return the part of `text` that this span covers."""
         return text[self.start : self.end]
 
 
 class Piece(NamedTuple):
-    """What the model is given at once. `is_part`: the sentence was longer than that."""
+    """A span for the model. is_part: whether the sentence was longer than the model takes."""
 
     span: Span
     is_part: bool
@@ -68,29 +73,29 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Joined:
-    """A text made of translated spans. `spans`: where each translation stands in it, in code points."""
+    """A text with translated spans. spans: where each translation stands in it, in code points."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
 
 
 def sentence_spans(text: str, language: str) -> Iterator[Span]:
-    """The sentences of a text, in order, without the white space around them and the marks of a list.
+    """Yield the sentences of a text in order, without white space around them and list marks.
 
-    language: ISO 639-1 code, which chooses the abbreviations that do not end a sentence.
+    language: ISO 639-1 code, which selects the abbreviations that do not end a sentence.
     """
     for line in _LINE.finditer(text):
         marks = _after_marks(line.group())
         start = line.start() + marks
         for sentence in _sentences(line.group()[marks:], language):
             span = trimmed(text, start, start + len(sentence))
-            start += len(sentence)  # of the same length as in the text, though its spaces may be others
+            start += len(sentence)  # as long as in the text, although its spaces may differ
             if span is not None:
                 yield span
 
 
 def _after_marks(line: str) -> int:
-    """Where the text of a line begins, behind bullets, numbering and the white space that follows them."""
+    """Return where the text of a line begins, after bullets, numbering and white space."""
     begin = place = 0
     if _WORD_FIRST.match(line):
         return 0
@@ -118,14 +123,14 @@ def _is_bullet(line: str, place: int) -> bool:
 
 
 def _sentences(line: str, language: str) -> list[str]:
-    """The sentences of one line; where sentencex fails, or they do not join to the line, the line is one."""
+    """Return the sentences of a line, or the whole line if sentencex fails or its output differs from the line."""
     if _ONE_SENTENCE.fullmatch(line):
         return [line]
     plain = _WIDE_SPACE.sub(" ", line)
     try:
         sentences: list[str] = sentencex.segment(language, plain)
     except BaseException as error:
-        # A panic in Rust comes as a BaseException of a module that cannot be imported.
+        # A panic in Rust is a BaseException of a module that cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
         return [line]
@@ -133,7 +138,7 @@ def _sentences(line: str, language: str) -> list[str]:
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:
-    """The span start..end-1 without its edges, or None where it holds no letter."""
+    """Return the span start..end-1 without its edges, or None if it has no letter."""
     while start < end and _is_edge(text[start]):
         start += 1
     while start < end and _is_edge(text[end - 1]):
@@ -148,16 +153,16 @@ def _is_edge(character: str) -> bool:
 
 
 def fitting_pieces(text: str, span: Span, fits: Callable[[str], bool]) -> list[Piece]:
-    """A sentence in as many pieces as the model needs, in order; `fits` as for `fitting_spans`."""
+    """Return a sentence in as many pieces as the model needs, in order; `fits` as for `fitting_spans`."""
     spans = list(fitting_spans(text, span, fits))
     is_part = spans != [span]
     return [Piece(part, is_part) for part in spans]
 
 
 def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterator[Span]:
-    """Cut a span until every part fits: between clauses, else words, else characters, near the middle.
+    """Split a span until every part fits: between clauses, else words, else characters, near the middle.
 
-    fits: whether the model takes this string at once. A single character is taken to fit.
+    fits: whether the model takes this string at once. A single character counts as fitting.
     """
     pending = [span]
     while pending:
@@ -171,10 +176,10 @@ def fitting_spans(text: str, span: Span, fits: Callable[[str], bool]) -> Iterato
 
 
 def best_cut(text: str, span: Span) -> int:
-    """Where to cut a span in two: start < cut < end.
+    """Return where to split a span in two: start < cut < end.
 
-    The clause end in the middle half that is nearest to the middle; else the nearest space anywhere; else the
-    nearest place that does not part a letter from its marks; else the middle.
+    The clause end nearest to the middle, within the middle half; else the space nearest to the middle; else the nearest
+    position that does not separate a letter from its marks; else the middle.
     """
     middle = (span.start + span.end) // 2
     quarter = (span.end - span.start) // 4
@@ -198,7 +203,7 @@ def best_cut(text: str, span: Span) -> int:
 
 
 def _is_attached(text: str, place: int) -> bool:
-    """Whether the character at `place` belongs to the one before it: a mark, a joiner, a skin tone, half a flag."""
+    """Whether the character at `place` belongs to the one before it: a mark, joiner, skin tone or half a flag."""
     before, character = text[place - 1], text[place]
     return (
         unicodedata.category(character) in _ATTACHED
@@ -209,9 +214,9 @@ def _is_attached(text: str, place: int) -> bool:
 
 
 def join(text: str, spans: Sequence[Span], translations: Sequence[str]) -> Joined:
-    """Put translations in the place of their spans.
+    """Replace spans of a text by their translations.
 
-    spans: in order and apart; translations: as many. Raises ValueError where the counts differ.
+    spans: in order, without overlap. Raises ValueError if the counts differ.
     """
     parts: list[str] = []
     placed: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""A segment and its translation: every stand-in of the source exactly once in it, and how it came there."""
+"""Segments and their translations: repairs a translation so that it has each placeholder of its source once."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from typing import NamedTuple
 import numpy as np
 
 from app.text.alignment import Alignment, words
-from app.text.blocks import PLACEHOLDER_RANGE, unused_placeholders
+from app.text.blocks import PLACEHOLDER_CODE_POINTS, unused_placeholders
 from app.text.casing import Casing
 from app.text.glossary import GlossaryHit
 from app.text.number_check import number_spans
-from app.text.segmentation import Span, join, trimmed
+from app.text.segmentation import Offsets, Span, join, trimmed
 from app.text.spacing import clamp_to_clause, closing_marks_start, kept_positions, without_strays
 from app.text.tags import Tag, TagKind, place_tags
 
-# Start and end in a text, in code points.
-Offsets = tuple[int, int]
-
 
 class Fallback(Enum):
-    """What a segment's translation needed beyond the model's own doing.
+    """A repair that a segment's translation needed. The values are part of the HTTP API.
 
-    PLACEHOLDER_ALIGNED: one that the model lost, or an unknown character, was put where the alignment says.
-    PLACEHOLDER_SPLIT: the parts around it were translated by themselves. PLACEHOLDER_AT_END: it was put at the end.
-    PLACEHOLDER_REPEATED: one that came more than once was kept once. TAGS_UNSURE: inline tags stand at the end, or
-    around no word. NUMBERS_CARRIED: the model changed a number, and was given all of them as placeholders.
-    LENGTH_SPLIT: the model found no end, and was given the sentence in parts.
+    PLACEHOLDER_ALIGNED: the model lost a placeholder or unknown character, which was inserted by the alignment.
+    PLACEHOLDER_SPLIT: the parts around the placeholders were translated separately. PLACEHOLDER_AT_END: a lost
+    placeholder was appended. PLACEHOLDER_REPEATED: all but the first of a repeated placeholder were removed.
+    TAGS_UNSURE: inline tags stand at the end, or around no word. NUMBERS_CARRIED: the model changed a number, and
+    placeholders replaced numbers in its input. LENGTH_SPLIT: the output reached the length limit, and the segment was
+    translated in parts.
     """
 
     PLACEHOLDER_ALIGNED = "placeholder_aligned"
@@ -44,12 +42,12 @@ class Fallback(Enum):
 
 
 class SourceSegment(NamedTuple):
-    """What is translated at once.
+    """A sentence, or a part of an over-long one, as input of the model.
 
-    source: what the model is given. stand_ins: those in `source`, each of them once. block: its number in the text;
-    span: where it stands in that. is_part: of a sentence that is too long. tags: indices of the block's tags that go
-    with it. positions: of the source's characters in the block. numbers: what those of its stand-ins stand for that
-    `with_number_placeholders` put there. terms: those of a glossary that stand in `source` as words.
+    source: the model's input. placeholders: those in `source`, each once. block: index in the text. span: in the block.
+    is_part: part of an over-long sentence. tags: indices of its tags in the block. positions: of each character of
+    `source` in the block. numbers: placeholders of numbers, with the numbers. terms: glossary terms that are words in
+    `source`.
     """
 
     source: str
@@ -64,65 +62,66 @@ class SourceSegment(NamedTuple):
     terms: tuple[GlossaryHit, ...] = ()
 
     def restore_numbers(self, text: str) -> str:
-        """Its source or its translation with the numbers that were carried."""
+        """Return the text with the numbers in the place of their placeholders."""
         for placeholder, number in self.numbers:
             text = text.replace(placeholder, number)
         return text
 
 
 class SegmentTranslation(NamedTuple):
-    """text: as the tokenizer decoded it.
+    """A translation as the tokenizer decoded it.
 
-    alignment: between `Segment.source` and `text`. num_appended: runs of unknown characters that the model lost and
-    that the tokenizer put at the end. fallbacks: what was done already. places: starts and ends in `text`, whose places
-    in the finished text are wanted. keeps_source: whether any part of it is the source, of which nothing was said.
+    alignment: between `SourceSegment.source` and `text`. num_appended: verbatim spans that the model lost and that the
+    tokenizer appended. fallbacks: repairs so far. token_offsets: in `text`; they are
+    mapped to the finished text.
+    keeps_source: whether a part of it is the source, because the model returned no words.
     """
 
     text: str
     alignment: Alignment | None = None
     num_appended: int = 0
     fallbacks: tuple[Fallback, ...] = ()
-    places: Sequence[Offsets] = ()
+    token_offsets: Sequence[Offsets] = ()
     keeps_source: bool = False
 
 
 class Repaired(NamedTuple):
-    """A translation with every stand-in of its source once, and where its `places` stand now."""
+    """A translation with every placeholder of its source exactly once, and its offsets in that text."""
 
     text: str
     alignment: Alignment | None
     fallbacks: tuple[Fallback, ...]
-    places: Sequence[Offsets] = ()
+    token_offsets: Sequence[Offsets] = ()
 
 
 def is_wordless(source: str, translation: str) -> bool:
-    """Whether a source has letters or digits, and what was made of it has none."""
+    """Whether the source has letters or digits and the translation has none."""
     return any(map(str.isalnum, source)) and not any(map(str.isalnum, translation))
 
 
-def source_as_translation(source: str, num_places: int = 0) -> SegmentTranslation:
-    """A part's source in the place of its translation, each word aligned to itself. num_places: that are wanted."""
+def source_as_translation(source: str, num_tokens: int = 0) -> SegmentTranslation:
+    """Return the source as its own translation, each word aligned to itself. num_tokens: length of `token_offsets`."""
     spans = tuple((word.start, word.end) for word in words(source))
     alignment = Alignment(spans, spans, np.eye(len(spans), dtype=np.float32))
-    return SegmentTranslation(source, alignment, places=[(0, 0)] * num_places, keeps_source=True)
+    return SegmentTranslation(source, alignment, token_offsets=[(0, 0)] * num_tokens, keeps_source=True)
 
 
 def lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> list[str]:
-    """The stand-ins and the runs of unknown characters that the model lost, in the order of the source."""
+    """Return the placeholders and unknown characters that the model lost, in the order of the source."""
     return _lost(segment, translation)[1]
 
 
 def has_lost_spans(segment: SourceSegment, translation: SegmentTranslation) -> bool:
-    """Whether the model lost anything that it was to carry: a stand-in, or a run of unknown characters."""
+    """Whether the model lost a placeholder or unknown characters."""
     return bool(_lost(segment, translation)[1])
 
 
 def spans_between_placeholders(segment: SourceSegment, translation: SegmentTranslation) -> list[Span]:
-    """What to translate a second time: the parts of `segment.source` around its stand-ins, in order.
+    """Return the parts of `segment.source` between its placeholders, to be translated separately.
 
-    None where no stand-in is missing, or where an alignment says where it goes.
+    Empty if no placeholder is lost, or if there is an alignment to place it by.
     """
-    written, _ = _written(translation)
+    written, _ = _split_appended(translation)
     if translation.alignment is not None or all(
         placeholder in written for placeholder in segment.placeholders
     ):
@@ -139,26 +138,28 @@ def join_parts(
     translations: Sequence[SegmentTranslation],
     reason: Fallback = Fallback.PLACEHOLDER_SPLIT,
 ) -> SegmentTranslation:
-    """The segment's translation, made of those of parts of its source, one each. reason: why they are parts."""
+    """Return the segment's translation, joined from those of parts of its source. reason: why it was split."""
     joined = join(segment.source, parts, [translation.text for translation in translations])
     alignments = [each.alignment for each in translations if each.alignment is not None]
     is_aligned = bool(alignments) and len(alignments) == len(parts)
     starts = [start for start, _ in joined.spans]
     return SegmentTranslation(
         joined.text,
-        _joined(alignments, [part.start for part in parts], starts) if is_aligned else None,
+        _join_alignments(alignments, [part.start for part in parts], starts) if is_aligned else None,
         fallbacks=(reason,),
-        places=[
-            place
+        token_offsets=[
+            offsets
             for translation, start in zip(translations, starts, strict=True)
-            for place in _shifted(translation.places, start)
+            for offsets in _shift(translation.token_offsets, start)
         ],
         keeps_source=any(translation.keeps_source for translation in translations),
     )
 
 
-def _joined(alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]) -> Alignment:
-    """Of texts one behind another. sources, targets: where each begins in the whole."""
+def _join_alignments(
+    alignments: Sequence[Alignment], sources: Sequence[int], targets: Sequence[int]
+) -> Alignment:
+    """Return the alignment of concatenated texts. sources, targets: where each begins in the whole."""
     shapes = np.array([alignment.weights.shape for alignment in alignments])
     weights = np.zeros(shapes.sum(axis=0))
     row = column = 0
@@ -167,29 +168,29 @@ def _joined(alignments: Sequence[Alignment], sources: Sequence[int], targets: Se
         row, column = row + num_rows, column + num_columns
     parts = list(zip(alignments, sources, targets, strict=True))
     return Alignment(
-        tuple(place for alignment, start, _ in parts for place in _shifted(alignment.source, start)),
-        tuple(place for alignment, _, start in parts for place in _shifted(alignment.target, start)),
+        tuple(place for alignment, start, _ in parts for place in _shift(alignment.source, start)),
+        tuple(place for alignment, _, start in parts for place in _shift(alignment.target, start)),
         weights,
     )
 
 
-def _shifted(places: Sequence[Offsets], distance: int) -> list[Offsets]:
-    return [(start + distance, end + distance) for start, end in places]
+def _shift(spans: Sequence[Offsets], distance: int) -> list[Offsets]:
+    return [(start + distance, end + distance) for start, end in spans]
 
 
-def moved(places: Sequence[int], distance: int) -> Sequence[int]:
-    """The same places of a text that begins so much earlier; of a range another one, however long it is."""
-    if isinstance(places, range):
-        return range(places.start + distance, places.stop + distance)
-    return [distance + place for place in places]
+def shift_positions(positions: Sequence[int], distance: int) -> Sequence[int]:
+    """Return positions plus `distance`; a range for a range, in constant time."""
+    if isinstance(positions, range):
+        return range(positions.start + distance, positions.stop + distance)
+    return [distance + position for position in positions]
 
 
 def with_number_placeholders(
     segment: SourceSegment, used: str, only: Collection[str] | None = None
 ) -> SourceSegment:
-    """The segment with a stand-in for every number, for a model that changes them.
+    """Return the segment with a placeholder for every number, or for those in `only`.
 
-    used: text whose characters no stand-in may be; that of the segment's block. only: the numbers that are carried.
+    used: text whose characters no new placeholder may be: that of the segment's block.
     """
     free = unused_placeholders(used)
     source: list[str] = []
@@ -202,53 +203,53 @@ def with_number_placeholders(
         positions += segment.positions[done : span.start + 1]
         done = span.end
     source.append(segment.source[done:])
-    verbatim_spans = "".join(source)
+    replaced = "".join(source)
     known = {*segment.placeholders, *(placeholder for placeholder, _ in numbers)}
     return segment._replace(
-        source=verbatim_spans,
-        placeholders=tuple(character for character in verbatim_spans if character in known),
+        source=replaced,
+        placeholders=tuple(character for character in replaced if character in known),
         positions=[*positions, *segment.positions[done:]],
         numbers=tuple(numbers),
     )
 
 
 def repair(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """Every stand-in once: put in where it is missing, taken out where it is too often."""
+    """Return the translation with lost placeholders inserted and repeated ones removed."""
     text, lost = _lost(segment, translation)
-    repaired = _without_repeated(segment, translation if not lost else translation._replace(text=text))
+    repaired = _remove_repeated(segment, translation if not lost else translation._replace(text=text))
     if lost or segment.numbers:
-        repaired = _with_lost(segment, repaired, lost)
+        repaired = _insert_lost(segment, repaired, lost)
     kept = kept_positions(segment.source, repaired.text)
     if kept is None:
         return repaired
-    return _placed(
+    return _with_moved_offsets(
         repaired._replace(text="".join(repaired.text[place] for place in kept)),
         lambda start, end: (bisect_left(kept, start), bisect_left(kept, end)),
     )
 
 
-def _with_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """With what the model lost: where attention says, inside the clause, and else at its end."""
+def _insert_lost(segment: SourceSegment, repaired: Repaired, lost: Sequence[str]) -> Repaired:
+    """Insert lost spans by the alignment, inside the clause; without an alignment at the clause's end."""
     fallbacks = [*repaired.fallbacks]
     fallbacks += [Fallback.NUMBERS_CARRIED] * bool(segment.numbers)
     if lost and repaired.alignment is not None and repaired.text.strip():
-        tags = [Tag(max(segment.source.find(run), 0), run, TagKind.POINT) for run in lost]
+        tags = [Tag(max(segment.source.find(span), 0), span, TagKind.POINT) for span in lost]
         for tag in reversed(place_tags(segment.source, tags, repaired.text, repaired.alignment).tags):
             position = clamp_to_clause(segment.source, tag.markup, repaired.text, tag.position)
-            repaired = _inserted(segment.source, repaired, replace(tag, position=position))
+            repaired = _insert(segment.source, repaired, replace(tag, position=position))
         fallbacks.append(Fallback.PLACEHOLDER_ALIGNED)
     elif lost:
-        repaired = _with_lost_at_end(segment.source, repaired, lost)
+        repaired = _insert_at_end(segment.source, repaired, lost)
         fallbacks.append(Fallback.PLACEHOLDER_AT_END)
     return repaired._replace(fallbacks=tuple(fallbacks))
 
 
-def _with_lost_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
-    """With what the model lost before the closing mark, and behind it what stands there in the source."""
+def _insert_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> Repaired:
+    """Insert lost spans before the closing mark, or after it if the source has them there."""
     text = repaired.text
     last = len(text)
-    outside = [run for run in lost if clamp_to_clause(source, run, text, last) == last]
-    inside = [run for run in lost if run not in outside]
+    outside = [span for span in lost if clamp_to_clause(source, span, text, last) == last]
+    inside = [span for span in lost if span not in outside]
     head, tail = text[: closing_marks_start(text)], text[closing_marks_start(text) :]
     if inside:
         head = " ".join([head.rstrip(), *inside]).lstrip()
@@ -256,47 +257,47 @@ def _with_lost_at_end(source: str, repaired: Repaired, lost: Sequence[str]) -> R
     text = " ".join([(head + tail).rstrip(), *outside]).lstrip() if outside else head + tail
     if not tail:
         return repaired._replace(text=text)
-    return _placed(
+    return _with_moved_offsets(
         repaired._replace(text=text),
         lambda start, end: (start + shift * (start >= edge), end + shift * (max(start, end - 1) >= edge)),
     )
 
 
 def _lost(segment: SourceSegment, translation: SegmentTranslation) -> tuple[str, list[str]]:
-    """What the model wrote, and the runs and stand-ins that are not in it, in the order of the source.
+    """Return the model's output and the spans and placeholders missing in it, in the order of the source.
 
-    Stand-ins that it wrote behind the closing mark are none that it placed.
+    Placeholders after the closing mark count as missing, unless the source has one there.
     """
-    text, runs = _written(translation)
-    if not runs and not segment.placeholders:
+    text, spans = _split_appended(translation)
+    if not spans and not segment.placeholders:
         return text, []
     text = without_strays(segment.source, segment.placeholders, text)
-    known = text + "".join(runs)
-    runs += [placeholder for placeholder in segment.placeholders if placeholder not in known]
-    return text, sorted(runs, key=segment.source.find)
+    known = text + "".join(spans)
+    spans += [placeholder for placeholder in segment.placeholders if placeholder not in known]
+    return text, sorted(spans, key=segment.source.find)
 
 
-def _written(translation: SegmentTranslation) -> tuple[str, list[str]]:
-    """What the model wrote, and the runs that the tokenizer put behind it."""
+def _split_appended(translation: SegmentTranslation) -> tuple[str, list[str]]:
+    """Return the model's output, and the verbatim spans that the tokenizer appended to it."""
     if not translation.num_appended:
         return translation.text, []
-    # A run has no space in it.
+    # A verbatim span has no space in it.
     chunks = translation.text.split(" ")
     return " ".join(chunks[: -translation.num_appended]), chunks[-translation.num_appended :]
 
 
-def _without_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
-    """The translation with the first of each of its source's stand-ins, and no other."""
+def _remove_repeated(segment: SourceSegment, translation: SegmentTranslation) -> Repaired:
+    """Return the translation with the first of each of its source's placeholders, and no other."""
     text, fallbacks = translation.text, translation.fallbacks
-    if not text or ord(max(text)) < PLACEHOLDER_RANGE.start:
-        return _clipped(Repaired(text, translation.alignment, fallbacks, translation.places))
-    waiting = set(segment.placeholders)
+    if not text or ord(max(text)) < PLACEHOLDER_CODE_POINTS.start:
+        return _clip_offsets(Repaired(text, translation.alignment, fallbacks, translation.token_offsets))
+    remaining = set(segment.placeholders)
     kept: list[str] = []
-    moved = [0]  # by position in the translation: how many characters before it are kept
+    moved = [0]  # number of kept characters before each position of the translation
     for character in text:
-        if ord(character) not in PLACEHOLDER_RANGE or character in segment.source:
-            is_kept = character not in segment.placeholders or character in waiting
-            waiting.discard(character)
+        if ord(character) not in PLACEHOLDER_CODE_POINTS or character in segment.source:
+            is_kept = character not in segment.placeholders or character in remaining
+            remaining.discard(character)
         else:
             is_kept = False
         kept += [character] * is_kept
@@ -311,48 +312,50 @@ def _without_repeated(segment: SourceSegment, translation: SegmentTranslation) -
         "".join(kept),
         translation.alignment,
         (*fallbacks, *((Fallback.PLACEHOLDER_REPEATED,) * is_repeated)),
-        translation.places,
+        translation.token_offsets,
     )
-    return _placed(repaired, place)
+    return _with_moved_offsets(repaired, place)
 
 
-def _clipped(repaired: Repaired) -> Repaired:
-    """With nothing that lies behind the end of its text."""
-    if repaired.alignment is None and not repaired.places:
+def _clip_offsets(repaired: Repaired) -> Repaired:
+    """Return the translation with all offsets within its text."""
+    if repaired.alignment is None and not repaired.token_offsets:
         return repaired
     last = len(repaired.text)
-    return _placed(repaired, lambda start, end: (min(start, last), min(end, last)))
+    return _with_moved_offsets(repaired, lambda start, end: (min(start, last), min(end, last)))
 
 
-def _placed(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
-    """With the places that its characters have now."""
+def _with_moved_offsets(repaired: Repaired, place: Callable[[int, int], Offsets]) -> Repaired:
+    """Return the translation with `place` applied to all its offsets."""
     alignment = repaired.alignment
     if alignment is not None:
         alignment = replace(alignment, target=tuple(place(*each) for each in alignment.target))
-    return repaired._replace(alignment=alignment, places=[place(*each) for each in repaired.places])
+    return repaired._replace(
+        alignment=alignment, token_offsets=[place(*each) for each in repaired.token_offsets]
+    )
 
 
-def _inserted(source: str, repaired: Repaired, tag: Tag) -> Repaired:
-    """With a stand-in at `tag.position`, apart from its neighbours as in the source, and from words anyway."""
+def _insert(source: str, repaired: Repaired, tag: Tag) -> Repaired:
+    """Insert a placeholder at `tag.position`, with spaces as in the source, and between it and a word."""
     text, place, position = repaired.text, max(source.find(tag.markup), 0), tag.position
-    behind = place + len(tag.markup)
-    left = " " * _are_apart(source[:place][-1:], text[:position][-1:])
-    right = " " * _are_apart(source[behind : behind + 1], text[position : position + 1])
+    after = place + len(tag.markup)
+    left = " " * _needs_space(source[:place][-1:], text[:position][-1:])
+    right = " " * _needs_space(source[after : after + 1], text[position : position + 1])
     inserted = left + tag.markup + right
     shift = len(inserted)
     repaired = repaired._replace(text=text[:position] + inserted + text[position:])
-    return _placed(
+    return _with_moved_offsets(
         repaired, lambda start, end: (start + shift * (start >= position), end + shift * (end > position))
     )
 
 
-def _are_apart(before: str, now: str) -> bool:
-    """Whether a space goes between a stand-in and its neighbour `now`; `before`: its neighbour in the source."""
+def _needs_space(before: str, now: str) -> bool:
+    """Whether a space goes between a placeholder and its neighbour `now`. before: its neighbour in the source."""
     if not now or now.isspace():
         return False
     return before.isspace() or (_is_in_word(now) and not _is_in_word(before))
 
 
 def _is_in_word(character: str) -> bool:
-    """Whether it is a letter, a digit or a stand-in."""
-    return character.isalnum() or (character != "" and ord(character) in PLACEHOLDER_RANGE)
+    """Whether it is a letter, a digit or a placeholder."""
+    return character.isalnum() or (character != "" and ord(character) in PLACEHOLDER_CODE_POINTS)

@@ -1,4 +1,4 @@
-"""Spaces of a translation from which something was taken or into which something was put: those of a sentence."""
+"""Corrects spaces and punctuation of a translation after placeholders were inserted or removed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CLOSING = " \t\n\u00a0\u202f.!?\u2026:;,\u3002\uff01\uff1f\"'\u201c\u201d\u2019
 
 
 def kept_positions(source: str, text: str) -> list[int] | None:
-    """Indices of the characters of a translation that stay; None where all do.
+    """Return the indices of the characters of a translation that are kept; None for all.
 
-    Dropped are a space behind a space, spaces before a full stop or a comma, and spaces at either end, each where the
-    source has no such space.
+    Dropped are repeated spaces, spaces before a full stop or comma, and spaces at both ends, each unless the source has
+    such spaces.
     """
     patterns = [each for each in (_DOUBLED, _BEFORE_MARK) if each.search(text) and not each.search(source)]
     start = len(text) - len(text.lstrip(" ")) if not source.startswith(" ") else 0
@@ -27,19 +27,19 @@ def kept_positions(source: str, text: str) -> list[int] | None:
 
 
 def closing_marks_start(text: str) -> int:
-    """Where the marks begin that close a sentence, with the quotes and brackets behind its last word."""
+    """Return where the marks that close a sentence begin, with quotes and brackets after its last word."""
     return len(text.rstrip(_CLOSING))
 
 
-def clamp_to_clause(source: str, run: str, text: str, position: int) -> int:
-    """A place for a run of the source that is not behind the closing mark, where that is so in the source too."""
-    return position if _is_outside(source, run) else min(position, closing_marks_start(text))
+def clamp_to_clause(source: str, span: str, text: str, position: int) -> int:
+    """Return a position for a span of the source, before the closing mark unless it follows one there."""
+    return position if _is_outside(source, span) else min(position, closing_marks_start(text))
 
 
-def _is_outside(source: str, run: str) -> bool:
-    """Whether a run of the source stands behind its closing mark."""
-    place = source.find(run)
-    if place < 0 or any(map(str.isalnum, source[place + len(run) :])):
+def _is_outside(source: str, span: str) -> bool:
+    """Whether a span of the source follows its closing mark."""
+    place = source.find(span)
+    if place < 0 or any(map(str.isalnum, source[place + len(span) :])):
         return False
     end = place
     while end > 0 and not source[end - 1].isalnum() and source[end - 1] not in _ENDS:
@@ -48,7 +48,7 @@ def _is_outside(source: str, run: str) -> bool:
 
 
 def without_strays(source: str, placeholders: Sequence[str], text: str) -> str:
-    """The translation without the stand-ins alone behind its closing mark, where none stands so in the source."""
+    """Return the translation without placeholders after its closing mark, unless the source has one there."""
     kept = text.rstrip(" " + "".join(placeholders))
     is_closed = kept[-1:] in _ENDS or (kept[-1:] in _CLOSING and kept[-2:-1] in _ENDS)
     if not kept or kept == text.rstrip() or not is_closed:

@@ -1,9 +1,9 @@
-"""Inline tags of a sentence, put into its translation where its words went.
+"""Places the inline tags of a sentence in its translation, by the alignment.
 
-An element takes the run of target words that came from its own; what it holds stays within it, elements beside one
-another stay apart and may change places. A tag without its partner (which is in another sentence, or missing) parts the
-words before it from those behind it. So the tags of a well-formed text come out well formed, and always every
-one of them once, unchanged.
+An element takes the run of target words that came from its own words. Its content stays within it; sibling elements
+stay separate and may change order. A tag without a partner (which is in another sentence, or missing) separates the
+words before it from those after it. So the tags of well-formed text stay well formed, and every tag appears exactly
+once, unchanged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from app.text.alignment import Alignment, WordAlignment, words
 
-# Elements in one another; deeper ones are not placed.
+# Nested elements; the tags of a deeper sentence are appended. Larger: the recursion may exceed Python's stack.
 MAX_DEPTH = 60
-# Tags of one sentence; the work is their number times the number of words.
+# Tags of one sentence; the tags of one with more are appended. Larger: more time, which is tags times words.
 MAX_TAGS = 200
 
 
 class TagKind(Enum):
-    """A point is a tag or another piece of markup that holds no text of its sentence: `<img>`, `<x/>`, a comment."""
+    """A POINT is markup without text of its sentence: `<img>`, `<x/>`, a comment."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -32,7 +32,7 @@ class TagKind(Enum):
 
 @dataclass(frozen=True)
 class Tag:
-    """position: code points of the text before it. markup: as it was written. name: what its partner is called."""
+    """position: code points of the text before it. markup: as written. name: shared with its partner."""
 
     position: int
     markup: str
@@ -51,7 +51,7 @@ class Placement(NamedTuple):
 
 
 def partners(tags: Sequence[Tag]) -> dict[int, int]:
-    """Index of an opening tag -> index of its closing tag. What lies between two partners is never half a pair."""
+    """Return opening tag index -> closing tag index. No pair between two partners is split."""
     found: dict[int, int] = {}
     opened: list[int] = []
     by_name: dict[str, int] = {}
@@ -79,7 +79,7 @@ class _Element:
     items: list[_Element | Tag] = field(default_factory=list)
 
     def tags(self) -> Iterator[Tag]:
-        """All of it in source order."""
+        """Yield all tags in source order."""
         if self.open is not None:
             yield self.open
         for item in self.items:
@@ -92,7 +92,7 @@ class _Element:
 
 
 class _TooDeep(Exception):
-    """More than MAX_DEPTH elements in one another."""
+    """More than MAX_DEPTH nested elements."""
 
 
 def _tree(tags: Sequence[Tag], length: int) -> _Element:
@@ -117,7 +117,7 @@ def _tree(tags: Sequence[Tag], length: int) -> _Element:
 
 
 class _Placer:
-    """Puts the tags of one sentence into its translation. Gap g of the target lies before its word g."""
+    """Places the tags of one sentence in its translation. Gap g of the target is before its word g."""
 
     def __init__(self, source: str, target: str, alignment: Alignment) -> None:
         self.source = source
@@ -129,7 +129,7 @@ class _Placer:
         self.is_sure = True
 
     def fill(self, items: Sequence[_Element | Tag], first: int, last: int) -> None:
-        """Place what a parent holds into the words first..last-1, in order."""
+        """Place a parent's content among the words first..last-1, in order."""
         zone: list[_Element] = []
         for item in items:
             if isinstance(item, _Element):
@@ -143,34 +143,34 @@ class _Placer:
         self._fill_zone(zone, first, last)
 
     def _fill_zone(self, elements: Sequence[_Element], first: int, last: int) -> None:
-        """Place elements that may change places with one another."""
-        taken: list[tuple[int, int, int]] = []  # first word, gap behind the last, index of the element
+        """Place sibling elements, which may change order."""
+        occupied: list[tuple[int, int, int]] = []  # first word, gap after the last, index of the element
         points: list[int] = []
         for index, element in enumerate(elements):
             has_words = bool(self.source[element.start : element.end].strip())
-            run = self._run(element, first, last, taken) if has_words else None
+            run = self._run(element, first, last, occupied) if has_words else None
             if run is None:
                 points.append(index)
                 self.is_sure = self.is_sure and not has_words
             else:
-                taken.append((*run, index))
-        runs = sorted(taken)
+                occupied.append((*run, index))
+        runs = sorted(occupied)
         for index in points:
             gap = self._gap(elements[index], first, last)
             for start, end, _ in runs:
                 if start < gap < end:
                     gap = start if gap - start < end - gap else end
-            taken.append((gap, gap, index))
-        for start, end, index in sorted(taken):
+            occupied.append((gap, gap, index))
+        for start, end, index in sorted(occupied):
             self._place(elements[index], start, end)
 
     def _run(
-        self, element: _Element, first: int, last: int, taken: Sequence[tuple[int, int, int]]
+        self, element: _Element, first: int, last: int, occupied: Sequence[tuple[int, int, int]]
     ) -> tuple[int, int] | None:
-        """The best words for an element that none of its siblings has, or None where all are taken."""
+        """Return the best words for an element that no sibling has, or None if no word is left."""
         best: tuple[float, int, int] | None = None
         begin = first
-        for stop, after in [(start, end) for start, end, _ in sorted(taken)] + [(last, last)]:
+        for stop, after in [(start, end) for start, end, _ in sorted(occupied)] + [(last, last)]:
             if begin < stop:
                 start, end, gain = self.aligned.best_run(element.start, element.end, begin, stop)
                 if best is None or gain > best[0]:
@@ -179,7 +179,7 @@ class _Placer:
         return None if best is None else (best[1], best[2])
 
     def _gap(self, element: _Element, first: int, last: int) -> int:
-        """Where a point goes: to the word that it touches in the source, else between those before and behind it."""
+        """Return where a point goes: next to the word that it touches in the source, else between its neighbours."""
         position = element.start
         for place, is_behind in ((position - 1, True), (position, False)):
             if first < last and _touches(self.source, place):
@@ -202,7 +202,7 @@ class _Placer:
             self._write(element.close, end)
 
     def _write(self, tag: Tag, gap: int, *, is_point: bool = False) -> None:
-        """A tag into a gap, on the side of the word that it touched in the source."""
+        """Write a tag into a gap, next to the word that it touched in the source."""
         targets = self.aligned.words
         left = targets[gap - 1].end if gap > 0 else 0
         right = targets[gap].start if gap < len(targets) else len(self.target)
@@ -220,16 +220,16 @@ class _Placer:
 
 
 def _touches(text: str, place: int) -> bool:
-    """Whether there is a character at `place` that is no space."""
+    """Whether the character at `place` exists and is no space."""
     return 0 <= place < len(text) and not text[place].isspace()
 
 
 def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignment | None) -> Placement:
-    """Put the tags of `source` into `target`.
+    """Place the tags of `source` in `target`.
 
-    tags: in the order of `source`, positions from 0 to len(source).
-    Where there is no alignment, no word in the target, more than MAX_TAGS tags, or elements are more than MAX_DEPTH
-    deep, all of them stand at the end, in their order, and the placement is not sure.
+    tags: in the order of `source`, positions from 0 to len(source). Without alignment or target words, and with more
+    than MAX_TAGS tags or MAX_DEPTH nested elements, all tags are appended in their order, and the placement is not
+    sure.
     """
     if not tags:
         return Placement((), is_sure=True)
@@ -246,7 +246,7 @@ def place_tags(source: str, tags: Sequence[Tag], target: str, alignment: Alignme
 
 
 def with_tags(text: str, tags: Sequence[Tag]) -> str:
-    """`text` with the markup of tags at their positions, which never decrease."""
+    """Return `text` with the markup of tags at their positions, which never decrease."""
     parts: list[str] = []
     done = 0
     for tag in tags:

@@ -1,9 +1,9 @@
-"""XML to blocks, by expat, which says at which byte everything stands. Malformed XML is an error that names the place.
+"""Reads XML into blocks with expat, which reports the byte offset of everything.
 
-A fragment needs no element around it. Elements inside running text are inline, elements that stand only among
-elements are boundaries; a caller may name others. Never translated: attributes, comments, CDATA sections, processing
-instructions, `translate="no"`, the class `notranslate`, and the elements that a caller names. Documents that declare
-entities are refused.
+A fragment needs no root element. Elements within running text are inline; elements among elements only are boundaries;
+the caller may name exceptions. Not translated: attributes, comments, CDATA sections, processing instructions,
+`translate="no"`, the class `notranslate`, and elements that the caller names. Malformed XML and entity declarations
+raise MarkupError with line and column.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DOCUMENT = re.compile(r"[\s\ufeff]*+<(?:\?xml\s|!DOCTYPE\s)")
 
 @dataclass(frozen=True)
 class XmlRules:
-    """What a caller says of element names.
+    """The caller's rules for element names.
 
-    ignored: their content is not translated. splitting, not_splitting: boundaries always, never.
-    is_outlined: whether elements that stand only among elements are boundaries.
+    ignored: their content is not translated. splitting: always boundaries. not_splitting: never boundaries.
+    is_outlined: whether elements among elements only are boundaries.
     """
 
     ignored: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class XmlRules:
 
 @dataclass
 class _Event:
-    """kind: `text`, `open`, `close` or `other`. offset: in bytes. parent: the index of the element around it."""
+    """kind: `text`, `open`, `close` or `other`. offset: in bytes. parent: index of the enclosing element's event."""
 
     offset: int
     kind: str
@@ -50,7 +50,7 @@ class _Event:
 
 @dataclass
 class _Recorder:
-    """What expat reports. An element's event knows whether it directly holds text."""
+    """Records expat's events. An element's event knows whether it directly contains text."""
 
     rules: XmlRules
     events: list[_Event] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Recorder:
     is_cdata: bool = False
 
     def run(self, content: bytes) -> None:
-        """Raises expat.ExpatError, and MarkupError for what expat would take and we do not."""
+        """Parse the document. Raises expat.ExpatError, and MarkupError for entity declarations."""
         parser = expat.ParserCreate("utf-8")
         self.parser = parser
         parser.StartElementHandler = self._start
@@ -75,7 +75,7 @@ class _Recorder:
         parser.Parse(content, True)
 
     def is_inline(self, event: _Event) -> bool:
-        """Whether a tag, or what is not text, stands within a sentence."""
+        """Whether a tag or other markup is within a sentence."""
         if event.kind == "open" and event.name in self.rules.splitting:
             return False
         if event.kind == "open" and (event.name in self.rules.not_splitting or not self.rules.is_outlined):
@@ -102,7 +102,7 @@ class _Recorder:
                 self.events[self.open[-1]].has_text = True
 
     def _start_cdata(self) -> None:
-        self._add("other")  # up to the next event, so its end is none
+        self._add("other")  # reaches to the next event, so that its end needs no event
         self.is_cdata = True
 
     def _end_cdata(self) -> None:
@@ -117,7 +117,7 @@ class _Recorder:
 
 
 def read_xml(text: str, rules: XmlRules | None = None) -> Document:
-    """A document (it begins with `<?xml` or `<!DOCTYPE`) or a fragment. Raises MarkupError."""
+    """Read a document (begins with `<?xml` or `<!DOCTYPE`) or a fragment. Raises MarkupError."""
     is_document = _DOCUMENT.match(text) is not None
     recorder = _Recorder(rules or XmlRules())
     body = text.encode()
@@ -133,7 +133,7 @@ def read_xml(text: str, rules: XmlRules | None = None) -> Document:
 
 
 def _parts(recorder: _Recorder, body: bytes, shift: int) -> tuple[str | Block, ...]:
-    """shift: bytes that were put before `body`, with an element around all of it; 0 where there is none."""
+    """shift: bytes of the root element put before `body`, which then encloses everything; 0 for a document."""
     events = recorder.events[1:-1] if shift else recorder.events
     offsets = [event.offset - shift for event in events]
     builder = BlockBuilder()
@@ -160,7 +160,7 @@ def _add(builder: BlockBuilder, event: _Event, raw: str, is_inline: bool) -> Non
     if event.kind == "text":
         builder.text(raw)
     elif not raw:
-        return  # the end of an empty element's only tag
+        return  # the end event of an empty element, which has only one tag
     elif not is_inline:
         builder.boundary(raw)
     elif event.kind == "other" or raw.endswith("/>"):

@@ -1,4 +1,4 @@
-"""A request's texts become translations, or scores: the way between callers' texts and the engine's ids."""
+"""Translates and scores texts: the layer between the API, which has texts, and the engine, which has subword ids."""
 
 from app.text.detection import Ranked
 from app.translator.observer import Observer

@@ -1,4 +1,4 @@
-"""A request's place in the engine's queue, and the way past a full queue for who needs nothing of the engine."""
+"""A request's reservation of engine capacity, which a full queue does not refuse if all sentences are cached."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from app.engine.admission import Reservation
 from app.engine.speed import Cost
 from app.errors import Overloaded
 
-# Requests at once that may find out, past a full queue, whether all their sentences are known: what one costs is
-# splitting and tokenising.
+# Requests at a time that are split and tokenised although the queue is full, to look their sentences up in the cache.
+# Larger: an overloaded server spends more time on requests that it refuses. Smaller: it refuses more cached ones.
 MAX_PROVISIONAL = 8
 
 
 class CachedSentences(Protocol):
-    """Who knows which sentences are answered without the engine.
+    """The cache of results, as admission needs it.
 
-    num_provisional: requests that were let in past a full queue, until it is known what they cost.
+    num_provisional: requests admitted past a full queue until `AdmissionTicket.finalize` knows their cost.
     """
 
     num_provisional: int
@@ -30,14 +30,14 @@ class CachedSentences(Protocol):
 
 
 class AdmissionTicket:
-    """Held with `with` around the whole of a request's work; given back however that ends.
+    """A reservation of engine capacity, held with `with` around all of a request's work.
 
-    Sentences that are known cost nothing. So where the queue is full a request may still go on as far as `settle`,
-    which refuses it unless all of its sentences are known.
+    Cached sentences cost nothing. If the queue is full, a request is therefore admitted provisionally, and `finalize`
+    refuses it unless all of its sentences are cached.
     """
 
-    def __init__(self, known: CachedSentences, reservation: Reservation) -> None:
-        self._cached = known
+    def __init__(self, cached: CachedSentences, reservation: Reservation) -> None:
+        self._cached = cached
         self._scope = self._reservation = reservation
         self._refusal: Overloaded | None = None
         self._is_provisional = False
@@ -62,21 +62,21 @@ class AdmissionTicket:
             self._scope.__exit__(kind, error, trace)
 
     def finalize(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:
-        """What the request costs: ids, options and likely decodings of all its sentences, to be submitted at once.
+        """Replace the estimate by the cost of all sentences: ids, options and expected number of decodings of each.
 
-        Raises Overloaded where there was no place for it from the start, and where its answer is foreseen to come too
-        late now that its length is known.
+        The sentences must be submitted without waiting, so that those in the cache stay there. Raises Overloaded for a
+        provisional request with a sentence that is not cached, and if the result is predicted to miss the deadline.
         """
         self._end_provisional()
-        unknown = [
-            (max(len(ids), options.min_target_length) * rounds, Cost.of(1, len(ids), options))
-            for ids, options, rounds in sentences
+        uncached = [
+            (max(len(ids), options.min_target_length) * num_decodings, Cost.of(1, len(ids), options))
+            for ids, options, num_decodings in sentences
             if not self._cached.has(ids, options)
         ]
         if self._refusal is None:
-            longest = max((length for length, _ in unknown), default=0)
-            self._reservation.resize(Cost.sum(cost for _, cost in unknown), longest=longest)
-        elif unknown:
+            longest = max((length for length, _ in uncached), default=0)
+            self._reservation.resize(Cost.sum(cost for _, cost in uncached), longest=longest)
+        elif uncached:
             raise self._refusal
 
     def _end_provisional(self) -> None:

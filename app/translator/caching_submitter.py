@@ -1,12 +1,13 @@
-"""Between the translator and the engine: a sentence that is known is not decoded again, nor twice at once.
+"""Submits sentences to the engine through a cache of results, and coalesces equal sentences in flight.
 
-Two sentences are the same where the model, the source's ids and every option are. What was drawn with a seed that
-nobody chose is neither kept nor shared; errors are not kept, and there are no partial results.
+Two sentences are equal if the model, the source ids and every option are. A sample without a seed of the caller's is
+neither cached nor shared. Errors and partial results are not cached.
 
-Requests that wait for one sentence share a flight. Each keeps its own deadline and may leave; the last to leave frees
-the sentence's rows. Who joins puts off the flight's deadline to its own where that is later, and gets the sentence a
-place in its own turn, so that a short request never waits for a long one's. Where the engine had already found the
-sentence late when somebody joined, it is submitted once more for those that still have time.
+Requests for a sentence that is in flight subscribe to it. Each keeps its own deadline and can cancel; when the last
+one cancels, the sentence's rows are freed. A new subscriber extends the sentence's deadline to its own if that is
+later, and queues the sentence in its own request's turn too, so that a short request does not wait for the turn of a
+long one. If a request subscribes when the engine has already dropped the sentence for its deadline, the sentence is
+submitted again for the subscribers with time left.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from app.translator.admission_ticket import AdmissionTicket
 from app.translator.in_flight import InFlight, Subscriber
 from app.translator.result_size import size_of
 
+# Bytes of a cache key. Smaller: two different sentences may get the same key, and one the other's translation.
 DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
 class SubmitterSettings:
-    """cache_bytes: of the results that are kept; 0: none. coalesces: whether equal sentences in flight are shared."""
+    """cache_bytes: memory for cached results; 0: no cache. coalesces: whether equal sentences in flight are shared."""
 
     cache_bytes: int = 0
     coalesces: bool = True
@@ -42,39 +44,38 @@ class SubmitterSettings:
 
 @dataclass(frozen=True)
 class SubmitterStats(CacheStats):
-    """num_coalesced: sentences that waited for another's flight. num_in_flight: sentences in the engine now."""
+    """num_coalesced: sentences that subscribed to an equal one. num_in_flight: sentences in the engine now."""
 
     num_coalesced: int = 0
     num_in_flight: int = 0
 
 
 class CachingSubmitter:
-    """One engine's decoder. Called on the event loop."""
+    """Submits sentences to one engine. All methods run on the event loop."""
 
     def __init__(
         self, engine: Engine, *, model_key: str = "", settings: SubmitterSettings | None = None
     ) -> None:
-        """model_key: two models of which any answer differs have two."""
+        """model_key: part of every cache key. Two models whose answers differ have different keys."""
         self.engine = engine
         self._model_key = model_key.encode()
         self._settings = settings or SubmitterSettings()
-        self._is_needed = self._settings.cache_bytes > 0 or self._settings.coalesces
+        self._is_enabled = self._settings.cache_bytes > 0 or self._settings.coalesces
         self._cache: SentenceCache[SequenceResult] = SentenceCache(self._settings.cache_bytes)
         self._in_flight: dict[bytes, InFlight] = {}
         self._subscribers: dict[asyncio.Future[SequenceResult], Subscriber] = {}
         self._num_coalesced = 0
         self._num_in_flight = 0
-        self.num_provisional = (
-            0  # requests that were let in past a full queue, until it is known what they cost
-        )
+        # Requests that were admitted past a full queue, until their cost is known.
+        self.num_provisional = 0
 
     def stats(self) -> SubmitterStats:
-        """As it stands now."""
+        """Return the current counts."""
         kept = vars(self._cache.stats())
         return SubmitterStats(**kept, num_coalesced=self._num_coalesced, num_in_flight=self._num_in_flight)
 
     def clear(self) -> None:
-        """Forget all results, and begin to count anew."""
+        """Drop all cached results, and reset the counts."""
         self._cache = SentenceCache(self._settings.cache_bytes)
         self._num_coalesced = 0
 
@@ -99,11 +100,11 @@ class CachingSubmitter:
 
     @property
     def keeps_results(self) -> bool:
-        """Whether any sentence can be answered without the engine."""
+        """Whether there is a cache."""
         return self._settings.cache_bytes > 0
 
     def has(self, source_ids: Sequence[int], options: DecodingOptions) -> bool:
-        """Whether `submit` would answer at once."""
+        """Whether the result of this sentence is cached."""
         return (
             self.keeps_results and _is_repeatable(options) and self._key(source_ids, options) in self._cache
         )
@@ -118,12 +119,12 @@ class CachingSubmitter:
         deadline: float,
         on_tokens: OnTokens | None = None,
     ) -> asyncio.Future[SequenceResult]:
-        """As `Engine.submit`, from the cache or with another request's sentence where it is the same.
+        """Return the future of a sentence's result; as `Engine.submit`, but cached or shared where it can be.
 
-        on_tokens: not called for what is cached; who joins is told all tokens from the first on. Raises InvalidRequest,
-        NotReady.
+        on_tokens: not called for a cached result; a new subscriber gets all tokens from the first on. Raises
+        InvalidRequest, NotReady.
         """
-        if not (self._is_needed and _is_repeatable(options)):
+        if not (self._is_enabled and _is_repeatable(options)):
             return self.engine.submit(
                 source_ids,
                 options,
@@ -145,110 +146,110 @@ class CachingSubmitter:
             self._start(in_flight, [subscriber])
         else:
             self._num_coalesced += 1
-            self._join(in_flight, subscriber)
+            self._subscribe(in_flight, subscriber)
         self._subscribers[future] = subscriber
         timer = loop.call_later(deadline - time.monotonic(), subscriber.expire)
-        future.add_done_callback(lambda _: self._on_answered(subscriber, timer))
+        future.add_done_callback(lambda _: self._on_subscriber_done(subscriber, timer))
         return future
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
-        """As `Engine.prioritize_retries`, of futures that `submit` gave."""
+        """As `Engine.prioritize_retries`, for futures of `submit`."""
         subscribers = self._subscribers
         self.engine.prioritize_retries(
             [subscribers[future].in_flight.future if future in subscribers else future for future in futures]
         )
 
     def _key(self, source_ids: Sequence[int], options: DecodingOptions) -> bytes:
-        """Equal exactly where model, ids and every option are."""
+        """Return the cache key, which is equal if and only if the model, the ids and every option are."""
         digest = hashlib.blake2b(_fingerprint(self._model_key, options), digest_size=DIGEST_BYTES)
         digest.update(np.asarray(source_ids, np.int32).tobytes())
         return digest.digest()
 
     def _start(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
-        """Submit a flight's sentence for these. Raises InvalidRequest, NotReady: nobody waits then."""
+        """Submit the sentence for these subscribers. Raises InvalidRequest, NotReady, without subscribing any."""
         first = subscribers[0]
-        listens = any(subscriber.on_tokens is not None for subscriber in subscribers)
+        streams_tokens = any(subscriber.on_tokens is not None for subscriber in subscribers)
         in_flight.future = self.engine.submit(
             in_flight.source_ids,
             in_flight.options,
             request_id=first.request_id,
             caller=first.caller,
             deadline=max(subscriber.deadline for subscriber in subscribers),
-            on_tokens=in_flight.tell if listens else None,
+            on_tokens=in_flight.publish if streams_tokens else None,
         )
-        in_flight.begin(subscribers, listens=listens)
+        in_flight.begin(subscribers, streams_tokens=streams_tokens)
         self._num_in_flight += 1
         if self._settings.coalesces:
             self._in_flight[in_flight.key] = in_flight
         in_flight.future.add_done_callback(lambda done: self._on_completed(in_flight, done))
 
-    def _join(self, in_flight: InFlight, subscriber: Subscriber) -> None:
-        is_new_listener = subscriber.on_tokens is not None and not in_flight.listens
+    def _subscribe(self, in_flight: InFlight, subscriber: Subscriber) -> None:
+        starts_streaming = subscriber.on_tokens is not None and not in_flight.streams_tokens
         in_flight.add(subscriber)
         self.engine.join(
             in_flight.future,
             request_id=subscriber.request_id,
             caller=subscriber.caller,
             deadline=subscriber.deadline,
-            on_tokens=in_flight.tell if is_new_listener else None,
+            on_tokens=in_flight.publish if starts_streaming else None,
         )
 
-    def _on_answered(self, subscriber: Subscriber, timer: asyncio.TimerHandle) -> None:
-        """A waiter has its answer, its time has run out, or it has left: the last one ends the flight."""
+    def _on_subscriber_done(self, subscriber: Subscriber, timer: asyncio.TimerHandle) -> None:
+        """Unsubscribe: answered, expired or cancelled. Cancel the sentence if this was the last subscriber."""
         timer.cancel()
         del self._subscribers[subscriber.future]
         if not subscriber.future.cancelled():
-            subscriber.future.exception()  # marks it as seen: who left does not read it
+            subscriber.future.exception()  # marks it as retrieved: a request that was cancelled does not read it
         in_flight = subscriber.in_flight
         in_flight.subscribers.pop(subscriber, None)
         if not in_flight.subscribers and not in_flight.future.done():
-            self._forget(in_flight)
+            self._remove(in_flight)
             in_flight.future.cancel()
 
     def _on_completed(self, in_flight: InFlight, done: asyncio.Future[SequenceResult]) -> None:
-        """Hand a flight's outcome to all who wait for it."""
+        """Pass the outcome of a sentence to all its subscribers."""
         self._num_in_flight -= 1
-        self._forget(in_flight)
+        self._remove(in_flight)
         if done.cancelled():
             return
         error = done.exception()
         if isinstance(error, DeadlineExceeded):
-            late = in_flight.release(error, until=time.monotonic())
-            if late:
-                self._start_again(in_flight, late)
+            remaining = in_flight.fail_expired(error, now=time.monotonic())
+            if remaining:
+                self._resubmit(in_flight, remaining)
         elif error is not None:
             in_flight.fail(error)
         else:
             result = done.result()
             if self.keeps_results:
-                self._keep(in_flight.key, result)
+                self._cache_result(in_flight.key, result)
             in_flight.succeed(result)
 
-    def _start_again(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
-        """The engine had given the sentence up when these joined, and they have time left."""
+    def _resubmit(self, in_flight: InFlight, subscribers: Sequence[Subscriber]) -> None:
+        """Submit the sentence again for subscribers with time left, which joined after the engine dropped it."""
         try:
             self._start(in_flight, subscribers)
         except ServiceError as error:
             for subscriber in subscribers:
                 subscriber.fail(error)
 
-    def _keep(self, key: bytes, result: SequenceResult) -> None:
+    def _cache_result(self, key: bytes, result: SequenceResult) -> None:
         kept = replace(
             result, queue_time_s=0.0, encode_time_s=0.0, decode_time_s=0.0, num_steps=0, is_cached=True
         )
         self._cache.put(key, kept, size_of(kept))
 
-    def _forget(self, in_flight: InFlight) -> None:
+    def _remove(self, in_flight: InFlight) -> None:
         if self._in_flight.get(in_flight.key) is in_flight:
             del self._in_flight[in_flight.key]
 
 
 def _is_repeatable(options: DecodingOptions) -> bool:
-    """Whether the same sentence gets the same answer again, in the eyes of who asked."""
+    """Whether decoding the sentence again gives the same result: no sampling, or with a seed of the caller's."""
     return options.sampling is None or options.sampling.is_seeded
 
 
 @functools.lru_cache(maxsize=256)
 def _fingerprint(model_key: bytes, options: DecodingOptions) -> bytes:
-    """The model and every option in bytes; a field that is added later is in it too."""
+    """Return the model and all options as bytes; repr includes every field of the options."""
     return b"%d:%s%s" % (len(model_key), model_key, repr(options).encode())

@@ -1,4 +1,4 @@
-"""The engine's results become texts again, with what was asked to be told of them."""
+"""Turns the engine's results into translations, with the tokens and scores that the request requests."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ from app.translator.tokens import SourceColumns, TokenBuilder
 
 
 class Detokeniser:
-    """Of one model. Immutable, so any thread may use it."""
+    """The results of one model. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer, encoder: SubwordEncoder) -> None:
-        """tokenizer: of the target. cutter: what cut the sources."""
+        """tokenizer: of the target. encoder: the one that encoded the sources."""
         self._tokenizer = tokenizer
         self._encoder = encoder
 
     def segment(self, job: SegmentJob, rank: int, *, returns_tokens: bool) -> SegmentTranslation:
-        """What the text layer is given: a decoded segment's translation, the best one's rank being 0.
+        """Return a segment's translation by the hypotheses of one rank, 0 being the best.
 
-        returns_tokens: with the places of all its tokens, the end tokens' too, for `app.text` to follow.
+        returns_tokens: with the offsets of all tokens, end tokens included, which `app.text` then keeps up to date.
         """
         translations = [self._part(job, part, rank, returns_tokens=returns_tokens) for part in job.parts]
-        if not job.reasons:
+        if not job.part_fallbacks:
             return translations[0]
         joined = join_parts(job.segment, [part.span for part in job.parts], translations)
-        return joined._replace(fallbacks=job.reasons)
+        return joined._replace(fallbacks=job.part_fallbacks)
 
     def is_wordless(self, job: SegmentJob, part: Part) -> bool:
-        """Whether a decoded part has letters or digits, and its best translation has none."""
-        said = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
-        return is_wordless(part.span.of(job.segment.source), said.text)
+        """Whether a part has letters or digits and its best translation has none."""
+        decoded = self._tokenizer.decode(part.hypothesis(0).ids, part.encoded.verbatim_spans)
+        return is_wordless(part.span.of(job.segment.source), decoded.text)
 
     def translation(self, plan: TextPlan, request: TranslationRequest) -> Translation:
-        """A text whose jobs are all decoded."""
+        """Return the translation of a text whose jobs are all decoded."""
         num_hypotheses = request.options.num_hypotheses if request.options else 1
         language = plan.language
         if not plan.jobs:
@@ -64,15 +64,15 @@ class Detokeniser:
                 plan.text, (plan.text,) * num_hypotheses, (), language.source, language.confidence
             )
         segments = [job.segment for job in plan.jobs]
-        told = request.returns_tokens
-        best = [job.best or self.segment(job, 0, returns_tokens=told) for job in plan.jobs]
+        returns_tokens = request.returns_tokens
+        best = [job.best or self.segment(job, 0, returns_tokens=returns_tokens) for job in plan.jobs]
         whole = [plan.parsed_text.finish(segments, best)]
         for rank in range(1, num_hypotheses):
-            others = [self.segment(job, rank, returns_tokens=told) for job in plan.jobs]
+            others = [self.segment(job, rank, returns_tokens=returns_tokens) for job in plan.jobs]
             whole.append(plan.parsed_text.finish(segments, others))
         found = []
         for index, job in enumerate(plan.jobs):
-            sources = [self._source_places(request, job, part) for part in job.parts]
+            sources = [self._source_spans(request, job, part) for part in job.parts]
             ranked = [
                 self._hypothesis(
                     request, job, rank, text.text, finished=text.segments[index], sources=sources
@@ -109,24 +109,24 @@ class Detokeniser:
             return source_as_translation(source, (len(hypothesis.ids) + 1) * returns_tokens)
         if not (returns_tokens or hypothesis.alignment):
             return SegmentTranslation(decoded.text, num_appended=decoded.num_appended)
-        places = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
-        alignment = self._alignment(job, part, hypothesis, places) if hypothesis.alignment else None
+        offsets = target_offsets(self._tokenizer, hypothesis.ids, part.encoded.verbatim_spans)
+        alignment = self._alignment(job, part, hypothesis, offsets) if hypothesis.alignment else None
         end = (len(decoded.text), len(decoded.text))
-        told = (*places, end) if returns_tokens else ()
-        return SegmentTranslation(decoded.text, alignment, decoded.num_appended, places=told)
+        kept = (*offsets, end) if returns_tokens else ()
+        return SegmentTranslation(decoded.text, alignment, decoded.num_appended, token_offsets=kept)
 
     def _alignment(
-        self, job: SegmentJob, part: Part, hypothesis: Hypothesis, places: Sequence[tuple[int, int]]
+        self, job: SegmentJob, part: Part, hypothesis: Hypothesis, offsets: Sequence[tuple[int, int]]
     ) -> Alignment | None:
-        """Between a part's source and its translation. places: of the target's subwords."""
-        if job.language.pair is None or not places:
+        """Return the alignment of a part and its translation. offsets: of the target's subwords."""
+        if job.language.pair is None or not offsets:
             return None
         source = self._encoder.source_offsets(part.span.of(job.segment.source), job.language.pair)
-        weights = np.array(hypothesis.alignment[: len(places)], np.float64)
+        weights = np.array(hypothesis.alignment[: len(offsets)], np.float64)
         num_columns = weights.shape[1]
-        # The end token, and whatever else has no characters, counts for nothing.
+        # Columns without characters, such as the end token, have no effect on the alignment.
         source += [(0, 0)] * (num_columns - len(source))
-        return Alignment(tuple(source), tuple(places), weights)
+        return Alignment(tuple(source), tuple(offsets), weights)
 
     def _hypothesis(
         self,
@@ -138,19 +138,21 @@ class Detokeniser:
         finished: FinishedSegment,
         sources: Sequence[Sequence[TextSpan]],
     ) -> SegmentHypothesis:
-        """text: the whole one of this rank. sources: as of `_tokens`."""
-        said = [part.hypothesis(rank) for part in job.parts]
+        """text: the whole translation of this rank. sources: as for `_tokens`."""
+        hypotheses = [part.hypothesis(rank) for part in job.parts]
         start = finished.target[0]
-        own = text[start : finished.target[1]]
+        segment_text = text[start : finished.target[1]]
         tokens: tuple[Token, ...] = ()
         if request.returns_tokens:
-            places = [(first - start, last - start) for first, last in finished.places]
-            tokens = self._tokens(job, rank, own, places, sources, returns_weights=request.attention)
+            offsets = [(first - start, last - start) for first, last in finished.token_offsets]
+            tokens = self._tokens(
+                job, rank, segment_text, offsets, sources, returns_weights=request.attention
+            )
         return SegmentHypothesis(
-            own,
-            sum(each.log_probability for each in said),
-            _score(job, said),
-            joint_reason(said, keeps_source=finished.keeps_source, is_shortened=job.is_shortened),
+            segment_text,
+            sum(each.log_probability for each in hypotheses),
+            _score(job, hypotheses),
+            joint_reason(hypotheses, keeps_source=finished.keeps_source, is_shortened=job.is_shortened),
             tokens,
         )
 
@@ -159,17 +161,17 @@ class Detokeniser:
         job: SegmentJob,
         rank: int,
         text: str,
-        places: Sequence[tuple[int, int]],
+        offsets: Sequence[tuple[int, int]],
         sources: Sequence[Sequence[TextSpan]],
         *,
         returns_weights: bool,
     ) -> tuple[Token, ...]:
-        """Of all parts in order.
+        """Return the tokens of all parts in order.
 
-        places: in `text`, for each part those of its subwords and that of its end. sources: of each part's source
-        subwords in the caller's text.
+        offsets: in `text` of each part's subwords and of its end. sources: spans of each part's source subwords
+        in the caller's text.
         """
-        told: list[Token] = []
+        tokens: list[Token] = []
         end, column, num_columns = 0, 0, sum(map(len, sources))
         for part, source in zip(job.parts, sources, strict=True):
             hypothesis = part.hypothesis(rank)
@@ -177,12 +179,15 @@ class Detokeniser:
             shown = [job.parsed_text.preview(job.segment, run) for run in part.encoded.verbatim_spans]
             columns = SourceColumns(column, num_columns) if returns_weights else None
             builder = TokenBuilder(self._tokenizer, shown, source, columns)
-            told += builder.build(hypothesis, text, places[start:end])
+            tokens += builder.build(hypothesis, text, offsets[start:end])
             column += len(source)
-        return tuple(told)
+        return tuple(tokens)
 
-    def _source_places(self, request: TranslationRequest, job: SegmentJob, part: Part) -> list[TextSpan]:
-        """Of the part's subwords in the caller's text, its end token last; none without an alignment asked for."""
+    def _source_spans(self, request: TranslationRequest, job: SegmentJob, part: Part) -> list[TextSpan]:
+        """Return the spans of a part's subwords in the caller's text, end token last.
+
+        Empty unless the request sets alignment.
+        """
         is_aligned = request.options is not None and request.options.alignment
         if not is_aligned or job.language.pair is None:
             return []
@@ -201,7 +206,7 @@ class Detokeniser:
         pieces: Sequence[ScoredSource],
         results: Sequence[SequenceResult],
     ) -> tuple[PairScore, ...]:
-        """`results`: one a pair. The tokens' places are those in the caller's translation."""
+        """Return one score a pair. `results`: one a pair. Tokens have their positions in the request's translation."""
         scores = []
         for index, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             text, hypothesis = request.translations[index], result.hypotheses[0]
@@ -218,21 +223,26 @@ class Detokeniser:
                 columns = SourceColumns(0, len(sources)) if request.attention else None
                 builder = TokenBuilder(self._tokenizer, piece.encoded.verbatim_spans, sources, columns)
                 offsets = target_offsets(self._tokenizer, hypothesis.ids, piece.encoded.verbatim_spans)
-                places = [
+                offsets = [
                     (start + span.start, end + span.start) for start, end in as_sent(span.of(text), offsets)
                 ]
-                tokens = builder.build(hypothesis, text, [*places, (span.end, span.end)])
+                tokens = builder.build(hypothesis, text, [*offsets, (span.end, span.end)])
             num_tokens = len(hypothesis.token_log_probabilities)
-            told = sources if request.attention else ()
-            scores.append(PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens, told))
+            source_tokens = sources if request.attention else ()
+            scores.append(
+                PairScore(hypothesis.log_probability, hypothesis.score, num_tokens, tokens, source_tokens)
+            )
         return tuple(scores)
 
 
-def _score(job: SegmentJob, said: Sequence[Hypothesis]) -> float:
-    """The engine's own; of several parts their log-probability over the length penalty of all their tokens."""
-    if len(said) == 1:
-        return said[0].score
+def _score(job: SegmentJob, hypotheses: Sequence[Hypothesis]) -> float:
+    """Return the engine's score of a segment.
+
+    Of several parts: the sum of their log-probabilities over the length penalty of all their tokens.
+    """
+    if len(hypotheses) == 1:
+        return hypotheses[0].score
     options = job.parts[0].options
-    num_tokens = max(1, sum(len(each.token_log_probabilities) for each in said))
+    num_tokens = max(1, sum(len(each.token_log_probabilities) for each in hypotheses))
     penalty = length_penalty(num_tokens, options.alpha, options.length_penalty)
-    return sum(each.log_probability for each in said) / penalty
+    return sum(each.log_probability for each in hypotheses) / penalty

@@ -1,4 +1,4 @@
-"""One sentence in the engine, and who waits for it."""
+"""A sentence that the engine is decoding, and the requests that subscribe to its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.errors import DeadlineExceeded
 
 @dataclass(eq=False)
 class Subscriber:
-    """One request's wait for one sentence. deadline: seconds of time.monotonic. flight: the one that it is on."""
+    """One request's subscription to one sentence in flight. deadline: seconds of time.monotonic."""
 
     future: asyncio.Future[SequenceResult]
     request_id: str
@@ -24,19 +24,20 @@ class Subscriber:
     in_flight: InFlight = field(init=False)
 
     def expire(self) -> None:
-        """Its own time has run out, whatever becomes of the others."""
+        """Fail this subscriber with DeadlineExceeded; others are unaffected."""
         self.fail(DeadlineExceeded("the request's time ran out"))
 
     def fail(self, error: BaseException) -> None:
-        """Without effect where it is answered or has left."""
+        """Set the error, unless the future is done or cancelled."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class InFlight:
-    """A sentence that was submitted. waiters: in order of arrival (a dict's keys, for removal in constant time).
+    """A submitted sentence.
 
-    future: the engine's. listens: whether the engine tells its tokens.
+    future: the engine's. streams_tokens: whether the engine reports its tokens. subscribers: in order of arrival; keys
+    of a dict, which are removed in constant time.
     """
 
     future: asyncio.Future[SequenceResult]
@@ -46,49 +47,48 @@ class InFlight:
         self.source_ids = source_ids
         self.options = options
         self.subscribers: dict[Subscriber, None] = {}
-        self.listens = False
-        self._told: list[int] = []
+        self.streams_tokens = False
+        self._ids: list[int] = []
 
-    def begin(self, subscribers: Sequence[Subscriber], *, listens: bool) -> None:
-        """It was submitted for these."""
-        self.listens = listens
-        self._told = []
+    def begin(self, subscribers: Sequence[Subscriber], *, streams_tokens: bool) -> None:
+        """Reset to a new submission with these subscribers."""
+        self.streams_tokens = streams_tokens
+        self._ids = []
         self.subscribers = dict.fromkeys(subscribers)
         for subscriber in subscribers:
             subscriber.in_flight = self
 
     def add(self, subscriber: Subscriber) -> None:
-        """One more waits, and is told what was said so far."""
+        """Add a subscriber, and pass it the tokens decoded so far."""
         self.subscribers[subscriber] = None
         subscriber.in_flight = self
         if subscriber.on_tokens is not None:
-            if self._told:
-                subscriber.on_tokens(0, tuple(self._told))
-            self.listens = True
+            if self._ids:
+                subscriber.on_tokens(0, tuple(self._ids))
+            self.streams_tokens = True
 
-    def tell(self, position: int, ids: tuple[int, ...]) -> None:
-        """New tokens of the engine's, for all who listen."""
-        self._told[position:] = ids
+    def publish(self, position: int, ids: tuple[int, ...]) -> None:
+        """Pass new tokens of the engine to all subscribers that stream."""
+        self._ids[position:] = ids
         for subscriber in list(self.subscribers):
             if subscriber.on_tokens is not None and not subscriber.future.done():
                 subscriber.on_tokens(position, ids)
 
     def succeed(self, result: SequenceResult) -> None:
-        """All who still wait have it."""
+        """Set the result of all subscribers whose futures are not done."""
         for subscriber in self.subscribers:
             if not subscriber.future.done():
                 subscriber.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """All who still wait fail with it."""
+        """Fail all subscribers whose futures are not done."""
         for subscriber in self.subscribers:
             subscriber.fail(error)
 
-    def release(self, error: DeadlineExceeded, *, until: float) -> list[Subscriber]:
-        """Fail those whose time has run out by then. Returns those who have time left."""
-        waiting = [subscriber for subscriber in self.subscribers if not subscriber.future.done()]
-        late = [subscriber for subscriber in waiting if subscriber.deadline > until]
-        for subscriber in waiting:
-            if subscriber.deadline <= until:
+    def fail_expired(self, error: DeadlineExceeded, *, now: float) -> list[Subscriber]:
+        """Fail the subscribers whose deadline has passed; return those with time left."""
+        pending = [subscriber for subscriber in self.subscribers if not subscriber.future.done()]
+        for subscriber in pending:
+            if subscriber.deadline <= now:
                 subscriber.fail(error)
-        return late
+        return [subscriber for subscriber in pending if subscriber.deadline > now]

@@ -1,4 +1,4 @@
-"""Which language a text is in, and which pair translates it."""
+"""Resolves the source language of a text and the language pair that translates it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from app.errors import InvalidRequest, UnsupportedLanguages
 from app.text.detection import LazyDetector, Ranked, foreign_language, is_in_target, restrict_to
 from app.text.language_names import language_name
 
+# Pairs that an error message lists. Larger: messages of a model with many languages become unreadable.
 MAX_LISTED_PAIRS = 20
 
 
 @dataclass(frozen=True)
 class ResolvedLanguage:
-    """pair: None where the text is left as it is. confidence: that `source` is its language, 0 to 1."""
+    """The language of a text. pair: None if the text is returned unchanged. confidence: of `source`, 0 to 1."""
 
     pair: LanguagePair | None
     source: str
@@ -24,16 +25,19 @@ class ResolvedLanguage:
 
 
 class Languages:
-    """Those of one bundle. Any thread may use it."""
+    """The language pairs of one bundle. Any thread may use it."""
 
     def __init__(self, pairs: Sequence[LanguagePair], detector: LazyDetector | None) -> None:
-        """detector: None where no language is detected."""
+        """detector: None: no language is detected."""
         self._pairs = {(pair.source, pair.target): pair for pair in pairs}
         self._served = sorted({code for pair in self._pairs for code in pair})
         self._detector = detector
 
     def check(self, source: str | None, target: str) -> None:
-        """Raises UnsupportedLanguages where no text can be translated so, InvalidRequest where none is detected."""
+        """Raises UnsupportedLanguages if no pair serves a request.
+
+        Raises InvalidRequest if the request needs detection and the server has no detector.
+        """
         if source is not None:
             self.pair(source, target)
             return
@@ -42,30 +46,31 @@ class Languages:
             raise self._unsupported("auto", target)
 
     def check_detector(self) -> None:
-        """Raises InvalidRequest where no language is detected."""
+        """Raises InvalidRequest if there is no detector."""
         if self._detector is None:
-            raise InvalidRequest("the source language is not detected here: name it", field="source")
+            raise InvalidRequest("this server does not detect languages: name the source", field="source")
 
     async def wait_for_detector(self) -> None:
-        """Load it where it is not loaded yet, without holding up any other work. Raises what loading it raised."""
+        """Load the detector on its own thread, if it is not loaded. Raises the error of loading it."""
         if self._detector is not None:
             await asyncio.wrap_future(self._detector.loaded())
 
     def pair(self, source: str, target: str) -> LanguagePair:
-        """The pair. Raises UnsupportedLanguages, which lists those that there are."""
+        """Return the pair. Raises UnsupportedLanguages, whose message lists the pairs that are served."""
         pair = self._pairs.get((source, target))
         if pair is None:
             raise self._unsupported(source, target)
         return pair
 
     def detect(self, text: str) -> Ranked:
-        """The known languages of a text; empty for a text without letters, and where none is detected."""
+        """Return the languages of a text, most probable first; empty without letters or detector."""
         return [] if self._detector is None else self._detector.loaded().result().detect(text)
 
     def resolve(self, prose: str, target: str, *, field: str) -> ResolvedLanguage:
-        """The language of what there is to translate in a text.
+        """Return the language of a text's prose and the pair that translates it.
 
-        field: of the text. Raises UnsupportedLanguages where it surely is in a language that is not translated.
+        field: the text's name in the request. Raises UnsupportedLanguages if the text is certainly in a language that
+        is not translated into the target.
         """
         sources = [source for source, other in self._pairs if other == target]
         detected = self.detect(prose)
@@ -86,14 +91,14 @@ class Languages:
     def _check_not_foreign(
         self, prose: str, detected: Ranked, sources: Sequence[str], target: str, field: str
     ) -> None:
-        """Raises UnsupportedLanguages."""
+        """Raises UnsupportedLanguages if the text is certainly in none of these languages."""
         foreign = foreign_language(prose, detected, {*sources, target})
         # A text in a source that the detector does not know is detected as some other language.
         if foreign is not None and {*sources} <= {language for language, _ in detected}:
             raise self._foreign(foreign, target, field)
 
     def _foreign(self, language: str, target: str, field: str) -> UnsupportedLanguages:
-        """Of a text whose language was detected."""
+        """Return the error for a text in a detected language that is not served."""
         return UnsupportedLanguages(
             f"{field} is in {language_name(language)} ({language}), which is not translated into {target} here; "
             f"supported: {self._listed()}; where the language is wrong, name the source",
@@ -108,5 +113,5 @@ class Languages:
         )
 
     def _listed(self) -> str:
-        """The pairs that there are."""
+        """Return the served pairs, for an error message."""
         return ", ".join(f"{one} to {other}" for one, other in sorted(self._pairs)[:MAX_LISTED_PAIRS])

@@ -1,4 +1,4 @@
-"""A segment's translation while it grows, told to an observer so that what was told always adds up."""
+"""Streams the growing translation of a segment to an observer."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ from app.decoding.options import FinishReason
 from app.text.tokenizer import Tokenizer
 from app.translator.observer import Observer
 
-# What SentencePiece makes of a character whose bytes are not all there yet.
+# SentencePiece decodes a character whose bytes are incomplete to this one.
 REPLACEMENT_CHARACTER = "\ufffd"
 
 
 class LiveSegment:
-    """One segment. What was told by delta and replaced of a greedy search is, at its end, its translation."""
+    """One segment. After `finish`, the deltas and replacements of a greedy search add up to its translation."""
 
     def __init__(
         self,
         observer: Observer,
-        place: tuple[int, int],
+        indices: tuple[int, int],
         tokenizer: Tokenizer,
         show: Callable[[str], str],
         *,
         is_greedy: bool,
     ) -> None:
-        """place: index of the text, and of the segment in it. tokenizer: of the target.
+        """indices: of the text, and of the segment in it. tokenizer: of the target.
 
-        show: how the model's words look in the text: their casing, what stand-ins stand for. is_greedy: else only the
-        end is told.
+        show: converts the model's words to the text's: casing, contents of placeholders. is_greedy: if False, only the
+        finished translation is reported.
         """
         self._is_greedy = is_greedy
         self._observer = observer
-        self._place = place
+        self._indices = indices
         self._tokenizer = tokenizer
         self._show = show
         self._ids: list[int] = []
-        self._told = ""
+        self._sent = ""
 
     def on_tokens(self, position: int, ids: tuple[int, ...], verbatim_spans: Sequence[str]) -> None:
-        """Subwords from the engine, as `TokenNews` says. carried: the source's runs."""
+        """Add subwords of the engine from `position` on. verbatim_spans: those of the source."""
         self._ids[position:] = ids
-        self._tell(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
+        self._send(self._show(partial_text(self._tokenizer, self._ids, verbatim_spans)))
 
     def restart(self) -> None:
-        """It is decoded once more: what was told is void."""
+        """Withdraw everything sent, because the segment is decoded again."""
         self._ids.clear()
-        self._tell("")
+        self._send("")
 
     def finish(self, text: str, finish_reason: FinishReason) -> None:
-        """Its translation is there."""
-        self._tell(text)
-        self._observer.finished(*self._place, text, finish_reason)
+        """Send the rest of the translation, and report the segment as finished."""
+        self._send(text)
+        self._observer.finished(*self._indices, text, finish_reason)
 
-    def _tell(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         if not self._is_greedy:
             return
-        told, self._told = self._told, text
-        if not text.startswith(told):
-            self._observer.replaced(*self._place, text)
-        elif len(text) > len(told):
-            self._observer.delta(*self._place, text[len(told) :])
+        sent, self._sent = self._sent, text
+        if not text.startswith(sent):
+            self._observer.replaced(*self._indices, text)
+        elif len(text) > len(sent):
+            self._observer.delta(*self._indices, text[len(sent) :])
 
 
 def partial_text(tokenizer: Tokenizer, ids: Sequence[int], verbatim_spans: Sequence[str]) -> str:
-    """What an unfinished target says: whole characters only, and no run that it has not come to."""
+    """Return the text of an unfinished target: whole characters, and no verbatim span before its placeholder."""
     decoded = tokenizer.decode(ids, verbatim_spans)
     text = decoded.text
     if decoded.num_appended:
-        # The tokenizer has put them at the end, each behind a space; a run has no space in it.
+        # The tokenizer appends each missing span after a space; no span has a space in it.
         text = " ".join(text.split(" ")[: -decoded.num_appended])
     return text.rstrip(REPLACEMENT_CHARACTER)

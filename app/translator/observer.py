@@ -1,4 +1,4 @@
-"""Who watches a translation while it is made."""
+"""The interface that receives a translation while it is made."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from app.translator.request import TextSpan
 
 
 class Observer(Protocol):
-    """Told, on the event loop, what becomes of a request's texts; nothing may be raised here.
+    """Receives the progress of a request on the event loop. Its methods must not raise.
 
-    Segments count from 0 within their text. The translation's own answer has the same segments.
+    Segments count from 0 within their text, as in the final result.
     """
 
     def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
-        """Once, before anything is decoded: where each segment of each text stands in that text."""
+        """Called once, before decoding: where each segment of each text stands in that text."""
 
     def delta(self, text_index: int, segment_index: int, text: str) -> None:
-        """More was appended to the segment's translation. Only of greedy searches."""
+        """Text was appended to the segment's translation. Only for greedy searches."""
 
     def replaced(self, text_index: int, segment_index: int, text: str) -> None:
-        """What `delta` told of the segment is void: this stands there now, and more may be appended."""
+        """The segment's translation so far is void, and this text replaces it."""
 
     def finished(self, text_index: int, segment_index: int, text: str, finish_reason: FinishReason) -> None:
-        """Once a segment: its translation, as it stands in the text's."""
+        """Called once a segment: its final translation."""

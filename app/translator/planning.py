@@ -1,6 +1,6 @@
-"""From a request to what the engine is asked: languages settled, texts read and cut, options for every part.
+"""Turns a request into sentences for the engine: languages, parsed texts, segments, subwords and options.
 
-Everything here takes time in proportion to the texts: it is called off the event loop.
+The time of every function here grows with the texts, so all are called off the event loop.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ from app.translator.request import AnswerLimits, ScoreRequest, TranslationReques
 from app.translator.samples import num_samples
 from app.translator.subwords import ScoredSource, SubwordEncoder, stripped_span
 
-# A token's weights for so many source subwords are about as long an answer as the token itself.
+# Source subwords whose attention weights take as many bytes of a response as one token. Larger: a request with
+# `attention` may get a response larger than `max_token_lists` is meant to allow. Smaller: it is refused needlessly.
 WEIGHTS_A_LIST = 32
-# A translation hardly ever has more subwords than so many times those of its source, that of a clause included.
+# Longest translation of a part of a halved segment, in multiples of its source's subwords. Larger: an endless output is
+# decoded for longer. Smaller: translations of parts are cut off.
 LIKELY_RATIO = 2
 
 
 class PreparedRequest(NamedTuple):
-    """A request. suppressed: its `suppress` as subwords."""
+    """A request with its `suppress` phrases as runs of subwords."""
 
     request: TranslationRequest
     suppressed: tuple[tuple[int, ...], ...]
 
 
 class RequestPlan(NamedTuple):
-    """What is to be decoded for a request. jobs: of all texts, in order."""
+    """The segments to decode for a request. jobs: those of all texts, in order."""
 
     prepared: PreparedRequest
     texts: tuple[TextPlan, ...]
@@ -49,7 +51,7 @@ class RequestPlan(NamedTuple):
 
 
 class Planner:
-    """Of one model. Immutable, so any thread may use it."""
+    """Plans requests for one model. Immutable, so any thread may use it."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Planner:
         limits: AnswerLimits,
         glossaries: GlossaryStore | None,
     ) -> None:
-        """has_alignment: whether the model gives it. glossaries: None where none are stored."""
+        """has_alignment: whether the model returns attention. glossaries: None: none are stored."""
         self._languages = languages
         self._encoder = encoder
         self._default_options = default_options
@@ -70,21 +72,21 @@ class Planner:
         self._glossaries = glossaries
 
     def plan(self, request: TranslationRequest) -> RequestPlan:
-        """Read, split and tokenise.
+        """Parse, split and tokenise the texts of a request.
 
-        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest for malformed XML, a
-        glossary that there is not, and forced text that no translation can hold.
+        Raises PayloadTooLarge, SourceTooLong, UnsupportedLanguages, NotReady, and InvalidRequest (malformed XML,
+        unknown glossary, forced text outside the vocabulary).
         """
         prepared = PreparedRequest(request, self._suppressed(request.suppress) if request.suppress else ())
         glossary = self._glossary(request)
         texts: list[TextPlan] = []
-        num_sentences, num_drawn = 0, num_samples(request.options)
+        num_sentences, num_drawn_samples = 0, num_samples(request.options)
         for index in range(len(request.texts)):
             parsed_text, language = self._read(request, index, glossary)
             jobs = self._jobs(prepared, index, parsed_text, language)
-            num_sentences += len(jobs) * num_drawn
+            num_sentences += len(jobs) * num_drawn_samples
             if num_sentences > self._limits.max_sentences:
-                counted = ", each counted once a sample" if num_drawn > 1 else ""
+                counted = ", each counted once a sample" if num_drawn_samples > 1 else ""
                 raise PayloadTooLarge(
                     f"the texts have more than {self._limits.max_sentences} sentences{counted}; send fewer at once",
                     field="text",
@@ -104,28 +106,28 @@ class Planner:
         prefix: str = "",
         num_splits: int = 0,
     ) -> Part:
-        """A part of a job's segment, whose translation begins with `prefix`. Raises InvalidRequest where none can.
+        """Return a part of a job's segment, with options that force its translation to begin with `prefix`.
 
-        num_splits: how often the segment was halved for it, as for `options`.
-
-        With tags, whose places only the attention tells, that is asked for; with stand-ins not before one is lost.
+        num_splits: how often the segment was halved to get the part. Attention is requested at once only if the
+        segment has tags, which are placed by it; for placeholders only after one is lost. Raises InvalidRequest if the
+        prefix is outside the vocabulary.
         """
         ids = self._encoder.encode_forced(prefix, encoded.verbatim_spans, "target_prefix") if prefix else ()
         options = self.options(
             prepared.request, num_source_tokens=len(encoded.ids), num_forced=len(ids), num_splits=num_splits
         )
-        aligns = self.has_alignment and bool(job.segment.tags)
-        if prepared.suppressed or ids or aligns:
+        needs_alignment = self.has_alignment and bool(job.segment.tags)
+        if prepared.suppressed or ids or needs_alignment:
             options = replace(
                 options,
                 suppress_sequences=prepared.suppressed,
                 target_prefix=ids,
-                alignment=options.alignment or aligns,
+                alignment=options.alignment or needs_alignment,
             )
         return Part(span, encoded, options)
 
     def encode(self, source: str, language: ResolvedLanguage) -> Encoded | None:
-        """The subwords of a part, or None where the model does not take it at once."""
+        """Return the subwords of a part, or None if the model cannot take it at once."""
         return None if language.pair is None else self._encoder.encode(source, language.pair)
 
     def options(
@@ -136,12 +138,11 @@ class Planner:
         num_forced: int = 0,
         num_splits: int = 0,
     ) -> DecodingOptions:
-        """The search's options for one sentence: the request's, else the model's defaults.
+        """Return the decoding options of one sentence: the request's, or the model's defaults.
 
-        num_source_tokens: its subwords, the end token counted. num_forced: of its target prefix. Neither a prefix nor
-        a shortest length that was asked for is cut by the length that nobody asked for. num_splits: halvings of its
-        segment, whose parts share the segment's extra length: together they say at most that, or
-        LIKELY_RATIO times the source, whichever is more.
+        num_source_tokens: its subwords, end token included. num_forced: subwords of its target prefix. num_splits: how
+        often its segment was halved. The default length limit is raised to a forced prefix and to a minimum length of
+        the request. The parts of a segment share its extra length; each may still have LIKELY_RATIO times its source.
         """
         options = request.options or self._default_options
         if request.extra_target_length is None:
@@ -151,7 +152,7 @@ class Planner:
         longest = max(needed, num_source_tokens + (request.extra_target_length >> num_splits))
         if num_splits:
             longest = max(longest, LIKELY_RATIO * num_source_tokens)
-        return _no_longer(options, min(options.max_target_length, longest))
+        return _with_limit(options, min(options.max_target_length, longest))
 
     def scored_pairs(
         self, request: ScoreRequest, pair: LanguagePair
@@ -182,9 +183,9 @@ class Planner:
     def check_token_lists(
         self, request: TranslationRequest | ScoreRequest, source_lengths: Sequence[int]
     ) -> None:
-        """Raises PayloadTooLarge where the tokens of so many sentences would be too long an answer.
+        """Raises PayloadTooLarge if the tokens of so many sentences would make too large a response.
 
-        source_lengths: subwords of each sentence, its end token counted.
+        source_lengths: subwords of each sentence, end token included.
         """
         if not request.returns_tokens:
             return
@@ -197,15 +198,15 @@ class Planner:
             also, lower = (" and attention", ", or leave out attention") if request.attention else ("", "")
             field = "num_alternatives" if options.num_alternatives else "text"
             raise PayloadTooLarge(
-                f"telling tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, with "
-                f"{options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
+                f"returning the tokens of {len(source_lengths)} sentences, {options.num_hypotheses} hypotheses each, "
+                f"with {options.num_alternatives} alternatives{also} makes {num_lists} lists, the limit is "
                 f"{self._limits.max_token_lists}; send fewer sentences, or lower num_hypotheses or "
                 f"num_alternatives{lower}",
                 field="attention" if request.attention else field,
             )
 
     def _glossary(self, request: TranslationRequest) -> Glossary | None:
-        """The request's own, or the stored one. Raises InvalidRequest, NotReady."""
+        """Return the request's own glossary, or the stored one that it names. Raises InvalidRequest, NotReady."""
         if request.terms:
             return Glossary(request.terms, request.source or "")
         if request.glossary_id is None:
@@ -229,7 +230,7 @@ class Planner:
     def _read(
         self, request: TranslationRequest, index: int, glossary: Glossary | None
     ) -> tuple[ParsedText, ResolvedLanguage]:
-        """Raises InvalidRequest, UnsupportedLanguages."""
+        """Parse a text and resolve its language. Raises InvalidRequest, UnsupportedLanguages."""
         options = ParseOptions(
             source_language=request.source or "",
             target_language=request.target,
@@ -257,7 +258,7 @@ class Planner:
     def _jobs(
         self, prepared: PreparedRequest, index: int, parsed_text: ParsedText, language: ResolvedLanguage
     ) -> tuple[SegmentJob, ...]:
-        """The segments of a text. Raises SourceTooLong, InvalidRequest."""
+        """Return one job a segment of a text. Raises SourceTooLong, InvalidRequest."""
         prefixes = prepared.request.target_prefixes
         if language.pair is None:
             return ()
@@ -274,13 +275,13 @@ class Planner:
         return tuple(jobs)
 
     def begin(self, prepared: PreparedRequest, job: SegmentJob, encoded: Encoded) -> None:
-        """Give a job its whole segment as its only part. Raises InvalidRequest."""
+        """Reset a job to its whole segment as its only part. Raises InvalidRequest."""
         whole = Span(0, len(job.segment.source))
         job.parts = [self.part(prepared, job, whole, encoded, prefix=job.prefix)]
-        job.reasons, job.num_splits = (), 0
+        job.part_fallbacks, job.num_splits = (), 0
 
     def fits(self, pair: LanguagePair, encoded: dict[str, Encoded]) -> Callable[[str], bool]:
-        """Whether the model takes a source at once; the subwords of those that it does are kept in `encoded`."""
+        """Return a predicate whether the model takes a source, which stores those sources' subwords in `encoded`."""
 
         def fits(source: str) -> bool:
             tokens = self._encoder.encode(source, pair)
@@ -291,7 +292,7 @@ class Planner:
         return fits
 
     def _suppressed(self, phrases: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The phrases as runs of subwords. Raises InvalidRequest."""
+        """Return the phrases as runs of subwords. Raises InvalidRequest."""
         runs = tuple(
             self._encoder.encode_forced(phrase, (), f"suppress[{index}]")
             for index, phrase in enumerate(phrases)
@@ -301,6 +302,6 @@ class Planner:
 
 
 @functools.lru_cache(maxsize=512)
-def _no_longer(options: DecodingOptions, longest: int) -> DecodingOptions:
-    """The same for a shorter translation; few options differ, and lengths."""
+def _with_limit(options: DecodingOptions, longest: int) -> DecodingOptions:
+    """Return the options with a shorter limit; cached, because options and lengths recur."""
     return replace(options, max_target_length=longest)

@@ -1,4 +1,4 @@
-"""What a caller asks of the translator, and what comes back. No text is looked at here."""
+"""The requests that the translator takes, and the results that it returns. No text is read here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from app.text.xml_reader import XmlRules
 
 @dataclass(frozen=True)
 class AnswerLimits:
-    """What one request may make the translator do; each is a setting.
+    """Limits of one request; each is a setting.
 
-    max_sentences: after splitting, each counted once a sample.
-    max_token_lists: where tokens are told, sentences times num_hypotheses times 1 + num_alternatives; with attention
-    one more for every 32 source subwords of a sentence, begun ones counted.
+    max_sentences: after splitting; a sentence with several samples counts once a sample.
+    max_token_lists: if tokens are returned: sentences times num_hypotheses times 1 + num_alternatives. Attention adds
+    one list for every 32 source subwords of a sentence or part of 32.
     """
 
     max_sentences: int = 1024
@@ -33,26 +33,25 @@ class TextSpan(NamedTuple):
     end: int
 
     def moved(self, distance: int) -> TextSpan:
-        """The same characters of a text that begins so much earlier."""
+        """Return the span in a text that has `distance` more characters before it."""
         return TextSpan(self.start + distance, self.end + distance)
 
 
 class TranslationRequest(NamedTuple):
     """Texts to translate, checked against the server's limits.
 
-    source: None: detected, text by text; a text that is surely in the target language then comes back as it is.
-    text_format, splitting, xml: what the texts are written in, and where their sentences end.
-    glossary: terms that stand in the translation as it says; or glossary_id: of a stored one, or terms: of one that is
-    made for this request. At most one of the three.
-    deadline: seconds of time.monotonic. caller: whose stored glossaries it can name. share: whose share of the engine
-        it takes; empty: the caller's.
-    options: the search's; None: the model's defaults. Its target_prefix and suppress_sequences are made of the
-        texts below. extra_target_length: a translation has at most so many subwords more than its source, None:
-        only options.max_target_length counts.
-    suppress: words and phrases that no translation contains, as subwords that they are usually cut into.
-    target_prefixes: what each text's translation begins with, "" where it is free; empty: all are.
-    token_scores: whether the answer tells tokens; with options.num_alternatives and options.alignment it does anyway.
-    attention: with options.alignment, whether each token tells its weight for every source subword.
+    source: None: detected for each text; a text that is certainly in the target language is returned unchanged.
+    text_format, splitting, xml: the format of the texts, and where their sentences end.
+    glossary: a compiled glossary; or glossary_id: a stored one; or terms: those of this request. At most one of these.
+    deadline: seconds of time.monotonic. caller: owner of the stored glossaries. share: key of the caller's fair share
+        of the engine; empty: the caller.
+    options: decoding options; None: the model's defaults. The texts below set its target_prefix and
+        suppress_sequences. extra_target_length: subwords that a translation may have more than its source; None: only
+        options.max_target_length limits it.
+    suppress: words and phrases that no translation contains, in the subwords that they are usually split into.
+    target_prefixes: forced beginning of each text's translation, "" for none; empty: none for all.
+    token_scores: whether tokens are returned; options.num_alternatives and options.alignment return them too.
+    attention: whether each token has its weight for every source subword; needs options.alignment.
     """
 
     texts: tuple[str, ...]
@@ -77,15 +76,15 @@ class TranslationRequest(NamedTuple):
 
     @property
     def returns_tokens(self) -> bool:
-        """Whether the answer tells the tokens of every hypothesis."""
+        """Whether the result has the tokens of every hypothesis."""
         options = self.options
-        told = options is not None and (options.num_alternatives > 0 or options.alignment)
-        return told or self.token_scores
+        needs_tokens = options is not None and (options.num_alternatives > 0 or options.alignment)
+        return needs_tokens or self.token_scores
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Pairs to score: the k-th translation is that of the k-th text. The rest as in `TranslationRequest`."""
+    """Pairs to score: translation k is that of text k. Other fields as in `TranslationRequest`."""
 
     texts: tuple[str, ...]
     translations: tuple[str, ...]
@@ -101,14 +100,14 @@ class ScoreRequest:
 
     @property
     def returns_tokens(self) -> bool:
-        """Whether the answer tells the tokens of every hypothesis."""
+        """Whether the result has the tokens of every pair."""
         options = self.options
-        told = options is not None and (options.num_alternatives > 0 or options.alignment)
-        return told or self.token_scores
+        needs_tokens = options is not None and (options.num_alternatives > 0 or options.alignment)
+        return needs_tokens or self.token_scores
 
 
 class Alternative(NamedTuple):
-    """What could have stood in a token's place; `text` None: the end."""
+    """Another candidate for a token; `text` None: the end token."""
 
     text: str | None
     log_probability: float
@@ -118,12 +117,12 @@ class Alternative(NamedTuple):
 class Token:
     """One subword of a translation.
 
-    text: its characters, None for the end token. target: where they stand in the translation; empty for the end
-    token and for all bytes but the last of a character that is spelled in bytes.
-    log_probability: natural logarithm. alternatives: best first; empty where not asked for.
-    source: the source's subword that it pays most attention to, in the caller's text, and attention: how much, 0 to
-    1; None for the end token, and where not asked for. weights: how much it pays to each of the segment's source
-    subwords, to 4 digits; empty for the end token, and where not asked for.
+    text: its characters; None for the end token. target: where they stand in the translation; empty for the end token,
+    and for all bytes but the last of a character that is spelled in bytes.
+    log_probability: natural logarithm. alternatives: best first; empty if not requested.
+    source: the source subword with the largest attention weight, in the caller's text. attention: that weight, 0 to 1.
+    Both are None for the end token, and if not requested. weights: the weight of each of the segment's source
+    subwords, rounded to 4 digits; empty for the end token, and if not requested.
     """
 
     text: str | None
@@ -136,9 +135,10 @@ class Token:
 
 
 class SegmentHypothesis(NamedTuple):
-    """One translation of one segment. tokens: their `target` counts from the start of `text`; empty where not told.
+    """One translation of one segment.
 
-    score: log_probability over the length penalty, and the coverage penalty where it is asked for.
+    score: log_probability over the length penalty, with the coverage penalty if requested. tokens: their `target`
+    counts from the start of `text`; empty if not requested.
     """
 
     text: str
@@ -149,13 +149,13 @@ class SegmentHypothesis(NamedTuple):
 
 
 class TranslatedSegment(NamedTuple):
-    """A sentence, or a part of an over-long one.
+    """A sentence, or a part of one that is too long for the model.
 
-    source, target: in the text and in its translation. has_looped: the loop guard had it decoded once more.
-    is_part: of a sentence that is too long for the model. fallbacks: what its translation needed beyond the model's own
-    doing. changed_numbers: those that its translation lacks or added.
-    source_tokens: of the tokens' weights, in the caller's text; () where not asked for. An end token's span is
-    empty, as are those of all bytes but one of a character that is spelled in bytes.
+    source, target: in the text and in its translation. has_looped: the loop guard had it decoded again. is_part: part
+    of a sentence that is too long. fallbacks: repairs that its translation needed. changed_numbers: numbers that the
+    translation lacks or adds.
+    source_tokens: spans of the source subwords that the tokens' weights are of, in the caller's text; empty if not
+    requested. The span of an end token is empty, as are those of all bytes but one of a character spelled in bytes.
     """
 
     source: TextSpan
@@ -171,9 +171,9 @@ class TranslatedSegment(NamedTuple):
 class Translation(NamedTuple):
     """A text's translation.
 
-    hypotheses: whole texts, best first; the k-th joins the k-th of each segment. source: its language, as given or
-    detected; the target's where it was left as it is. confidence: of the detection, 0 to 1; 1 where it was given.
-    glossary_hits: the terms that stand in the translation; their spans count in the caller's text.
+    hypotheses: whole texts, best first; number k joins number k of each segment. source: the language, requested or
+    detected; the target's if the text was returned unchanged. confidence: of the detection, 0 to 1; 1 for a requested
+    source. glossary_hits: terms of the glossary, with spans in the caller's text.
     """
 
     text: str
@@ -185,7 +185,7 @@ class Translation(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """Milliseconds of each phase; of the slowest sentence where they ran side by side."""
+    """Milliseconds in each phase; of the slowest sentence where sentences were decoded in parallel."""
 
     tokenise: float
     queue: float
@@ -196,9 +196,9 @@ class Timings(NamedTuple):
 
 @dataclass(frozen=True)
 class Usage:
-    """What was done. Tokens count subwords, end tokens included; of a translation's hypotheses the best one's.
+    """Work done for a request. Tokens are subwords, end tokens included; of the best hypothesis for a translation.
 
-    num_cached: sentences, or parts of them, that were decoded for an earlier request.
+    num_cached: sentences, or parts of sentences, that were decoded for an earlier request.
     """
 
     source_tokens: int
@@ -217,10 +217,10 @@ class TranslationResult(Usage):
 
 @dataclass(frozen=True)
 class PairScore:
-    """How probable a translation is, in the model's eyes.
+    """The model's probability of a translation.
 
-    log_probability: natural logarithm, summed over `num_tokens` subwords, the end token counted. score: as a
-    hypothesis'. tokens, source_tokens: empty where not told.
+    log_probability: natural logarithm, summed over `num_tokens` subwords, end token included. score: as of a
+    hypothesis. tokens, source_tokens: empty if not requested.
     """
 
     log_probability: float

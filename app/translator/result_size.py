@@ -1,11 +1,11 @@
-"""What an engine's result weighs in memory, for the cache's bound."""
+"""Estimates the memory of an engine result, for the size limit of the cache."""
 
 from __future__ import annotations
 
 from app.decoding.options import Hypothesis
 from app.engine.sequence import SequenceResult
 
-# Bytes in CPython on 64 bits, as measured; an object of the collector counts its header, all are rounded up to 16.
+# Bytes in CPython on 64 bits, measured. Objects include the garbage collector's header; sizes are multiples of 16.
 NUMBER_BYTES = 32 + 8  # an int or a float, and the reference to it
 TUPLE_BYTES = 64 + 8
 RESULT_BYTES = 240
@@ -13,7 +13,7 @@ HYPOTHESIS_BYTES = 240
 
 
 def size_of(result: SequenceResult) -> int:
-    """Bytes of a result and all that hangs on it; at most a fifth less than what it takes."""
+    """Return the bytes of a result and all its objects; at most a fifth less than the real size."""
     return RESULT_BYTES + sum(_size_of_hypothesis(hypothesis) for hypothesis in result.hypotheses)
 
 

@@ -1,9 +1,13 @@
-"""What is decoded a second time: no end or no word was found, a term lacks, a number changed, a placeholder is missing.
+"""Decides which segments are decoded again, and how. Each fallback is tried at most once a segment.
 
-Where one is missing and the model gives its attention, which says where it goes, the same is decoded with that: few
-sentences lose one, and greedily a search that tells attention is several times slower.
+- A part that reached the length limit is halved, up to MAX_SPLITS times.
+- A part whose output has no letter or digit is decoded with that output suppressed.
+- A segment whose translation lacks a glossary term or changed a number is decoded with placeholders for these.
+- A segment that lost a placeholder is decoded with attention, which places the placeholder; if the model has no
+  attention to return, the parts around the placeholders are decoded separately.
 
-Each of them at most once a segment, so that a request ends; called off the event loop.
+Attention is requested only then: few sentences lose a placeholder, and a greedy search with attention is several times
+slower. All of this runs off the event loop.
 """
 
 from __future__ import annotations
@@ -22,20 +26,21 @@ from app.translator.detokeniser import Detokeniser
 from app.translator.jobs import Attempt, Part, SegmentJob
 from app.translator.planning import Planner, PreparedRequest
 
-# Halvings of a segment whose translation found no end: at most 16 parts.
+# Halvings of a segment, so at most 16 parts. Larger: more decoding for a segment that never ends. Smaller: the
+# translation of a long segment may stay cut off.
 MAX_SPLITS = 4
 
 
 class RetryPolicy:
-    """Of one model. Immutable, so any thread may use it."""
+    """The retries of one model. Immutable, so any thread may use it."""
 
     def __init__(self, planner: Planner, detokeniser: Detokeniser) -> None:
         self._planner = planner
         self._detokeniser = detokeniser
 
     def retry_or_accept(self, prepared: PreparedRequest, job: SegmentJob) -> None:
-        """Give a decoded job new parts to decode, or its best translation."""
-        if self._split_at_limit(prepared, job) or self._retry_wordless(prepared, job):
+        """Give a decoded job new parts to decode, or accept its translation as `job.best`."""
+        if self._split_cut_off_parts(prepared, job) or self._retry_parts_without_words(prepared, job):
             return
         job.best = self._detokeniser.segment(job, 0, returns_tokens=prepared.request.returns_tokens)
         if (
@@ -46,82 +51,83 @@ class RetryPolicy:
         ):
             job.best = None
 
-    def _split_at_limit(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Halve the parts that reached the limit of the length, where that is the server's own."""
-        if job.num_splits == MAX_SPLITS or not _has_own_length(prepared, job):
+    def _split_cut_off_parts(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
+        """Halve the parts that reached the length limit, unless the request set that limit."""
+        if job.num_splits == MAX_SPLITS or not _has_default_length(prepared, job):
             return False
         halved = [self._halve(prepared, job, part) for part in job.parts]
         if not any(halved):
             return False
         job.parts = [
-            own for part, halves in zip(job.parts, halved, strict=True) for own in (halves or [part])
+            new for part, halves in zip(job.parts, halved, strict=True) for new in (halves or [part])
         ]
         job.num_splits += 1
-        if Fallback.LENGTH_SPLIT not in job.reasons:
-            job.reasons += (Fallback.LENGTH_SPLIT,)
+        if Fallback.LENGTH_SPLIT not in job.part_fallbacks:
+            job.part_fallbacks += (Fallback.LENGTH_SPLIT,)
         return True
 
     def _halve(self, prepared: PreparedRequest, job: SegmentJob, part: Part) -> list[Part]:
-        """Of a part that reached the limit; empty for others, and for one of a single letter."""
+        """Return both halves of a part that reached the limit; empty for other parts and single characters."""
         if part.hypothesis(0).finish_reason is not FinishReason.LENGTH or part.span.end - part.span.start < 2:
             return []
         source = job.segment.source
         cut = best_cut(source, part.span)
         spans = (trimmed(source, part.span.start, cut), trimmed(source, cut, part.span.end))
         halves = [span for span in spans if span is not None]
-        return self._parts(prepared, job, halves, num_splits=job.num_splits + 1)
+        return self._new_parts(prepared, job, halves, num_splits=job.num_splits + 1)
 
-    def _retry_wordless(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Decode once more those parts of which nothing with a letter or digit was said, without what was said."""
-        silent = [
+    def _retry_parts_without_words(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
+        """Decode parts whose output has no letter or digit again, with that output suppressed."""
+        wordless = [
             index
             for index, part in enumerate(job.parts)
-            if not part.is_wordless_retry and self._detokeniser.is_wordless(job, part)
+            if not part.was_wordless and self._detokeniser.is_wordless(job, part)
         ]
-        for index in silent:
+        for index in wordless:
             part = job.parts[index]
             options = _suppressing(part.options, part.hypothesis(0).ids)
-            job.parts[index] = Part(part.span, part.encoded, options, is_wordless_retry=True)
-        return bool(silent)
+            job.parts[index] = Part(part.span, part.encoded, options, was_wordless=True)
+        return bool(wordless)
 
     def _retry_terms(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Give the model the segment with stand-ins for terms that its translation lacks, or for all, until none lacks.
+        """Decode the segment with placeholders for the terms that its translation lacks, then for all of its terms.
 
-        Where several hypotheses are told and any lacks one, with stand-ins for all.
+        If several hypotheses are requested and any lacks a term, placeholders replace all terms at once.
         """
         if job.terms_done or job.best is None:
             return False
         if not job.attempts:
-            lacking = job.parsed_text.missing_terms(job.segment, job.best.text)
-            num_told = prepared.request.options.num_hypotheses if prepared.request.options else 1
+            missing = job.parsed_text.missing_terms(job.segment, job.best.text)
+            num_hypotheses = prepared.request.options.num_hypotheses if prepared.request.options else 1
             others = (
-                self._detokeniser.segment(job, rank, returns_tokens=False) for rank in range(1, num_told)
+                self._detokeniser.segment(job, rank, returns_tokens=False)
+                for rank in range(1, num_hypotheses)
             )
-            is_whole = not lacking and not any(
+            is_whole = not missing and not any(
                 job.parsed_text.missing_terms(job.segment, each.text) for each in others
             )
             if is_whole:
                 job.terms_done = True
                 return False
-            self._queue_candidates(job, [*[lacking] * (num_told == 1), job.segment.terms])
-            if num_told > 1 and job.candidates:
+            self._queue_candidates(job, [*[missing] * (num_hypotheses == 1), job.segment.terms])
+            if num_hypotheses > 1 and job.candidates:
                 job.terms_done = True
                 return self._start_next(prepared, job)
         job.terms_done = not self._try_next(prepared, job, _term_faults)
         return not job.terms_done
 
-    def _queue_candidates(self, job: SegmentJob, verbatim_spans: Sequence[Sequence[GlossaryHit]]) -> None:
-        """Try the segment with stand-ins for these terms, one choice after the other, each once."""
-        segments = [job.parsed_text.with_term_placeholders(job.segment, only) for only in verbatim_spans]
+    def _queue_candidates(self, job: SegmentJob, choices: Sequence[Sequence[GlossaryHit]]) -> None:
+        """Queue the segment with placeholders for each of these choices of terms, without duplicates."""
+        segments = [job.parsed_text.with_term_placeholders(job.segment, only) for only in choices]
         for segment in {each.source: each for each in segments}.values():
             encoded = self._planner.encode(segment.source, job.language)
             if encoded is not None:
                 job.candidates.append((segment, encoded))
 
     def _retry_numbers(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Give the model the segment with placeholders for numbers, where it changed one, until one attempt is right.
+        """Decode the segment with placeholders for numbers, if it changed any, until one attempt has no fault.
 
-        Where none is, the best stays: no number lost, then as little as possible put in or taken out afterwards.
+        If none has, the best is kept: the fewest lost or added numbers, then the fewest repairs of placeholders.
         """
         pair = job.language.pair
         if job.numbers_done or job.prefix or job.best is None or pair is None:
@@ -129,8 +135,8 @@ class RetryPolicy:
         if not job.attempts:
             encoded: dict[str, Encoded] = {}
             fits = self._planner.fits(pair, encoded)
-            carrying = job.parsed_text.number_retries(job.segment, job.best, fits)
-            job.candidates = [(segment, encoded[segment.source]) for segment in carrying]
+            candidates = job.parsed_text.number_retries(job.segment, job.best, fits)
+            job.candidates = [(segment, encoded[segment.source]) for segment in candidates]
         job.numbers_done = not self._try_next(prepared, job, _number_faults)
         return not job.numbers_done
 
@@ -140,7 +146,10 @@ class RetryPolicy:
         job: SegmentJob,
         faults: Callable[[SegmentJob, Attempt], tuple[int, int]],
     ) -> bool:
-        """Keep what was decoded and begin what is planned; where it is right or nothing is, choose the best."""
+        """Store the attempt and start the next candidate if it has faults.
+
+        Otherwise, and without candidates, choose the best attempt.
+        """
         job.attempts.append(job.as_attempt())
         if job.candidates and any(faults(job, job.attempts[-1])):
             return self._start_next(prepared, job)
@@ -153,7 +162,7 @@ class RetryPolicy:
         return True
 
     def _retry_aligned(self, job: SegmentJob) -> bool:
-        """Give the model the same again, to tell its attention, where something is missing whose place that tells."""
+        """Decode the segment again with attention, if it lost something that attention can place."""
         is_aligned = all(part.options.alignment for part in job.parts)
         if is_aligned or not self._planner.has_alignment or job.best is None:
             return False
@@ -165,18 +174,18 @@ class RetryPolicy:
         return True
 
     def _retry_around_placeholders(self, prepared: PreparedRequest, job: SegmentJob) -> bool:
-        """Give the model the parts around the placeholders, where one is missing and nothing says where it goes."""
-        if job.reasons or job.best is None:
+        """Decode the parts around the placeholders, if one is lost and no attention can place it."""
+        if job.part_fallbacks or job.best is None:
             return False
-        parts = self._parts(
+        parts = self._new_parts(
             prepared, job, spans_between_placeholders(job.segment, job.best), prefix=job.prefix
         )
         if not parts:
             return False
-        job.parts, job.reasons = parts, (Fallback.PLACEHOLDER_SPLIT,)
+        job.parts, job.part_fallbacks = parts, (Fallback.PLACEHOLDER_SPLIT,)
         return True
 
-    def _parts(
+    def _new_parts(
         self,
         prepared: PreparedRequest,
         job: SegmentJob,
@@ -185,45 +194,50 @@ class RetryPolicy:
         prefix: str = "",
         num_splits: int = 0,
     ) -> list[Part]:
-        """New parts, the first with the prefix; empty where the model does not take one of them at once."""
-        made: list[Part] = []
+        """Return parts for these spans, the first with the prefix; empty if the model cannot take one of them."""
+        new_parts: list[Part] = []
         for span in spans:
             encoded = self._planner.encode(span.of(job.segment.source), job.language)
             if encoded is None:
                 return []
-            own_prefix = "" if made else prefix
-            made.append(
+            own_prefix = "" if new_parts else prefix
+            new_parts.append(
                 self._planner.part(prepared, job, span, encoded, prefix=own_prefix, num_splits=num_splits)
             )
-        return made
+        return new_parts
 
 
 def _suppressing(options: DecodingOptions, ids: Sequence[int]) -> DecodingOptions:
-    """The options under which a search says something else than `ids`, or more."""
+    """Return options with these subwords suppressed, up to MAX_SUPPRESSED_TOKENS."""
     runs = tuple((token,) for token in sorted(set(ids)) if (token,) not in options.suppress_sequences)
     room = MAX_SUPPRESSED_TOKENS - sum(map(len, options.suppress_sequences))
     return replace(options, suppress_sequences=options.suppress_sequences + runs[:room])
 
 
 def _number_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
-    """Numbers that are lost or added; and stand-ins that are to be put in (twice) or swapped."""
+    """Return the count of lost or added numbers, and the cost of repairing placeholders.
+
+    A lost placeholder costs 2; one that is swapped with its neighbour or repeated costs 1.
+    """
     segment, best = attempt.segment, attempt.best
     changed = job.parsed_text.changed_numbers(segment, repair(segment, best).text)
-    places = [place for placeholder, _ in segment.numbers if (place := best.text.find(placeholder)) >= 0]
-    num_swapped = sum(one > other for one, other in pairwise(places))
+    positions = [
+        position for placeholder, _ in segment.numbers if (position := best.text.find(placeholder)) >= 0
+    ]
+    num_swapped = sum(one > other for one, other in pairwise(positions))
     num_repeated = sum(best.text.count(placeholder) > 1 for placeholder, _ in segment.numbers)
     num_faults = 2 * len(lost_spans(segment, best)) + num_swapped + num_repeated
     return len(changed.missing) + len(changed.added), num_faults
 
 
 def _term_faults(job: SegmentJob, attempt: Attempt) -> tuple[int, int]:
-    """Terms that its translation lacks; and stand-ins that are to be put in."""
+    """Return the count of missing terms, and of lost placeholders."""
     segment, best = attempt.segment, attempt.best
     return len(job.parsed_text.missing_terms(segment, best.text)), len(lost_spans(segment, best))
 
 
-def _has_own_length(prepared: PreparedRequest, job: SegmentJob) -> bool:
-    """Whether the caller left the length to the server."""
+def _has_default_length(prepared: PreparedRequest, job: SegmentJob) -> bool:
+    """Whether the server, not the request, sets the length limit."""
     options = prepared.request.options
     is_forced = options is not None and (options.min_target_length > 0 or options.min_target_ratio > 0)
     return prepared.request.extra_target_length is not None and not is_forced and not job.prefix

@@ -1,4 +1,4 @@
-"""Several samples of a sentence: one search each, with seeds of their own, told as one sentence's hypotheses."""
+"""Splits a request for several samples of a sentence into one search each, and joins their results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from app.engine.sequence import SequenceResult
 
 
 def num_samples(options: DecodingOptions | None) -> int:
-    """How many searches a sentence takes: one, or as many as are to be drawn."""
+    """Return the number of searches of a sentence: its samples, or 1 without sampling."""
     return 1 if options is None or options.sampling is None else options.num_hypotheses
 
 
 def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
-    """The options of each search. The k-th sample, counted from 0, is what `seed` + k draws by itself."""
+    """Return the options of each search. Sample k, counted from 0, has the seed `seed` + k."""
     sampling = options.sampling
     if sampling is None or options.num_hypotheses == 1:
         return [options]
@@ -25,7 +25,7 @@ def samples_of(options: DecodingOptions) -> list[DecodingOptions]:
 
 
 def join_samples(results: Sequence[SequenceResult]) -> SequenceResult:
-    """The samples of one sentence, in the order of their seeds. Times: of the slowest, since they ran side by side."""
+    """Return one result with all samples, in the order of their seeds. Times: the longest, as they run in parallel."""
     if len(results) == 1:
         return results[0]
     return SequenceResult(

@@ -1,4 +1,4 @@
-"""What the model is given: parts of segments, as subwords."""
+"""Encodes parts of segments, forced targets and texts to score as subwords of one model."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from dataclasses import dataclass
 
 from app.bundle import LanguagePair
 from app.errors import InvalidRequest
-from app.text.segmentation import Span
-from app.text.spans import Offsets, source_offsets
+from app.text.segmentation import Offsets, Span
+from app.text.spans import source_offsets
 from app.text.tokenizer import Encoded, Tokenizer, TokenizerError
 from app.translator.request import TextSpan
 
-# A piece is cut at this many characters a subword before it is tokenised at all: normalising is quadratic in
-# runs of combining marks.
+# Characters a subword above which a part counts as too long without being tokenised: Unicode normalisation takes the
+# square of the time for runs of combining marks. Smaller: parts with long subwords are split needlessly.
 MAX_CHARACTERS_PER_TOKEN = 16
 
 
 @dataclass(frozen=True)
 class ScoredSource:
-    """A text to score: where it stands, without the white space around it, what stands there, and its subwords."""
+    """A text to score, without surrounding white space.
+
+    span: its position in the request's text. text: its characters. encoded: its subwords.
+    """
 
     span: Span
     text: str
@@ -27,16 +30,16 @@ class ScoredSource:
 
 
 class SubwordEncoder:
-    """Cuts texts for one model. Immutable, so any thread may use it."""
+    """Encodes texts for one model. Immutable, so any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_source_length: int) -> None:
-        """tokenizer: of the source. max_source_length: subwords of the longest source, its end token counted."""
+        """tokenizer: of the source. max_source_length: subwords of the longest source, end token included."""
         self._tokenizer = tokenizer
         self._target_tokenizer = target_tokenizer
         self.max_source_length = max_source_length
 
     def encode(self, part: str, pair: LanguagePair) -> Encoded | None:
-        """The subwords of a part of a text, or None where the model cannot take it at once."""
+        """Return the subwords of a part of a text, or None if the model cannot take it at once."""
         if len(part) > self.max_source_length * MAX_CHARACTERS_PER_TOKEN:
             return None
         try:
@@ -46,27 +49,27 @@ class SubwordEncoder:
         return encoded if len(encoded.ids) <= self.max_source_length else None
 
     def encode_forced(self, text: str, verbatim_spans: Sequence[str], field: str) -> tuple[int, ...]:
-        """A target's subwords, the end token left out. Raises InvalidRequest where no target can be this."""
+        """Return the subwords of a target without end token. Raises InvalidRequest if the model cannot produce it."""
         try:
             return self._target_tokenizer.encode_target(text, verbatim_spans)[:-1]
         except TokenizerError as error:
             raise InvalidRequest(
-                f"{field} has characters that no translation can hold", field=field
+                f"{field} has characters outside of the model's vocabulary", field=field
             ) from error
 
     def source_offsets(self, part: str, pair: LanguagePair) -> list[Offsets]:
-        """Of the part's subwords in it, as the model was given them, the end token left out."""
+        """Return where each subword of a part stands in it, without end token; (0, 0) for the language prefix."""
         offsets = source_offsets(self._tokenizer, part)
         return offsets if pair.source_prefix is None else [(0, 0), *offsets]
 
     def source_spans(self, piece: ScoredSource, pair: LanguagePair) -> list[TextSpan]:
-        """Of the piece's subwords in its text."""
+        """Return where each subword of a text to score stands in the request's text."""
         start = piece.span.start
         return [TextSpan(*offsets).moved(start) for offsets in self.source_offsets(piece.text, pair)]
 
 
 def stripped_span(field: str, index: int, text: str) -> Span:
-    """The text without white space at its ends. Raises InvalidRequest where nothing is left."""
+    """Return the span without white space at its ends. Raises InvalidRequest for a blank text."""
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if start >= end:
         raise InvalidRequest(f"{field}[{index}] must not be blank", field=f"{field}[{index}]")

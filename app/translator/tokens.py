@@ -1,4 +1,4 @@
-"""Subwords of a hypothesis as a caller sees them: characters, places, alternatives, where they come from."""
+"""Builds the tokens of a response: characters, positions, alternatives and attention of each subword."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple
 import numpy as np
 
 from app.decoding.options import Hypothesis
-from app.text.spans import Offsets
+from app.text.segmentation import Offsets
 from app.text.tokenizer import Tokenizer
 from app.translator.request import Alternative, TextSpan, Token
 
-# Of a weight: a float32's further ones would only lengthen the answer.
+# Decimal digits of an attention weight. More digits than float32 has lengthen the response without information.
 NUM_DIGITS = 4
 
 
 class SourceColumns(NamedTuple):
-    """Where a part's source subwords stand among its segment's: the first, and how many the segment has."""
+    """The columns of a part's source subwords in its segment. width: columns of the whole segment."""
 
     start: int
     width: int
 
 
 class TokenBuilder:
-    """Tells the tokens of one source's hypotheses."""
+    """Builds the tokens of the hypotheses of one source."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class TokenBuilder:
         source: Sequence[TextSpan],
         columns: SourceColumns | None = None,
     ) -> None:
-        """tokenizer: of the target. carried: the source's runs, as they look in the translation.
+        """tokenizer: of the target. verbatim_spans: the source's, as they look in the translation.
 
-        source: places of the source's subwords in the caller's text, in the order that the model was given them, the
-        end token last; empty where no alignment is told. columns: None where no weights are told.
+        source: spans of the source's subwords in the caller's text, end token last; empty without alignment. columns:
+        None if no weights are returned.
         """
         self._tokenizer = tokenizer
         self._carried = verbatim_spans
@@ -45,11 +45,11 @@ class TokenBuilder:
         self._has_characters = np.array([span.end > span.start for span in source], bool)
 
     def build(self, hypothesis: Hypothesis, text: str, offsets: Sequence[Offsets]) -> tuple[Token, ...]:
-        """One token for each of the hypothesis', its end token last where it has one.
+        """Return one token for each subword of the hypothesis, with its end token last if it has one.
 
-        text: the translation. offsets: where each of its ids stands there, and behind them the end.
+        text: the translation. offsets: where each subword stands in it, and then the end.
         """
-        told = []
+        tokens = []
         for index, log_probability in enumerate(hypothesis.token_log_probabilities):
             is_end = index == len(hypothesis.ids)
             span = TextSpan(*offsets[index])
@@ -66,17 +66,17 @@ class TokenBuilder:
                 attention=attention,
                 weights=() if is_end else self._weights(hypothesis, index),
             )
-            told.append(token)
-        return tuple(told)
+            tokens.append(token)
+        return tuple(tokens)
 
     def _text(self, identity: int) -> str | None:
-        """What a subword would say by itself; None for the end token."""
+        """Return the text of a single subword; None for the end token."""
         return (
             None if identity == self._tokenizer.eos_id else self._tokenizer.text_of(identity, self._carried)
         )
 
     def _most_attended(self, hypothesis: Hypothesis, index: int) -> tuple[TextSpan | None, float | None]:
-        """The source subword with the largest weight of those that have characters."""
+        """Return the source subword with characters that has the largest weight, and that weight."""
         if not hypothesis.alignment or not self._has_characters.any():
             return None, None
         weights = np.array(hypothesis.alignment[index][: len(self._source)])
@@ -84,10 +84,10 @@ class TokenBuilder:
         return self._source[best], float(weights[best])
 
     def _weights(self, hypothesis: Hypothesis, index: int) -> tuple[float, ...]:
-        """One for each source subword of the segment; 0 for those of its other parts."""
+        """Return one weight for each source subword of the segment; 0 for those of its other parts."""
         if self._columns is None or not hypothesis.alignment:
             return ()
         row = np.zeros(self._columns.width)
-        own = hypothesis.alignment[index]
-        row[self._columns.start : self._columns.start + len(own)] = own
+        weights = hypothesis.alignment[index]
+        row[self._columns.start : self._columns.start + len(weights)] = weights
         return tuple(row.round(NUM_DIGITS).tolist())

@@ -171,7 +171,7 @@ class Translator:
             parts = [part for job in plan.jobs for part in job.parts]
             ticket.finalize(
                 [
-                    (part.encoded.ids, options, job.expected_rounds)
+                    (part.encoded.ids, options, job.expected_decodings)
                     for job in plan.jobs
                     for part in job.parts
                     for options in samples_of(part.options)
@@ -253,7 +253,7 @@ class Translator:
             for job in plan.jobs:
                 if job.best is None:
                     self._retry_policy.retry_or_accept(plan.prepared, job)
-            if any(job.waiting for job in plan.jobs):
+            if any(job.pending_parts for job in plan.jobs):
                 return None
             return tuple(self._detokeniser.translation(text, plan.prepared.request) for text in plan.texts)
 
@@ -269,9 +269,9 @@ class Translator:
     async def _stream(self, plan: RequestPlan, observer: Observer) -> None:
         """Decode each segment by itself, with its retries, and report each to the observer when it is final."""
         tasks = [
-            asyncio.ensure_future(self._stream_segment(plan, job, observer, (index, place)))
-            for index, text in enumerate(plan.texts)
-            for place, job in enumerate(text.jobs)
+            asyncio.ensure_future(self._stream_segment(plan, job, observer, (text_index, segment_index)))
+            for text_index, text in enumerate(plan.texts)
+            for segment_index, job in enumerate(text.jobs)
         ]
         try:
             await asyncio.gather(*tasks)
@@ -281,9 +281,9 @@ class Translator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _stream_segment(
-        self, plan: RequestPlan, job: SegmentJob, observer: Observer, place: tuple[int, int]
+        self, plan: RequestPlan, job: SegmentJob, observer: Observer, indices: tuple[int, int]
     ) -> None:
-        """Decode one segment. place: index of the text, and of the segment in it."""
+        """Decode one segment. indices: of the text, and of the segment in it."""
 
         def show(text: str) -> str:
             return job.parsed_text.preview(job.segment, text)
@@ -293,7 +293,7 @@ class Translator:
             return None if job.best is None else job.parsed_text.render(job.segment, job.best)
 
         is_greedy = job.parts[0].options.beam_size == 1
-        live = LiveSegment(observer, place, self._target_tokenizer, show, is_greedy=is_greedy)
+        live = LiveSegment(observer, indices, self._target_tokenizer, show, is_greedy=is_greedy)
         await self._decode_pending(plan, [job], live)
         while (text := await self.off_loop(advance)) is None:
             live.restart()
@@ -312,12 +312,12 @@ class Translator:
 
         is_retry: the jobs were decoded before, so that their request goes to the head of the queue.
         """
-        waiting = [(job, job.waiting) for job in jobs]
-        parts = [part for _, own in waiting for part in own]
+        pending = [(job, job.pending_parts) for job in jobs]
+        parts = [part for _, job_parts in pending for part in job_parts]
         if parts:
             await self._decode(plan.prepared.request, parts, live, is_retry=is_retry)
-            for job, own in waiting:
-                job.count(own)
+            for job, job_parts in pending:
+                job.add_phases(job_parts)
 
     async def _decode(
         self,
@@ -332,11 +332,11 @@ class Translator:
         Raises DeadlineExceeded, also if the last result arrives after the deadline.
         """
         futures: list[asyncio.Future[SequenceResult]] = []
-        nums: list[int] = []
+        sample_counts: list[int] = []
         try:
             for part in parts:
                 samples = samples_of(part.options)
-                nums.append(len(samples))
+                sample_counts.append(len(samples))
                 for index, options in enumerate(samples):
                     if (len(futures) + 1) % MAX_SUBMITTED == 0:
                         await asyncio.sleep(0)  # lets other requests run
@@ -361,7 +361,7 @@ class Translator:
                 future.cancel()
         if time.monotonic() >= request.deadline:
             raise DeadlineExceeded("the request's time ran out")
-        results = [join_samples([next(answers) for _ in range(num)]) for num in nums]
+        results = [join_samples([next(answers) for _ in range(count)]) for count in sample_counts]
         for part, result in zip(parts, results, strict=True):
             part.result = result
         return results

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.engine.engine import FEW_ROWS
-from app.lane.ahead import MAX_LANES
+from app.workers.early_start import MAX_WORKERS
 from benchmarks.engine.cases import Case
 from benchmarks.engine.jobs import Done, Job
 from benchmarks.engine.worker import Worker
@@ -37,7 +37,7 @@ class Layouts:
         self._arguments = arguments
         num_threads = arguments["num_threads"]
         self.alone = Layout(1, num_threads)
-        num_lanes = min(num_threads, MAX_LANES)
+        num_lanes = min(num_threads, MAX_WORKERS)
         self._all = list(dict.fromkeys([self.alone, Layout(num_lanes, num_threads // num_lanes)]))
         self._workers: dict[Layout, Worker] = {}
 

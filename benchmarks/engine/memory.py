@@ -26,10 +26,10 @@ import psutil
 from app.bundle import Bundle, load_bundle
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.errors import BundleError, SettingsError
 from app.runtime.ort_runner import load_runner
 from app.settings import find_bundle, load_settings
+from app.workers.thread_worker import ThreadWorker
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.ours import FOREVER, LIMITS
 from benchmarks.machine import commit, describe_machine, versions
@@ -146,7 +146,7 @@ async def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         num_rows=args.num_rows,
         num_threads=num_usable_threads(),
     )
-    engine = Engine([ThreadLane(runner)], settings=LIMITS)
+    engine = Engine([ThreadWorker(runner)], settings=LIMITS)
     engine.start()
     seconds, warm_up_s = args.minutes * 60, args.minutes * 60 * args.warm_up
     load = Load(engine, num_clients=args.num_clients, seconds=warm_up_s + seconds)

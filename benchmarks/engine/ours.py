@@ -14,19 +14,20 @@ import onnxruntime
 from app.bundle import MANIFEST, Bundle, Manifest
 from app.decoding.options import DecodingOptions, LengthPenalty
 from app.engine.engine import Engine
-from app.engine.lane import Lane, ThreadLane
 from app.engine.limits import EngineLimits
-from app.engine.process_lane import ProcessLane
 from app.engine.sequence import SequenceResult
 from app.engine.stats import StepStats
+from app.engine.worker import Worker as EngineWorker
 from app.graphs import Precision
-from app.lane.plan import Plan
 from app.runtime import native
 from app.runtime.bundle_limits import limits_of
 from app.runtime.interface import Runner
 from app.runtime.native_runner import NativeRunner
 from app.runtime.ort_runner import load_runner
 from app.startup import start_processes
+from app.workers.model_spec import ModelSpec
+from app.workers.thread_worker import ThreadWorker
+from app.workers.worker_proxy import WorkerProxy
 from benchmarks.engine.arrivals import let_arrive
 from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
 
@@ -78,17 +79,17 @@ class Ours:
         self._clock = RuntimeClock()
         self._clock.install()
         self._num_lanes = num_lanes
-        lanes: Sequence[Lane]
+        workers: Sequence[EngineWorker]
         if num_lanes > 1:
             self._is_native = False
-            lanes = processes_of(bundle, precision, num_rows, num_threads, num_lanes)
+            workers = processes_of(bundle, precision, num_rows, num_threads, num_lanes)
         else:
             runner = runner_of(bundle, precision, num_rows, num_threads)
             self._is_native = isinstance(runner, NativeRunner)
-            lanes = [ThreadLane(runner)]
+            workers = [ThreadWorker(runner)]
         self._steps: list[StepStats] = []
         self._asyncio = asyncio.Runner()
-        self._engine = Engine(lanes, settings=LIMITS, on_steps=self._steps.extend)
+        self._engine = Engine(workers, settings=LIMITS, on_steps=self._steps.extend)
         self._asyncio.run(self._start())
 
     async def _start(self) -> None:
@@ -185,10 +186,10 @@ def runner_of(bundle: str, precision: Precision, num_rows: int, num_threads: int
 
 def processes_of(
     bundle: str, precision: Precision, num_rows: int, num_threads: int, num_lanes: int
-) -> list[ProcessLane]:
-    """So many lanes, as the server starts them."""
+) -> list[WorkerProxy]:
+    """So many workers, as the server starts them."""
     manifest = manifest_of(bundle)
-    plan = Plan(
+    spec = ModelSpec(
         folder=str(Path(bundle).resolve()),
         precision=precision,
         variant=manifest.variants[precision],
@@ -196,13 +197,13 @@ def processes_of(
         device="cpu",
         kernels="auto",
         num_threads=num_threads,
-        num_lanes=num_lanes,
+        num_workers=num_lanes,
         log_level="warning",
     )
-    lanes = start_processes(plan)
-    for lane in lanes:
-        lane.load()
-    return lanes
+    workers = start_processes(spec)
+    for worker in workers:
+        worker.load()
+    return workers
 
 
 def manifest_of(bundle: str) -> Manifest:

@@ -57,7 +57,10 @@ def _goodput(part: Parts | None, where: str) -> Finding:
     if not best or not peer:
         return Finding(name, goal, f"{own:.1f}/s; no peer kept the objective at any rate tried", own > 0)
     return Finding(
-        name, goal, f"{own / peer:.2f} times ({own:.1f}/s; {title_of(best)}: {peer:.1f}/s)", own >= 2 * peer
+        name,
+        goal,
+        f"{own / peer:.2f} times, {own:.1f}/s against {peer:.1f}/s of {title_of(best)}",
+        own >= 2 * peer,
     )
 
 
@@ -66,7 +69,9 @@ def _bimodal(part: Parts | None) -> Finding:
     if part is None:
         return Finding(name, goal, "not measured", None)
     own, window = (short_p99_ms(part["servers"][each]) for each in (OURS, WINDOW))
-    return Finding(name, goal, f"{own / window:.2f} of it ({own:.0f} ms; {window:.0f} ms)", 3 * own <= window)
+    return Finding(
+        name, goal, f"{own / window:.2f} of it, {own:.0f} ms against {window:.0f} ms", 3 * own <= window
+    )
 
 
 def short_p99_ms(rounds: list[dict[str, Any]]) -> float:
@@ -81,7 +86,7 @@ def _alone(part: Parts | None, where: str) -> Finding:
         return Finding(name, goal, "not measured", None)
     times = {each: found["p50_ms"] for each, found in part["alone"].items() if each != ECHO}
     best = min((each for each in times if each != OURS), key=lambda each: times[each])
-    found = f"{times[OURS]:.1f} ms; the quickest peer, {title_of(best)}: {times[best]:.1f} ms"
+    found = f"{times[OURS]:.1f} ms against {times[best]:.1f} ms of {title_of(best)}"
     return Finding(name, goal, found, times[OURS] < times[best])
 
 
@@ -89,8 +94,8 @@ def _overhead(part: Parts | None) -> Iterator[Finding]:
     """Each goal twice: of what stands around the engine, and of everything that is not the network."""
     rows = {} if part is None else {row["model"]: row for row in part["models"]}
     for kind, words in (
-        ("around_engine", "HTTP, JSON, text, waiting"),
-        ("overhead", "and scheduling and search"),
+        ("around_engine", "overhead without scheduling and search"),
+        ("overhead", "overhead with scheduling and search"),
     ):
         for model, goal in (("base size", "below 15 %"), ("bundled", "below 2 ms")):
             name = f"ten words, {model}: {words}"
@@ -146,8 +151,8 @@ def _common(part: Parts, where: str) -> Iterator[Figure]:
         )
 
 
-def losses(parts: Parts) -> list[tuple[str, str, str]]:
-    """Every figure in which a peer is ahead of ours: its name, ours, and the best peer's."""
+def losses(parts: Parts) -> list[tuple[str, str, str, str]]:
+    """Every figure in which a peer is ahead of ours: its name, ours, the best peer's, and that peer."""
     found = []
     for figure in figures(parts):
         own = figure.of[OURS]
@@ -157,5 +162,5 @@ def losses(parts: Parts) -> list[tuple[str, str, str]]:
         best = min(peers, key=lambda name: peers[name] if figure.is_less_better else -peers[name])
         is_behind = own > peers[best] if figure.is_less_better else own < peers[best]
         if is_behind:
-            found.append((figure.name, f"{own:.4g}", f"{peers[best]:.4g} ({title_of(best)})"))
+            found.append((figure.name, f"{own:.4g}", f"{peers[best]:.4g}", title_of(best)))
     return found

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.http import page_tables as tables
+from benchmarks.http import report
 from benchmarks.http.goals import Parts
 from benchmarks.machine import ROOT
 from benchmarks.page_blocks import fill_blocks
@@ -21,21 +21,21 @@ PAGE = ROOT / "docs" / "comparison.md"
 RESULT = ROOT / "benchmarks" / "results" / "http.json"
 
 BLOCKS: dict[str, Callable[[Parts], str]] = {
-    "runs": tables.runs_table,
-    "goals": tables.goals_list,
-    "losses": tables.losses_table,
-    "speed": lambda parts: tables.speed_table(parts, "latency"),
-    "footprint": lambda parts: tables.footprint_table(parts, "latency"),
-    "quality": tables.quality_table,
-    "goodput": lambda parts: tables.goodput_table(parts, "goodput"),
-    "bimodal": tables.bimodal_table,
-    "shared-speed": lambda parts: tables.speed_table(parts, "together"),
-    "shared-footprint": lambda parts: tables.footprint_table(parts, "together"),
-    "shared-goodput": lambda parts: tables.goodput_table(parts, "together"),
-    "cost": tables.cost_table,
-    "overhead": tables.overhead_table,
-    "scaling": tables.scaling_tables,
-    "settings": tables.settings_table,
+    "runs": report.runs_table,
+    "goals": report.goals_list,
+    "losses": report.losses_table,
+    "speed": lambda parts: report.speed_table(parts, "latency"),
+    "footprint": lambda parts: report.footprint_table(parts, "latency"),
+    "quality": report.quality_table,
+    "goodput": lambda parts: report.goodput_table(parts, "goodput"),
+    "bimodal": report.bimodal_table,
+    "shared-speed": lambda parts: report.speed_table(parts, "together"),
+    "shared-footprint": lambda parts: report.footprint_table(parts, "together"),
+    "shared-goodput": lambda parts: report.goodput_table(parts, "together"),
+    "cost": report.cost_table,
+    "overhead": report.overhead_table,
+    "scaling": report.scaling_tables,
+    "settings": report.settings_table,
 }
 
 

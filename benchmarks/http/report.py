@@ -1,7 +1,8 @@
-"""The result of `benchmarks.http` as Markdown."""
+"""The result of `benchmarks.http` as Markdown: whole, and table by table for docs/comparison.md."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.engine.report import table
@@ -9,6 +10,7 @@ from benchmarks.http.goals import Parts, findings, losses, short_p99_ms, title_o
 from benchmarks.http.subjects import ECHO, OURS
 
 NOT_MEASURED = "Not measured yet."
+WORDS = {None: "Not measured", True: "Reached", False: "Missed"}
 
 
 def render(result: dict[str, Any]) -> str:
@@ -16,17 +18,20 @@ def render(result: dict[str, Any]) -> str:
     parts = result["parts"]
     sections = [
         "# Over HTTP",
-        measured_on(parts),
-        "## Goals\n\n" + goals_table(parts),
+        runs_table(parts),
+        "## Goals\n\n" + goals_list(parts),
         "## Where Transduce is behind\n\n" + losses_table(parts),
-        "## One stream, saturation, starts, memory\n\nServer and tester have a core each.\n\n"
-        + latency_table(parts),
-        "## Mixed-length traffic\n\nServer and tester have a core each.\n\n"
-        + goodput_table(parts, "goodput"),
-        "## Short sentences while long ones run\n\n" + bimodal_table(parts),
-        "## All cores, shared with the tester\n\n" + together_table(parts),
+        "## A core each for server and tester",
+        "### Speed\n\n" + speed_table(parts, "latency"),
+        "### Mixed-length traffic\n\n" + goodput_table(parts, "goodput"),
+        "### Short sentences beside long ones\n\n" + bimodal_table(parts),
+        "### Start and memory\n\n" + footprint_table(parts, "latency"),
+        "### Quality\n\n" + quality_table(parts),
+        "## All cores shared by server and tester",
+        "### Speed\n\n" + speed_table(parts, "together"),
         "### Mixed-length traffic\n\n" + goodput_table(parts, "together"),
-        "## Cost\n\n" + cost_table(parts),
+        "### Memory\n\n" + footprint_table(parts, "together"),
+        "### Cost\n\n" + cost_table(parts),
         "## Ten words\n\n" + overhead_table(parts),
         "## Rows, threads, replicas\n\n" + scaling_tables(parts),
         "## Settings\n\n" + settings_table(parts),
@@ -34,77 +39,67 @@ def render(result: dict[str, Any]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def measured_on(parts: Parts) -> str:
-    """Machine, versions and command of each part, and whether it may be quoted."""
-    if not parts:
-        return NOT_MEASURED
-    lines = []
-    for name, part in parts.items():
-        machine = part["machine"]
-        packages = ", ".join(f"{package} {version}" for package, version in part["versions"].items())
-        quick = " A quick run: to see that it works, not to be quoted." if part["effort"]["is_quick"] else ""
-        missing = part.get("libretranslate_is_missing")
-        lines.append(
-            f"- {name}: {machine['cpu']}, {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux "
-            f"{machine['kernel']}, load before {machine['load_average_before']}, {machine['measured_at']}, "
-            f"{part['seconds']:.0f} s, commit {part['commit']}; {packages}. `{part['command']}`. {kept(part)}{quick}"
-            + (f" LibreTranslate was not measured: {missing}." if missing else "")
-        )
-    return "\n".join(lines)
-
-
-def kept(part: dict[str, Any]) -> str:
-    """How many of our sentences did not come from the model; a run where any did is not written."""
-    shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
-    return f"Sentences of ours answered from a store or with another's answer: {max(shares):.1%}."
-
-
-def goals_table(parts: Parts) -> str:
+def goals_list(parts: Parts) -> str:
     """A line for each goal."""
-    words = {None: "-", True: "yes", False: "no"}
-    lines = [(each.name, each.goal, each.found, words[each.is_met]) for each in findings(parts)]
-    return table(("", "goal", "found", "reached"), lines)
+    return "\n".join(
+        f"- **{WORDS[each.is_met]}**: {each.name}. Goal: {each.goal}. Found: {each.found}."
+        for each in findings(parts)
+    )
 
 
 def losses_table(parts: Parts) -> str:
     """Every figure in which a peer is ahead, or that there is none."""
-    lines = losses(parts)
     if not parts:
         return NOT_MEASURED
-    return table(("", "Transduce", "best peer"), lines) if lines else "In none of the figures on this page."
+    lines = losses(parts)
+    header = ("", "Transduce", "best other server", "which")
+    return table(header, lines) if lines else "In none of the figures on this page."
 
 
-def latency_table(parts: Parts) -> str:
-    """A line for each server."""
-    if "latency" not in parts:
+def speed_table(parts: Parts, name: str) -> str:
+    """One client after another, and 32 clients at once."""
+    if name not in parts:
         return NOT_MEASURED
-    part = parts["latency"]
-    header = (
-        "", "one stream, median ms", "p95 ms", "32 clients, answers/s", "median ms", "ready, s", "first answer, s",
-        "memory PSS (RSS) MB", "BLEU", "chrF",
+    alone, many = parts[name]["alone"], parts[name]["saturated"]
+    header = ("", "1 client, median ms", "1 client, p95 ms", "32 clients, answers/s", "32 clients, median ms")
+    return table(
+        header,
+        (
+            (
+                title_of(server), f"{alone[server]['p50_ms']:.1f}", f"{alone[server]['p95_ms']:.1f}",
+                f"{many[server]['per_s']:.1f}", f"{many[server]['p50_ms']:.0f}",
+            )
+            for server in alone
+        ),
     )  # fmt: skip
-    note = quality_note(part)
-    return table(header, (latency_line(part, name) for name in part["alone"])) + (
-        f"\n\n{note}" if note else ""
-    )
 
 
-def latency_line(part: dict[str, Any], name: str) -> tuple[str, ...]:
-    """One server's figures."""
-    alone, many = part["alone"][name], part["saturated"][name]
-    memory, starts = part["memory"][name]["after_load"], part["starts"][name]
-    scores = (part["quality"] or {}).get("servers", {}).get(name)
-    return (
-        title_of(name),
-        f"{alone['p50_ms']:.1f}",
-        f"{alone['p95_ms']:.1f}",
-        f"{many['per_s']:.1f}",
-        f"{many['p50_ms']:.0f}",
-        f"{starts['ready_s']:.2f}",
-        f"{starts['first_answer_s']:.2f}",
-        f"{memory['pss_mb']:.0f} ({memory['rss_mb']:.0f})",
-        *((f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}") if scores else ("", "")),
-    )
+def footprint_table(parts: Parts, name: str) -> str:
+    """Memory after load, and where it was measured the time of a start."""
+    if name not in parts:
+        return NOT_MEASURED
+    part = parts[name]
+    has_starts = bool(part["starts"])
+    header = ("", *(("ready, s", "first answer, s") if has_starts else ()), "PSS, MB", "RSS, MB")
+
+    def line(server: str) -> Iterable[str]:
+        yield title_of(server)
+        if has_starts:
+            starts = part["starts"][server]
+            yield from (f"{starts['ready_s']:.2f}", f"{starts['first_answer_s']:.2f}")
+        memory = part["memory"][server]["after_load"]
+        yield from (f"{memory['pss_mb']:.0f}", f"{memory['rss_mb']:.0f}")
+
+    return table(header, (tuple(line(server)) for server in part["alone"]))
+
+
+def quality_table(parts: Parts) -> str:
+    """BLEU and chrF at 32 clients."""
+    scores = ((parts.get("latency") or {}).get("quality") or {}).get("servers", {})
+    if not scores:
+        return NOT_MEASURED
+    lines = ((title_of(server), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}") for server, row in scores.items())
+    return f"{table(('', 'BLEU', 'chrF'), lines)}\n\n{quality_note(parts['latency'])}"
 
 
 def quality_note(part: dict[str, Any]) -> str:
@@ -117,12 +112,12 @@ def quality_note(part: dict[str, Any]) -> str:
 
 
 def goodput_table(parts: Parts, name: str) -> str:
-    """A line for each server: the highest rate that held, and what the trials were."""
+    """The highest rate that each server held, and how late its trials' testers were."""
     if name not in parts:
         return NOT_MEASURED
     part = parts[name]
     own = part["goodput"][OURS]["per_s"]
-    lines = []
+    lines, late = [], []
     for server, found in part["goodput"].items():
         trials = found["trials"]
         held = [trial for trial in trials if trial["holds"]]
@@ -134,27 +129,25 @@ def goodput_table(parts: Parts, name: str) -> str:
             f"{own / found['per_s']:.2f}" if found["per_s"] and server != OURS else "",
             f"{at['p50_ms']:.0f}" if at else "",
             f"{at['p99_ms']:.0f}" if at else "",
-            str(len(trials)),
-            str(sum(trial["is_tester_late"] for trial in trials)),
         ))  # fmt: skip
-    header = ("", f"requests/s with {part['slo']}", "lowest that failed", "Transduce over it", "median ms there",
-              "p99 ms there", "trials", "of them with a late tester")  # fmt: skip
-    return table(header, lines)
+        num_late = sum(trial["is_tester_late"] for trial in trials)
+        late.append(f"{title_of(server)} {num_late} of {len(trials)}")
+    header = ("", f"requests/s with {part['slo']}", "lowest rate that failed", "Transduce, times as many",
+              "median ms there", "p99 ms there")  # fmt: skip
+    return f"{table(header, lines)}\n\nTrials in which the tester was late: {'; '.join(late)}."
 
 
 def bimodal_table(parts: Parts) -> str:
-    """A line for each server, medians of the rounds."""
+    """Short sentences beside long ones, medians of the rounds."""
     if "bimodal" not in parts:
         return NOT_MEASURED
     part = parts["bimodal"]
-    names = ("short_p50_ms", "short_p99_ms", "long_p50_ms", "long_p99_ms")
+    names = ("short_p50_ms", "long_p50_ms", "long_p99_ms")
     lines = []
     for server, rounds in part["servers"].items():
-        own = short_p99_ms(rounds)
-        medians = [_median([float(each[name]) for each in rounds]) for name in names]
+        short, *long = (f"{_median([float(each[name]) for each in rounds]):.0f}" for name in names)
         failed = sum(each["num_failed"] for each in rounds)
-        cells = [f"{value:.0f}" for value in medians]
-        lines.append((title_of(server), cells[0], f"{own:.0f}", *cells[2:], str(failed)))
+        lines.append((title_of(server), short, f"{short_p99_ms(rounds):.0f}", *long, failed))
     header = (
         "",
         "short, median ms",
@@ -163,13 +156,19 @@ def bimodal_table(parts: Parts) -> str:
         "long, p99 ms",
         "not answered in 5 s",
     )
-    swamped = [
-        f"{title_of(name)} ({most:.1f}/s)" for name, most in part["saturated"].items() if most <= part["rate"]
+    too_slow = [
+        f"{title_of(server)} ({most:.1f}/s)"
+        for server, most in part["saturated"].items()
+        if most <= part["rate"]
     ]
     return (
-        f"{part['rate']:.1f} requests/s for everybody, four short sentences to each long one: "
-        f"{part['share_of_window']:.0%} of what the window batcher does of them at most.\n\n{table(header, lines)}"
-        + (f"\n\nNot asked, as they do less at saturation: {', '.join(swamped)}." if swamped else "")
+        f"Every server gets {part['rate']:.1f} requests/s, {part['share_of_window']:.0%} of the highest rate of the "
+        f"window batcher. Four short sentences come with each long one.\n\n{table(header, lines)}"
+        + (
+            f"\n\nLeft out, since they do less than this rate at most: {', '.join(too_slow)}."
+            if too_slow
+            else ""
+        )
     )
 
 
@@ -178,41 +177,20 @@ def _median(values: list[float]) -> float:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def together_table(parts: Parts) -> str:
-    """A line for each server."""
-    if "together" not in parts:
-        return NOT_MEASURED
-    part = parts["together"]
-    header = ("", "one stream, median ms", "p95 ms", "32 clients, answers/s", "median ms", "memory PSS MB")
-    return table(
-        header,
-        (
-            (
-                title_of(name),
-                f"{part['alone'][name]['p50_ms']:.1f}",
-                f"{part['alone'][name]['p95_ms']:.1f}",
-                f"{part['saturated'][name]['per_s']:.1f}",
-                f"{part['saturated'][name]['p50_ms']:.0f}",
-                f"{part['memory'][name]['after_load']['pss_mb']:.0f}",
-            )
-            for name in part["alone"]
-        ),
-    )
-
-
 def cost_table(parts: Parts) -> str:
-    """A worked example: what a million characters cost at the goodput on all cores, at a stated price."""
+    """What a million characters cost at the goodput on all cores, at a stated price."""
     if "together" not in parts:
         return NOT_MEASURED
     part = parts["together"]
+    price = part["price_per_hour"]
     lines = []
     for server, found in part["goodput"].items():
         characters = found["per_s"] * part["characters_per_request"]
-        cost = f"{cost_of(characters, part['price_per_hour']):.4f}" if characters else "no rate held"
+        cost = f"{cost_of(characters, price):.4f}" if characters else "no rate held"
         lines.append((title_of(server), f"{found['per_s']:.1f}", f"{characters:,.0f}", cost))
     return (
-        f"An assumption, not a measurement: this machine at {part['price_per_hour']:.2f} an hour, busy at its goodput "
-        "all the time. At a tenth of that traffic a character costs ten times as much.\n\n"
+        f"This is an assumption, not a measurement: the machine costs {price:.2f} an hour and works at its goodput all "
+        "the time. At a tenth of that traffic a character costs ten times as much.\n\n"
         + table(("", "requests/s", "characters/s", "cost of a million characters"), lines)
     )
 
@@ -223,54 +201,87 @@ def cost_of(characters_per_s: float, price_per_hour: float) -> float:
 
 
 def overhead_table(parts: Parts) -> str:
-    """A line for each model."""
+    """A line a figure, a column a model."""
     if "overhead" not in parts:
         return NOT_MEASURED
-    part = parts["overhead"]
-    header = ("", "request, ms", "network, ms", "overhead, ms", "share", "of it around the engine, ms", "share",
-              "steps")  # fmt: skip
-    lines = [
-        (
-            row["model"],
-            f"{row['total_ms']:.2f}",
-            f"{row['network_ms']:.2f}",
-            f"{row['overhead_ms']:.2f}",
-            f"{row['overhead_share']:.1%}",
-            f"{row['around_engine_ms']:.2f}",
-            f"{row['around_engine_share']:.1%}",
-            f"{row['steps_mean']:.1f}",
-        )
-        for row in part["models"]
-    ]
-    left_out = max(row.get("num_sentences_left_out", 0) for row in part["models"])
-    words = f" Left out: {left_out} of the sentences, which are decoded twice." if left_out else ""
-    return f"{table(header, lines)}\n\nThe echo answers such a request in {part['echo']:.2f} ms.{words}"
+    models = parts["overhead"]["models"]
+    figures = (
+        ("whole request, ms", "total_ms", "{:.2f}"),
+        ("neural network, ms", "network_ms", "{:.2f}"),
+        ("overhead with scheduling and search, ms", "overhead_ms", "{:.2f}"),
+        ("overhead with scheduling and search, share", "overhead_share", "{:.1%}"),
+        ("overhead without them, ms", "around_engine_ms", "{:.2f}"),
+        ("overhead without them, share", "around_engine_share", "{:.1%}"),
+        ("decoder steps, mean", "steps_mean", "{:.1f}"),
+    )
+    lines = ((words, *(form.format(row[key]) for row in models)) for words, key, form in figures)
+    left_out = max(row.get("num_sentences_left_out", 0) for row in models)
+    words = f" {left_out} sentences are left out, because they are decoded twice." if left_out else ""
+    return (
+        f"{table(('', *(row['model'] for row in models)), lines)}\n\n"
+        f"The echo server answers such a request in {parts['overhead']['echo']:.2f} ms.{words}"
+    )
 
 
 def scaling_tables(parts: Parts) -> str:
-    """Rows with the model beside them, and layouts."""
+    """Answers a second by rows, with a fitted model, and by replicas and threads."""
     if "scaling" not in parts:
         return NOT_MEASURED
     part = parts["scaling"]
     rows = table(
-        ("rows", "answers/s", "model"),
+        ("rows", "measured, answers/s", "model, answers/s"),
         ((row["rows"], f"{row['per_s']:.1f}", f"{row['model_per_s']:.1f}") for row in part["rows"]),
     )
     model = part["rows_model"]
     words = (
-        f"Model: n rows give n / ({model['a_ms']:.2f} ms + {model['b_ms']:.3f} ms n) answers a second, "
-        f"within {model['worst']:.0%} of what was measured."
+        f"The model is n / ({model['a_ms']:.2f} ms + {model['b_ms']:.3f} ms n) answers a second for n rows. It is "
+        f"within {model['worst']:.0%} of every measured value."
     )
     layouts = table(
         ("replicas x threads", "answers/s"), ((row["name"], f"{row['per_s']:.1f}") for row in part["layouts"])
     )
     shares = (
-        f"\n\nTwo threads do what a server does {part['parallel_share']:.0%} of whose work runs on both (Amdahl); two "
-        f"replicas do {part['replica_share']:.0%} of twice one, the tester on the same cores."
+        f"\n\nBy Amdahl's law, {part['parallel_share']:.0%} of one server's work runs on both threads. Two replicas do "
+        f"{part['replica_share']:.0%} of twice the work of one, with the tester on the same cores."
         if "parallel_share" in part
         else ""
     )
     return f"{rows}\n\n{words}\n\n{layouts}{shares}"
+
+
+def runs_table(parts: Parts) -> str:
+    """What each part was measured on."""
+    if not parts:
+        return NOT_MEASURED
+    places: dict[str, None] = {}
+    notes: list[str] = []
+    lines = []
+    for name, part in parts.items():
+        machine = part["machine"]
+        packages = ", ".join(f"{package} {version}" for package, version in part["versions"].items())
+        place = (
+            f"{machine['cpu']}, {machine['num_cores']} cores, {machine['memory_gb']} GB, Linux {machine['kernel']}; "
+            f"{packages}."
+        )
+        places[place] = None
+        lines.append((
+            name, machine["measured_at"], part["commit"], f"{part['seconds']:.0f}", machine["load_average_before"],
+            f"{_share_from_store(part):.1%}",
+        ))  # fmt: skip
+        if part["effort"]["is_quick"]:
+            notes.append(f"{name} is a quick run: it shows that the benchmark works and is not to be quoted.")
+        if part.get("libretranslate_is_missing"):
+            notes.append(f"{name} lacks LibreTranslate: {part['libretranslate_is_missing']}.")
+    header = ("part", "measured at", "commit", "seconds", "load average before", "our answers from a store")
+    commands = dict.fromkeys(f"`{part['command']}`" for part in parts.values())
+    facts = "\n".join(f"- {fact}" for fact in [*notes, *places, *commands])
+    return f"{table(header, lines)}\n\n{facts}"
+
+
+def _share_from_store(part: dict[str, Any]) -> float:
+    """The largest share of Transduce's sentences that did not come from the model."""
+    shares = [part["kept_share"]] if "kept_share" in part else [row["kept_share"] for row in part["models"]]
+    return float(max(shares))
 
 
 def settings_table(parts: Parts) -> str:
@@ -281,4 +292,4 @@ def settings_table(parts: Parts) -> str:
         for server, settings in part.get("settings", {}).items()
         if server != ECHO
     ]
-    return table(("part", "", "settings"), lines) if lines else NOT_MEASURED
+    return table(("part", "server", "settings"), lines) if lines else NOT_MEASURED

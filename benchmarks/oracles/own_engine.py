@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from app.bundle import Bundle
 from app.decoding.options import DecodingOptions, EarlyStop, Hypothesis
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.runtime.ort_runner import load_runner
+from app.workers.thread_worker import ThreadWorker
 from benchmarks.oracles.answers import Answer, Ids, Task
 
 NUM_ROWS = 64
@@ -58,7 +58,7 @@ class OwnEngine:
 
     async def _decode(self, asked: Sequence[tuple[Ids, DecodingOptions]]) -> list[Hypothesis]:
         """The best hypothesis of each source."""
-        engine = Engine([ThreadLane(self._runner)], settings=EngineLimits())
+        engine = Engine([ThreadWorker(self._runner)], settings=EngineLimits())
         engine.start()
         deadline = time.monotonic() + DEADLINE_S
         futures = [

@@ -1,4 +1,4 @@
-"""A model that says what it hears: what comes back shows what was split, carried and joined."""
+"""A model that repeats its source: the answer shows what was split, copied and joined."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from app.bundle import DecodingDefaults, Dimensions, Golden, LanguagePair, Manifest, SpecialIds, Training
 from app.decoding.options import LengthPenalty
-from app.engine.lane import ThreadLane
 from app.errors import EngineFailure
 from app.graphs import GraphSpec, Variant
 from app.runtime.interface import Floats, Int32s, Limits, StepInput, StepOutput
 from app.startup import LoadedModel, lazy_detector
 from app.text.detection import LazyDetector
 from app.text.tokenizer import Tokenizer
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import FakeRunner
 
 GOLDEN = "Anna sees the river today."
@@ -47,7 +47,7 @@ def let_through(hang_file: Path, num_steps: int) -> None:
 
 
 class EchoRunner(FakeRunner):
-    """Says the source's subwords one after another; other hypotheses stumble over the first."""
+    """Repeats the source's subwords; other hypotheses differ in the first."""
 
     def __init__(self, limits: Limits, behaviour: Behaviour, poison: tuple[int, ...]) -> None:
         super().__init__(limits)
@@ -97,7 +97,7 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
         beam_size=4,
         ids={"fp32": tokenizer.encode(behaviour.golden_says).ids[:-1]},
     )
-    lanes = [ThreadLane(runner)]
+    workers = [ThreadWorker(runner)]
     return LoadedModel(
         "echo",
         _manifest(tokenizer, behaviour.pairs),
@@ -105,7 +105,7 @@ def echo_model(tokenizer: Tokenizer, behaviour: Behaviour, *, num_rows: int) -> 
         "fp32",
         tokenizer,
         tokenizer,
-        lanes,
+        workers,
         _detector(),
     )
 

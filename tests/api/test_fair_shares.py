@@ -1,4 +1,4 @@
-"""The real server in two lanes: what one caller sends does not shut another out, by key and by address."""
+"""The real server in two workers: what one caller sends does not shut another out, by key and by address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.api.server_process import NO_CERTIFICATES, PATIENCE_S, ServerProcess
-from tests.api.test_lanes_of_the_model import COMMAND, SETTINGS
+from tests.api.test_workers_of_the_model import COMMAND, SETTINGS
 
 LOUD, QUIET = "loud-caller", "quiet-caller"
 LINES = [
@@ -111,7 +111,7 @@ def test_a_full_queue_of_one_key_refuses_no_line_of_another(server: ServerProces
     assert 429 in loud.statuses, "it is its own queue that was full"
 
 
-def test_rows_held_by_one_request_are_not_waited_for(server: ServerProcess) -> None:
+def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
     """All rows are held for 200 steps: lines of another key are answered before the first of those sentences."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
@@ -129,7 +129,7 @@ def test_rows_held_by_one_request_are_not_waited_for(server: ServerProcess) -> N
     assert num_of_loud <= len(LINES)
 
 
-def test_without_keys_addresses_are_told_apart() -> None:
+def test_without_keys_each_address_has_its_share() -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **SMALL}) as server:
         server.ready()
         loud = Caller(server)

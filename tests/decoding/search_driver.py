@@ -1,4 +1,4 @@
-"""Languages made of random numbers, and searches driven over them side by side, without an engine."""
+"""Random language models, and searches run over them in a batch without an engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.decoding.greedy import GreedySearch
 from app.decoding.guided import GuidedSearch
 from app.decoding.options import DecodingOptions, Hypothesis
 from app.decoding.search import Search, advance, new_search
-from tests.decoding.plain_search import Attention, NextScores
+from tests.decoding.reference_search import Attention, NextScores
 
 BOS, EOS = 0, 1
 Row = NDArray[np.float32]
@@ -21,7 +21,7 @@ SOURCE = (5, 6, 7, EOS)
 
 
 def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> NextScores:
-    """Scores drawn for each prefix when it is first asked for, from a generator seeded by it."""
+    """Log-probabilities after each prefix, drawn from a generator that the prefix seeds."""
     known: dict[tuple[int, ...], list[float]] = {}
 
     def next_scores(prefix: tuple[int, ...]) -> list[float]:
@@ -36,7 +36,7 @@ def random_language(seed: int, *, vocab_size: int, eos_bonus: float = 1.0) -> Ne
 
 
 def random_attention(seed: int) -> Attention:
-    """Weights over SOURCE for each prefix, likewise."""
+    """Attention weights over SOURCE for each prefix, drawn likewise."""
 
     def attention(prefix: tuple[int, ...]) -> list[float]:
         weights = np.random.default_rng([seed, 77, *prefix]).dirichlet(np.ones(len(SOURCE)) * 0.5)
@@ -57,9 +57,9 @@ def drive(
     num_candidates: int = 0,
     attention: Attention | None = None,
 ) -> list[list[Hypothesis]]:
-    """Run searches side by side to their ends, with prefixes kept beside them instead of a cache.
+    """Run searches in a batch to their ends, with stored prefixes instead of a cache.
 
-    A step brings whole distributions and attention only where a search wants them.
+    A step has whole distributions and attention only if a search wants them.
     """
     prefixes: list[list[tuple[int, ...]]] = [[()] for _ in searches]
     while alive := [index for index, search in enumerate(searches) if not search.is_done]:
@@ -80,16 +80,16 @@ def drive(
         ] = -np.inf
         order = np.argsort(-ranked, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(ranked, order, axis=1)
-        asked: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
+        stepped: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
         for index, own_rows in zip(alive, rows, strict=True):
             search = searches[index]
             if isinstance(search, GreedySearch):
                 search.append(int(order[own_rows[0], 0]), float(scores[own_rows[0], 0]))
             else:
-                asked.append((search, own_rows))
+                stepped.append((search, own_rows))
         advance(
-            [search for search, _ in asked],
-            [own_rows for _, own_rows in asked],
+            [search for search, _ in stepped],
+            [own_rows for _, own_rows in stepped],
             log_probabilities=scores,
             ids=order.astype(np.int64),
             distributions=table if any(searches[index].wants_distributions for index in alive) else None,
@@ -108,7 +108,7 @@ def drive(
 def found_by(
     options: DecodingOptions, language: NextScores, attention: Attention | None = None
 ) -> list[Hypothesis]:
-    """What one search finds by itself."""
+    """The hypotheses of one search run alone."""
     return drive([start(options)], [language], attention=attention)[0]
 
 

@@ -1,4 +1,4 @@
-"""What may not follow, by hand; and the best of a row, ties included."""
+"""Forbidden subwords, by hand; and the best subwords of a row, with ties."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_repeated_ngram_ends(prefix: tuple[int, ...], ngram_size: int, ends: lis
     assert repeated_ngram_ends(prefix, ngram_size) == ends
 
 
-def test_the_end_token_is_forbidden_below_the_minimum_and_not_at_it() -> None:
+def test_the_end_token_is_forbidden_below_min_target_length() -> None:
     options = DecodingOptions(min_target_length=2)
     assert forbidden((4,), options, EOS) == [EOS]
     assert forbidden((4, 5), options, EOS) == []
 
 
-def test_constrained_leaves_the_models_own_scores_as_they_are() -> None:
+def test_constrained_returns_new_scores_and_leaves_its_input() -> None:
     scores = np.log(np.full((2, 6), 1 / 6, np.float32))
     before = scores.copy()
     options = DecodingOptions(suppress_sequences=((5,), (4, 2)), repetition_penalty=2.0)
@@ -70,7 +70,7 @@ def test_constrained_leaves_the_models_own_scores_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("num_candidates", [1, 2, 5, 11, 30])
-def test_best_candidates_are_those_of_a_stable_sort(num_candidates: int) -> None:
+def test_best_candidates_equal_a_stable_sort(num_candidates: int) -> None:
     rng = np.random.default_rng(num_candidates)
     scores = -rng.integers(0, 5, (7, 20)).astype(np.float32)  # many equal
     scores[2, 3:] = -np.inf

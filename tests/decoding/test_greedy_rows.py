@@ -1,4 +1,4 @@
-"""Greedy searches in rows of arrays: each is what it would be by itself, whatever comes, goes and moves beside it."""
+"""`GreedyRows`: each search gives its result alone, whatever searches are added, removed and moved beside it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Steps = tuple[list[int], list[float]]
 
 @functools.cache
 def steps_of(seed: int) -> Steps:
-    """What a model says, and its scores: the end token and nothing else behind the first one."""
+    """A model's subwords and scores; only end tokens follow the first end token."""
     language, rng = (
         random_language(seed, vocab_size=VOCAB_SIZE, eos_bonus=seed % 3 - 1.0),
         random.Random(seed),
     )
-    circle = [rng.randrange(2, VOCAB_SIZE) for _ in range(rng.randint(1, 4))]  # some run in circles
+    cycle = [rng.randrange(2, VOCAB_SIZE) for _ in range(rng.randint(1, 4))]  # every fourth model loops
     ids: list[int] = []
     scores: list[float] = []
     while len(ids) < 4 * MAX_LENGTH:
         table = language(tuple(ids[-3:]))
-        best = circle[len(ids) % len(circle)] if seed % 4 == 0 else int(np.argmax(table))
+        best = cycle[len(ids) % len(cycle)] if seed % 4 == 0 else int(np.argmax(table))
         ids.append(EOS if EOS in ids else best)
         scores.append(0.0 if ids.count(EOS) > 1 else table[best])
     return ids, scores
@@ -41,7 +41,7 @@ def search_of(seed: int) -> GreedySearch:
 
 
 def alone(sentence: int) -> tuple[GreedySearch, int]:
-    """Its search at its end, and the steps that it took."""
+    """The finished search of a sentence run alone, and its number of steps."""
     search = search_of(sentence)
     for number, (token, score) in enumerate(zip(*steps_of(sentence), strict=True)):
         search.append(token, score)
@@ -57,7 +57,7 @@ class Running(NamedTuple):
 
 
 class World:
-    """Sentences that come, go and move at random."""
+    """Sentences that are added, removed and moved at random."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -66,7 +66,7 @@ class World:
         self.waiting = list(range(seed, seed + 60))
         self.done: list[GreedySearch] = []
 
-    def come_and_go(self) -> None:
+    def change_rows(self) -> None:
         for row in range(NUM_ROWS):
             if self.waiting and row not in self.running and self.rng.random() < 0.5:
                 sentence = self.waiting.pop()
@@ -91,10 +91,10 @@ class World:
         num_new = self.rng.randint(1, self.rows.num_steps_ahead(4))
         ids, scores = np.full((num_new, NUM_ROWS), 7, np.int64), np.zeros((num_new, NUM_ROWS), np.float32)
         for row, (sentence, search, begin) in self.running.items():
-            (said, told), end = steps_of(sentence), begin + num_new
+            (tokens, token_scores), end = steps_of(sentence), begin + num_new
             assert self.rows.lengths[row] == begin
-            assert self.rows.last_ids[row] == (said[begin - 1] if begin else BOS)
-            ids[:, row], scores[:, row] = said[begin:end], told[begin:end]
+            assert self.rows.last_ids[row] == (tokens[begin - 1] if begin else BOS)
+            ids[:, row], scores[:, row] = tokens[begin:end], token_scores[begin:end]
             self.running[row] = Running(sentence, search, end)
         for done in self.rows.advance(scores, ids):
             sentence, search, end = self.running.pop(done.row)
@@ -116,10 +116,10 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_is_what_it_is_alone(seed: int) -> None:
+def test_each_search_gives_its_result_alone(seed: int) -> None:
     world = World(seed)
     while world.waiting or world.running:
-        world.come_and_go()
+        world.change_rows()
         if world.running:
             world.step()
         world.check()

@@ -1,4 +1,4 @@
-"""Every option of the search, against searches that share no code with it."""
+"""Every decoding option, against reference searches that share no code with the search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.decoding.beam import BeamSearch
 from app.decoding.greedy import GreedySearch
 from app.decoding.guided import GuidedSearch
 from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, LengthPenalty, Sampling
-from tests.decoding.plain_search import every_translation, plain_search
+from tests.decoding.reference_search import every_translation, reference_search
 from tests.decoding.search_driver import (
     EOS,
     SOURCE,
@@ -25,12 +25,12 @@ from tests.decoding.search_driver import (
     start,
 )
 
-# Wider than any tree that is searched exhaustively below: no prefix is dropped.
+# Wider than every tree that the tests search exhaustively, so that no prefix is dropped.
 WIDE = 400
 
 
 def random_options(rng: random.Random, *, vocab_size: int, longest: int, beam_size: int) -> DecodingOptions:
-    """Options that change which hypothesis is found or what it is worth, some of them on."""
+    """Random options that change the found hypothesis or its score, some of them on."""
     words = [token for token in range(vocab_size) if token != EOS]
     runs = [
         tuple(rng.choice([*words, *words, EOS]) for _ in range(rng.randint(1, 3)))
@@ -54,7 +54,7 @@ def random_options(rng: random.Random, *, vocab_size: int, longest: int, beam_si
 
 @pytest.mark.parametrize("early_stop", list(EarlyStop))
 @pytest.mark.parametrize("seed", range(40))
-def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, early_stop: EarlyStop) -> None:
+def test_a_beam_as_wide_as_the_tree_finds_the_best_translation(seed: int, early_stop: EarlyStop) -> None:
     rng = random.Random(seed)
     language, attention = random_language(seed, vocab_size=4), random_attention(seed)
     options = random_options(rng, vocab_size=4, longest=4, beam_size=WIDE)
@@ -68,7 +68,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(seed: int, early_stop:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_equals_a_plain_search_with_the_same_options(seed: int) -> None:
+def test_equals_the_reference_search_with_the_same_options(seed: int) -> None:
     rng = random.Random(seed)
     beam_size = rng.choice([1, 1, 2, 4, 7])
     language, attention = (
@@ -80,25 +80,25 @@ def test_equals_a_plain_search_with_the_same_options(seed: int) -> None:
         early_stop = rng.choice(list(EarlyStop))
         patience = rng.choice([1.0, 1.0, 2.0, 2.3]) if early_stop is EarlyStop.FIRST else 1.0
         options = replace(options, early_stop=early_stop, patience=patience)
-    expected = plain_search(language, options, eos_id=EOS, attention=attention)
+    expected = reference_search(language, options, eos_id=EOS, attention=attention)
     assert_same(found_by(options, language, attention), expected)
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 @pytest.mark.parametrize("patience", [0.4, 0.9, 1.5, 3.0])
-def test_patience_is_how_many_must_be_complete(beam_size: int, patience: float) -> None:
+def test_patience_sets_how_many_hypotheses_must_be_complete(beam_size: int, patience: float) -> None:
     searches = []
     for seed in range(12):
         language = random_language(seed, vocab_size=20, eos_bonus=2.0)
         options = DecodingOptions(beam_size=beam_size, patience=patience, max_target_length=14)
         searches.append(found_by(options, language))
-        assert_same(searches[-1], plain_search(language, options, eos_id=EOS))
+        assert_same(searches[-1], reference_search(language, options, eos_id=EOS))
         if patience > 1.0:
             hasty = found_by(replace(options, patience=1.0), language)
             assert searches[-1][0].score >= hasty[0].score
 
 
-def test_the_bound_is_never_worse_than_the_first_and_sometimes_better() -> None:
+def test_bound_is_never_worse_than_first_and_sometimes_better() -> None:
     num_better = 0
     for seed in range(40):
         language = random_language(seed, vocab_size=20, eos_bonus=1.0)
@@ -112,35 +112,35 @@ def test_the_bound_is_never_worse_than_the_first_and_sometimes_better() -> None:
     assert num_better
 
 
-def test_the_bound_ends_before_the_limit_where_nothing_can_become_better() -> None:
-    """Without a length penalty a sum only falls: once the best has ended, nothing that lives beats it."""
+def test_bound_ends_early_if_no_continuation_can_be_better() -> None:
+    """Without a length penalty sums only fall, so a complete best hypothesis cannot be beaten."""
     language = random_language(3, vocab_size=10, eos_bonus=3.0)
     options = DecodingOptions(beam_size=4, early_stop=EarlyStop.BOUND, alpha=0.0, max_target_length=60)
-    asked: list[int] = []
+    lengths: list[int] = []
 
     def counted(prefix: tuple[int, ...]) -> list[float]:
-        asked.append(len(prefix))
+        lengths.append(len(prefix))
         return list(language(prefix))
 
     found = found_by(options, counted)
-    assert_same(found, plain_search(language, options, eos_id=EOS))
-    assert max(asked) < 30
+    assert_same(found, reference_search(language, options, eos_id=EOS))
+    assert max(lengths) < 30
 
 
 NEUTRAL: dict[str, dict[str, Any]] = {
-    "a run that nobody says": {"suppress_sequences": ((39, 39, 39, 39),)},
+    "a run that never occurs": {"suppress_sequences": ((39, 39, 39, 39),)},
     "an n-gram longer than any target": {"no_repeat_ngram_size": 12},
-    "notes": {"num_alternatives": 5, "alignment": True},
+    "details": {"num_alternatives": 5, "alignment": True},
     "both": {"suppress_sequences": ((39, 39, 39, 39),), "num_alternatives": 2},
 }
 
 
 @pytest.mark.parametrize("changes", NEUTRAL.values(), ids=NEUTRAL)
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_search_that_looks_at_all_subwords_finds_what_the_candidates_give(
+def test_a_guided_search_with_options_without_effect_equals_the_plain_one(
     beam_size: int, changes: dict[str, Any]
 ) -> None:
-    """Bit for bit, where the options come to nothing: many equal scores among them, the smaller id first."""
+    """Bit for bit, also with many equal scores, of which the smaller id comes first."""
 
     def coarse(seed: int) -> Any:
         fine = random_language(seed, vocab_size=40)
@@ -158,7 +158,7 @@ def test_a_search_that_looks_at_all_subwords_finds_what_the_candidates_give(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_kind_side_by_side_finds_what_each_finds_alone(seed: int) -> None:
+def test_searches_of_all_kinds_in_a_batch_give_their_results_alone(seed: int) -> None:
     rng = random.Random(seed)
     attention = random_attention(seed)
     options = [
@@ -178,14 +178,14 @@ def test_every_kind_side_by_side_finds_what_each_finds_alone(seed: int) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_off_values_are_the_plain_search(beam_size: int) -> None:
+def test_off_values_give_a_plain_search(beam_size: int) -> None:
     off = DecodingOptions(beam_size=beam_size)
     assert not isinstance(start(off), GuidedSearch)
     for field in ("wants_distributions", "wants_alignment"):
         assert getattr(start(off), field) is False
 
 
-def test_a_prefix_alone_wants_distributions_no_longer_than_it_is() -> None:
+def test_a_target_prefix_needs_distributions_only_for_its_own_steps() -> None:
     search = start(DecodingOptions(beam_size=2, target_prefix=(5, 6), max_target_length=9))
     wanted = []
     language = random_language(0, vocab_size=9)
@@ -200,7 +200,7 @@ def test_a_prefix_alone_wants_distributions_no_longer_than_it_is() -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_minimum_alone_wants_distributions_until_it_is_reached(beam_size: int) -> None:
+def test_min_target_length_needs_distributions_until_it_is_reached(beam_size: int) -> None:
     search = start(DecodingOptions(beam_size=beam_size, min_target_length=3, max_target_length=9))
     language = random_language(1, vocab_size=9, eos_bonus=3.0)
     wanted = []
@@ -215,7 +215,7 @@ def test_a_minimum_alone_wants_distributions_until_it_is_reached(beam_size: int)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_where_nothing_may_follow_the_hypotheses_end_as_they_stand(beam_size: int) -> None:
+def test_hypotheses_end_if_every_token_is_forbidden(beam_size: int) -> None:
     every_word = tuple((token,) for token in range(6))
     options = DecodingOptions(
         beam_size=beam_size,
@@ -232,7 +232,7 @@ def test_where_nothing_may_follow_the_hypotheses_end_as_they_stand(beam_size: in
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_what_is_forced_is_subject_to_no_constraint(beam_size: int) -> None:
+def test_constraints_do_not_apply_to_the_target_prefix(beam_size: int) -> None:
     options = DecodingOptions(
         beam_size=beam_size,
         target_prefix=(5, 5, 5, 5),
@@ -249,7 +249,7 @@ def test_what_is_forced_is_subject_to_no_constraint(beam_size: int) -> None:
     assert best.token_log_probabilities[:4] == pytest.approx(forced)
 
 
-def test_a_forced_target_gets_each_tokens_log_probability_and_the_end_tokens() -> None:
+def test_a_forced_target_has_the_log_probability_of_each_token_and_the_end_token() -> None:
     language = random_language(6, vocab_size=30, eos_bonus=-5.0)
     for target in [(), (4,), (9, 9, 9, 9), tuple(range(2, 30))]:
         options = DecodingOptions(
@@ -264,7 +264,7 @@ def test_a_forced_target_gets_each_tokens_log_probability_and_the_end_tokens() -
         assert found.score == pytest.approx(sum(scores) / ((5 + len(scores)) / 6) ** 0.6)
 
 
-def test_scoring_what_a_search_found_gives_its_own_scores() -> None:
+def test_scoring_a_found_hypothesis_gives_its_scores() -> None:
     for seed in range(10):
         language, attention = random_language(seed, vocab_size=20), random_attention(seed)
         options = DecodingOptions(
@@ -278,8 +278,8 @@ def test_scoring_what_a_search_found_gives_its_own_scores() -> None:
                 assert scored.alignment == one.alignment
 
 
-def test_greedy_is_a_beam_of_one_with_every_option() -> None:
-    """Candidates of one, so the same arithmetic but for the beam's sums."""
+def test_greedy_equals_a_beam_of_one_with_every_option() -> None:
+    """The arithmetic is the same except for the beam's sums."""
     for seed in range(40):
         rng = random.Random(seed)
         options = random_options(rng, vocab_size=10, longest=9, beam_size=1)
@@ -289,7 +289,7 @@ def test_greedy_is_a_beam_of_one_with_every_option() -> None:
         assert_same(beam, found_by(options, language, attention))
 
 
-def test_alternatives_are_the_models_own_at_each_position() -> None:
+def test_alternatives_are_the_models_best_at_each_position() -> None:
     language = random_language(8, vocab_size=25)
     for beam_size in (1, 4):
         options = DecodingOptions(
@@ -308,7 +308,7 @@ def test_alternatives_are_the_models_own_at_each_position() -> None:
                 assert [found.log_probability for found in alternatives] == [scores[token] for token in best]
 
 
-def test_alignment_is_what_each_token_paid_to_the_source() -> None:
+def test_alignment_is_each_tokens_attention_to_the_source() -> None:
     language, attention = random_language(9, vocab_size=25), random_attention(9)
     for beam_size in (1, 4):
         options = DecodingOptions(
@@ -322,7 +322,7 @@ def test_alignment_is_what_each_token_paid_to_the_source() -> None:
 
 
 @pytest.mark.parametrize("options", [DecodingOptions(beam_size=1), DecodingOptions(beam_size=3)])
-def test_nothing_is_noted_for_who_did_not_ask(options: DecodingOptions) -> None:
+def test_no_details_are_recorded_unless_wanted(options: DecodingOptions) -> None:
     (one,) = found_by(replace(options, max_target_length=5), random_language(1, vocab_size=9))
     assert (one.alternatives, one.alignment) == ((), ())
     assert isinstance(start(options), GreedySearch) is (options.beam_size == 1)

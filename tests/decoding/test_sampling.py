@@ -1,4 +1,4 @@
-"""Drawing: the right distribution, the right cuts, and the same draws for the same seed in any company."""
+"""Sampling: its distribution, top_k and top_p, and the same draws for the same seed in any batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.decoding.sampling import candidate_ids, draw
 from tests.decoding.search_driver import drive, found_by, random_language, start
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.11, 0.08, 0.05, 0.04, 0.02, 0.01, 0.01]
-# Where a token stands in the vocabulary says nothing of its rank.
+# The id of each rank, so that ids and ranks differ.
 SHUFFLED = [4, 0, 7, 2, 9, 1, 5, 3, 8, 6]
 NUM_DRAWS = 5000
 # Chi-square, upper 0.1 %, by degrees of freedom (any table of it).
@@ -28,7 +28,7 @@ def scores() -> NDArray[np.float32]:
 
 
 def draws(sampling: Sampling) -> Counter[int]:
-    """How often each rank was drawn."""
+    """The number of draws of each rank."""
     generator = np.random.Generator(np.random.PCG64(sampling.seed))
     row = scores()
     return Counter(SHUFFLED.index(draw(row, sampling, generator)) for _ in range(NUM_DRAWS))
@@ -43,13 +43,13 @@ def draws(sampling: Sampling) -> Counter[int]:
         (Sampling(seed=4, top_k=3), PROBABILITIES[:3]),
         (Sampling(seed=5, top_p=0.75), PROBABILITIES[:4]),
         (Sampling(seed=6, top_p=0.67), PROBABILITIES[:3]),
-        # Of the four best, which are renormalised, three reach 0.8: 0.68 of 0.79.
+        # Three of the four best reach 0.8 of their sum: 0.68 of 0.79.
         (Sampling(seed=7, top_k=4, top_p=0.8), PROBABILITIES[:3]),
-        # Sharper, so that fewer reach it.
+        # A lower temperature, so that fewer reach top_p.
         (Sampling(seed=9, temperature=0.5, top_p=0.85), [p**2 for p in PROBABILITIES[:3]]),
     ],
 )
-def test_what_is_drawn_follows_the_probabilities(sampling: Sampling, weights: list[float]) -> None:
+def test_draws_follow_the_probabilities(sampling: Sampling, weights: list[float]) -> None:
     counts = draws(sampling)
     assert set(counts) == set(range(len(weights)))
     expected = [NUM_DRAWS * weight / sum(weights) for weight in weights]
@@ -57,7 +57,7 @@ def test_what_is_drawn_follows_the_probabilities(sampling: Sampling, weights: li
     assert distance < CRITICAL[len(weights) - 1]
 
 
-def test_what_is_impossible_is_never_drawn() -> None:
+def test_impossible_subwords_are_never_drawn() -> None:
     row = np.full(6, -np.inf, np.float32)
     row[[2, 5]] = np.log([0.5, 0.5])
     generator = np.random.Generator(np.random.PCG64(0))
@@ -66,7 +66,7 @@ def test_what_is_impossible_is_never_drawn() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0 - 2**-53])
-def test_the_ends_of_the_unit_interval(value: float) -> None:
+def test_the_smallest_and_largest_random_numbers(value: float) -> None:
     class Fixed(np.random.Generator):
         def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
             return value
@@ -80,7 +80,7 @@ def options(seed: int) -> DecodingOptions:
     return DecodingOptions(beam_size=1, max_target_length=12, sampling=Sampling(temperature=1.3, seed=seed))
 
 
-def test_a_seed_draws_the_same_alone_and_in_any_company() -> None:
+def test_a_seed_draws_the_same_alone_and_in_a_batch() -> None:
     languages = [random_language(seed, vocab_size=30, eos_bonus=-1.0) for seed in range(6)]
     alone = [found_by(options(seed), language) for seed, language in enumerate(languages)]
     searches = [start(options(seed)) for seed in range(6)]
@@ -92,7 +92,7 @@ def test_a_seed_draws_the_same_alone_and_in_any_company() -> None:
     assert together[2:][::-1] == alone
 
 
-def test_another_seed_draws_something_else_and_a_fresh_search_the_same_again() -> None:
+def test_another_seed_draws_others_and_a_fresh_search_draws_the_same() -> None:
     language = random_language(1, vocab_size=30, eos_bonus=-1.0)
     found: list[Hypothesis] = [found_by(options(seed), language)[0] for seed in range(10)]
     assert len({one.ids for one in found}) == 10
@@ -101,17 +101,17 @@ def test_another_seed_draws_something_else_and_a_fresh_search_the_same_again() -
     assert drive([search.fresh()], [language])[0] == [found[3]]
 
 
-def test_the_scores_are_the_models_own() -> None:
+def test_scores_are_the_models() -> None:
     language = random_language(2, vocab_size=30, eos_bonus=-1.0)
     (found,) = found_by(options(5), language)
     for position, (token, score) in enumerate(zip(found.ids, found.token_log_probabilities, strict=False)):
         assert score == language(found.ids[:position])[token]
 
 
-def test_constraints_hold_for_what_is_drawn() -> None:
+def test_constraints_apply_to_draws() -> None:
     language = random_language(3, vocab_size=8)
     for seed in range(30):
-        asked = DecodingOptions(
+        wanted = DecodingOptions(
             beam_size=1,
             sampling=Sampling(seed=seed),
             suppress_sequences=((4,),),
@@ -120,7 +120,7 @@ def test_constraints_hold_for_what_is_drawn() -> None:
             target_prefix=(4, 5),
             max_target_length=10,
         )
-        (found,) = found_by(asked, language)
+        (found,) = found_by(wanted, language)
         assert found.ids[:2] == (4, 5)
         assert 4 not in found.ids[2:]
         assert len(found.ids) >= 3
@@ -129,7 +129,7 @@ def test_constraints_hold_for_what_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.001}])
-def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
+def test_drawing_from_one_candidate_equals_greedy_search(cut: dict[str, Any]) -> None:
     language = random_language(4, vocab_size=30)
     narrow = DecodingOptions(beam_size=1, max_target_length=9, sampling=Sampling(temperature=2.0, **cut))
     greedy = DecodingOptions(beam_size=1, max_target_length=9)
@@ -139,7 +139,7 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("sampling", "ids"),
     [
-        (Sampling(top_k=3), [1, 3, 5]),  # of three equal ones two have a place
+        (Sampling(top_k=3), [1, 3, 5]),  # two of three equal ones
         (Sampling(top_k=4), [1, 3, 5, 6]),
         (Sampling(top_p=0.75), [1, 3, 5, 6]),
         (Sampling(top_p=0.55), [1, 3, 5]),
@@ -148,6 +148,6 @@ def test_a_draw_from_the_best_alone_is_greedy(cut: dict[str, Any]) -> None:
         (Sampling(top_k=7), [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_cuts_keep_the_smaller_of_equals(sampling: Sampling, ids: list[int]) -> None:
+def test_top_k_and_top_p_keep_the_smaller_of_equal_ids(sampling: Sampling, ids: list[int]) -> None:
     weights = np.array([0.1, 0.3, 0.0, 0.2, 0.05, 0.2, 0.2, 0.0], np.float32)
     assert candidate_ids(weights, sampling).tolist() == ids

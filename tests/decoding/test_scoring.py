@@ -1,4 +1,4 @@
-"""Length penalties by hand, and what counts as a score."""
+"""Length penalties by hand, and which scores are valid."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_length_penalty(length: int, alpha: float, formula: LengthPenalty, expec
     assert length_penalty(length, alpha, formula) == pytest.approx(expected)
 
 
-def test_a_sum_is_divided_by_its_tokens_and_coverage_is_weighed() -> None:
+def test_a_score_is_the_sum_over_the_penalty_plus_weighted_coverage() -> None:
     options = DecodingOptions(alpha=1.0, length_penalty=LengthPenalty.POWER)
     assert score(-12.0, 4, options) == -3.0
     assert score(-12.0, 4, options, coverage=-2.0) == -3.0
     assert score(-12.0, 4, replace(options, coverage_penalty=0.5), coverage=-2.0) == -4.0
-    assert score(0.0, 0, options) == 0.0  # nothing was allowed to follow
+    assert score(0.0, 0, options) == 0.0  # a hypothesis without tokens
 
 
 @pytest.mark.parametrize(

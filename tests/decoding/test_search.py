@@ -1,4 +1,4 @@
-"""The search by itself: a sentence at a time, against searches that share no code with it."""
+"""Greedy and beam search of single sentences, against reference searches that share no code with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.decoding.beam import BeamSearch, advance_beams
 from app.decoding.greedy import GreedySearch
 from app.decoding.options import DecodingOptions, FinishReason, LengthPenalty
 from app.decoding.search import Search
-from tests.decoding.plain_search import every_translation, plain_search
+from tests.decoding.reference_search import every_translation, reference_search
 from tests.decoding.search_driver import BOS, EOS, assert_same, drive, random_language, start
 
 
 @pytest.mark.parametrize("beam_size", range(1, 17))
 @pytest.mark.parametrize("formula", list(LengthPenalty))
-def test_equals_a_plain_search(beam_size: int, formula: LengthPenalty) -> None:
+def test_equals_the_reference_search(beam_size: int, formula: LengthPenalty) -> None:
     for seed in range(6):
         language = random_language(seed, vocab_size=40, eos_bonus=seed - 1.0)
         options = DecodingOptions(
@@ -27,15 +27,15 @@ def test_equals_a_plain_search(beam_size: int, formula: LengthPenalty) -> None:
             alpha=seed * 0.3,
             max_target_length=1 + 2 * seed,
         )
-        assert_same(drive([start(options)], [language])[0], plain_search(language, options, eos_id=EOS))
+        assert_same(drive([start(options)], [language])[0], reference_search(language, options, eos_id=EOS))
 
 
 @pytest.mark.parametrize("vocab_size", [2, 3, 4, 7])
-def test_equals_a_plain_search_where_the_vocabulary_is_narrower_than_the_beam(vocab_size: int) -> None:
+def test_equals_the_reference_search_if_the_vocabulary_is_smaller_than_the_beam(vocab_size: int) -> None:
     for seed in range(20):
         language = random_language(seed, vocab_size=vocab_size)
         options = DecodingOptions(beam_size=2 + seed % 8, num_hypotheses=2, max_target_length=1 + seed % 7)
-        assert_same(drive([start(options)], [language])[0], plain_search(language, options, eos_id=EOS))
+        assert_same(drive([start(options)], [language])[0], reference_search(language, options, eos_id=EOS))
 
 
 @pytest.mark.parametrize(("vocab_size", "max_target_length"), [(3, 2), (4, 1)])
@@ -52,7 +52,7 @@ def test_a_beam_that_holds_every_prefix_finds_every_translation(
         assert_same(drive([start(options)], [language])[0], exhaustive)
 
 
-def test_neighbours_of_any_width_change_nothing() -> None:
+def test_other_searches_of_any_beam_size_do_not_change_a_search() -> None:
     rng = np.random.default_rng(1)
     options = [
         DecodingOptions(beam_size=size, num_hypotheses=size, max_target_length=int(rng.integers(1, 12)))
@@ -64,13 +64,13 @@ def test_neighbours_of_any_width_change_nothing() -> None:
         assert found == drive([start(one)], [language])[0]
 
 
-def test_more_candidates_than_it_asked_for_change_nothing() -> None:
+def test_additional_candidates_do_not_change_a_search() -> None:
     language = random_language(3, vocab_size=40)
     options = DecodingOptions(beam_size=3, num_hypotheses=3, max_target_length=9)
     assert drive([start(options)], [language]) == drive([start(options)], [language], num_candidates=32)
 
 
-def test_a_beam_of_one_is_greedy() -> None:
+def test_a_beam_of_one_equals_greedy_search() -> None:
     for seed in range(40):
         options = DecodingOptions(beam_size=1, max_target_length=1 + seed % 9)
         language = random_language(seed, vocab_size=12, eos_bonus=0.0)
@@ -78,13 +78,13 @@ def test_a_beam_of_one_is_greedy() -> None:
         assert_same(drive([beam], [language])[0], drive([start(options)], [language])[0])
 
 
-def test_the_strategy_follows_from_the_beam() -> None:
+def test_beam_size_decides_the_strategy() -> None:
     assert isinstance(start(DecodingOptions(beam_size=1)), GreedySearch)
     assert isinstance(start(DecodingOptions(beam_size=2)), BeamSearch)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_fresh_search_has_forgotten_everything(beam_size: int) -> None:
+def test_a_fresh_search_starts_over(beam_size: int) -> None:
     options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=6)
     language = random_language(5, vocab_size=20)
     search = start(options)
@@ -96,7 +96,7 @@ def test_a_fresh_search_has_forgotten_everything(beam_size: int) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_only_the_very_next_token_may_end_a_target_of_full_length(beam_size: int) -> None:
+def test_after_max_target_length_only_an_end_token_as_next_token_counts(beam_size: int) -> None:
     def never(prefix: tuple[int, ...]) -> list[float]:
         return [-math.inf if token == EOS else math.log(1 / 9) for token in range(10)]
 
@@ -114,8 +114,8 @@ def test_only_the_very_next_token_may_end_a_target_of_full_length(beam_size: int
     assert whole.score == pytest.approx(4 * math.log(1 / 9) / ((5 + 5) / 6) ** 0.6)
 
 
-def test_an_end_token_below_the_beams_width_does_not_end_it() -> None:
-    """Section 6.1's width is a promise: with two better continuations, a beam of two goes on."""
+def test_an_end_token_ranked_below_beam_size_is_dropped() -> None:
+    """With two better continuations a beam of two continues (section 6.1)."""
     search = BeamSearch(DecodingOptions(beam_size=2, max_target_length=5), bos_id=BOS, eos_id=EOS)
     advance_beams(
         [search],
@@ -135,8 +135,8 @@ def test_an_end_token_below_the_beams_width_does_not_end_it() -> None:
     assert not search.is_done
 
 
-def test_sums_are_taken_in_double_precision() -> None:
-    """A thousand small scores in float32 drift apart from their sum in float64 by more than this allows."""
+def test_sums_are_float64() -> None:
+    """A float32 sum of a thousand small scores differs from the float64 sum by more than the tolerance."""
     score = float(np.float32(-0.1))
     options = DecodingOptions(beam_size=2, alpha=0.0, max_target_length=1000)
     search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
@@ -149,8 +149,8 @@ def test_sums_are_taken_in_double_precision() -> None:
     assert search.hypotheses()[0].log_probability == pytest.approx(1000 * score, abs=1e-9)
 
 
-@pytest.mark.parametrize("num_sentences", [1, 12])  # few are taken in lists, many in arrays
-def test_an_end_that_is_impossible_ends_nothing(num_sentences: int) -> None:
+@pytest.mark.parametrize("num_sentences", [1, 12])  # ranked in lists, ranked in arrays
+def test_an_impossible_end_token_completes_no_hypothesis(num_sentences: int) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=5)
     searches = [BeamSearch(options, bos_id=BOS, eos_id=EOS) for _ in range(num_sentences)]
     advance_beams(

@@ -14,7 +14,7 @@ SOURCE_LENGTH = 3
 
 
 def recorded(*attention: tuple[float, ...]) -> TokenDetails:
-    """Notes of a target 4 5 6 ..., each of whose tokens paid this to the source and what lies behind it."""
+    """Details of a target 4 5 6 ... with this attention of each token to the source; a further column is ignored."""
     details = TokenDetails(DecodingOptions(coverage_penalty=1.0), SOURCE_LENGTH)
     for position, row in enumerate(attention):
         details.add(
@@ -26,26 +26,26 @@ def recorded(*attention: tuple[float, ...]) -> TokenDetails:
     return details
 
 
-def test_what_is_covered_more_than_once_counts_as_covered() -> None:
+def test_attention_above_one_counts_as_one() -> None:
     details = recorded((0.5, 0.25, 0.25), (1.0, 0.0, 0.0))
     assert details.coverage((4,), 2) == pytest.approx(2 * math.log(0.25))
 
 
-def test_the_end_token_covers_too_where_there_is_one() -> None:
+def test_the_end_token_counts_if_there_is_one() -> None:
     details = recorded((0.5, 0.25, 0.25), (0.0, 0.5, 0.5))
     assert details.coverage((4,), 1) == pytest.approx(math.log(0.5) + 2 * math.log(0.25))
     assert details.coverage((4,), 2) == pytest.approx(math.log(0.5) + 2 * math.log(0.75))
 
 
-def test_a_source_token_without_any_attention_is_a_number() -> None:
+def test_a_source_token_without_attention_gives_a_finite_coverage() -> None:
     assert recorded((1.0, 0.0, 0.0)).coverage((), 1) == pytest.approx(2 * math.log(1e-10))
 
 
-def test_a_target_without_tokens_covers_nothing_and_costs_nothing() -> None:
+def test_the_coverage_of_an_empty_target_is_zero() -> None:
     assert recorded((1.0, 0.0, 0.0)).coverage((), 0) == 0.0
 
 
-def test_what_is_noted_outlives_the_arrays_it_came_in() -> None:
+def test_recorded_attention_is_a_copy() -> None:
     details = TokenDetails(DecodingOptions(alignment=True), SOURCE_LENGTH)
     attention = np.full((1, 4), 0.5, np.float32)
     details.add(

@@ -1,4 +1,4 @@
-"""Options that contradict are refused with both fields named; the others are left alone."""
+"""Contradicting options are rejected with both fields named; valid ones pass."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ def test_a_value_out_of_its_range_names_its_field(field: str, changes: dict[str,
         replace(BEAM, no_repeat_ngram_size=2, repetition_penalty=1.5, loop_guard=True),
     ],
 )
-def test_what_can_be_served_is_let_in(options: DecodingOptions) -> None:
+def test_valid_options_pass(options: DecodingOptions) -> None:
     check_options(options, BOUNDS)
 
 
-def test_a_model_with_an_alignment_serves_what_needs_it() -> None:
+def test_a_model_with_alignment_accepts_options_that_need_it() -> None:
     check_options(replace(BEAM, coverage_penalty=0.2, alignment=True), replace(BOUNDS, has_alignment=True))
 
 
-def test_a_beam_is_no_wider_than_the_rows_there_are() -> None:
+def test_beam_size_is_limited_by_the_cache_rows() -> None:
     assert refusal(BEAM, replace(BOUNDS, max_beam_size=3)).field == "beam_size"
 
 
@@ -134,17 +134,17 @@ def test_a_beam_is_no_wider_than_the_rows_there_are() -> None:
 def test_ratios_become_lengths(
     minimum: float, maximum: float | None, source_length: int, lengths: tuple[int, int]
 ) -> None:
-    asked = replace(BEAM, min_target_ratio=minimum, max_target_ratio=maximum)
-    bounded = bounded_by_source(asked, source_length)
+    options = replace(BEAM, min_target_ratio=minimum, max_target_ratio=maximum)
+    bounded = bounded_by_source(options, source_length)
     assert (bounded.min_target_length, bounded.max_target_length) == lengths
     assert bounded_by_source(bounded, 1) == bounded
 
 
-def test_the_stricter_of_length_and_ratio_counts() -> None:
-    asked = replace(
+def test_the_stricter_of_length_and_ratio_applies() -> None:
+    options = replace(
         BEAM, min_target_length=6, min_target_ratio=0.5, max_target_length=9, max_target_ratio=2.0
     )
-    bounded = bounded_by_source(asked, 8)
+    bounded = bounded_by_source(options, 8)
     assert (bounded.min_target_length, bounded.max_target_length) == (6, 9)
 
 
@@ -161,7 +161,7 @@ def test_the_stricter_of_length_and_ratio_counts() -> None:
         ({"target_prefix": (5,) * 7, "max_target_ratio": 1.0}, 6, ("target_prefix", "max_target_ratio")),
     ],
 )
-def test_ratios_that_contradict_name_the_fields_they_came_from(
+def test_contradicting_ratios_name_the_ratio_fields(
     changes: dict[str, Any], source_length: int, named: tuple[str, str]
 ) -> None:
     options = replace(BEAM, **changes)
@@ -172,5 +172,5 @@ def test_ratios_that_contradict_name_the_fields_they_came_from(
     assert all(name in error.value.message for name in named)
 
 
-def test_no_ratio_leaves_the_options_as_they_are() -> None:
+def test_options_without_ratios_are_returned_unchanged() -> None:
     assert bounded_by_source(BEAM, 5) is BEAM

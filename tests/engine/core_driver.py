@@ -1,4 +1,4 @@
-"""Drives the engine's core without a thread: time is what the test says it is."""
+"""Drives the engine's core without a thread, on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from app.engine.limits import EngineLimits
 from app.engine.messages import Cancel, Report, Submit
 from app.engine.sequence import Sequence, SequenceResult
 from app.runtime.interface import Runner
-from tests.decoding.plain_search import plain_search
+from tests.decoding.reference_search import reference_search
 from tests.engine.fake_runner import EOS, FakeRunner, attention, log_probabilities
 
 SETTINGS = EngineLimits(max_encode_tokens=64)
 
 
 class CoreDriver:
-    """An engine core with a clock that stands still, and everything that it reported."""
+    """An engine core with a clock that the test sets, and all its reports."""
 
     def __init__(self, runner: Runner, settings: EngineLimits = SETTINGS) -> None:
         self.runner = runner
@@ -50,7 +50,7 @@ class CoreDriver:
         self.core.inbox.put(Cancel(sequence))
 
     def step(self) -> None:
-        """A step, and the invariants that hold after each one."""
+        """Run a step and check the invariants that hold after each one."""
         self.core.step()
         scheduler, slots = self.core.scheduler, self.core.scheduler.slots
         held = [row for sequence in scheduler.running for row in sequence.rows]
@@ -60,7 +60,7 @@ class CoreDriver:
         assert slots.num_reserved <= slots.num_rows
 
     def run(self) -> int:
-        """Step until there is nothing to do. Returns how many steps that took."""
+        """Step until there is no work left. Returns the number of steps."""
         steps = 0
         while self.core.scheduler.has_work or not self.core.inbox.empty():
             self.step()
@@ -78,7 +78,7 @@ def hypotheses_of(sequence: Sequence) -> list[Hypothesis]:
 
 
 def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> list[Hypothesis]:
-    """What the plain search finds with the fake runner's language model."""
+    """Return what the reference search finds with the fake runner's language model."""
 
     def next_scores(prefix: tuple[int, ...]) -> Ids[float]:
         limits = runner.limits
@@ -95,13 +95,13 @@ def expected(source: Ids[int], options: DecodingOptions, runner: FakeRunner) -> 
         shares: list[float] = attention(np.array(source, np.int32), row).tolist()
         return shares
 
-    return plain_search(next_scores, options, eos_id=EOS, attention=paid)
+    return reference_search(next_scores, options, eos_id=EOS, attention=paid)
 
 
-def run_in_company(
+def run_in_batch(
     driver: CoreDriver, rng: random.Random, wanted: Iterable[tuple[Ids[int], DecodingOptions]]
 ) -> list[Sequence]:
-    """Sentences that arrive while others run, at random; each answer is that of a plain search."""
+    """Submit sentences at random times while others run; each answer must be the reference search's."""
     runner = driver.runner
     assert isinstance(runner, FakeRunner)
     jobs = []

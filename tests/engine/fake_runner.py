@@ -1,7 +1,7 @@
 """A runner without a model: a language model made of hashes, whose cache rows are real arrays.
 
-What a row says next depends on its sentence and its prefix alone, and both are read from the cache that
-`copy_rows` and `reorder` move. A bookkeeping error of the engine changes the answers.
+A row's next subword depends only on its sentence and its prefix, and both are read from the cache that `copy_rows`
+and `reorder` move. A bookkeeping error of the engine changes the answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
-STALE = -7  # what a column holds that was never written: no prefix contains it
+STALE = -7  # content of columns that were never written: no prefix contains it
 
 LIMITS = Limits(
     num_rows=24, max_source_length=16, max_target_length=13, vocab_size=40, bos_id=BOS, eos_id=EOS
@@ -23,7 +23,7 @@ LIMITS = Limits(
 
 
 def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bonus: float = 1.0) -> Floats:
-    """(vocab_size,) of the subword after a prefix, which begins with the start token."""
+    """Return (vocab_size,) log-probabilities of the subword after a prefix, which begins with the start token."""
     seed = [*source.tolist(), 0xFFFF, *(prefix.astype(np.int64) + 100).tolist()]
     state = np.uint64(14695981039346656037)
     for value in seed:
@@ -39,14 +39,14 @@ def log_probabilities(source: Int32s, prefix: Int32s, *, vocab_size: int, eos_bo
 
 
 def attention(source: Int32s, prefix: Int32s) -> Floats:
-    """(source_length,) that the subword after a prefix pays to the source; sums to 1."""
+    """Return (source_length,) the attention of the subword after a prefix to the source; it sums to 1."""
     weights = np.exp(log_probabilities(source, prefix, vocab_size=4 + len(source))[4:])
     shares: Floats = (weights / weights.sum()).astype(np.float32)
     return shares
 
 
 class StepBudget:
-    """Whether a call's next step is to be taken, by what `StepInput` says."""
+    """Decides, as `StepInput` defines it, whether a call takes its next step."""
 
     def __init__(self, step: StepInput) -> None:
         self._step = step
@@ -54,7 +54,7 @@ class StepBudget:
         self.is_open = True
 
     def note_step(self, *, has_ended: bool) -> None:
-        """One more was taken. has_ended: whether a row or beam has, in it or before."""
+        """Count a step. has_ended: whether a row or beam has ended, in it or before."""
         stop = self._step.stop
         if has_ended:
             self._num_after_end += 1
@@ -68,10 +68,10 @@ class StepBudget:
 
 
 class FakeRunner:
-    """A Runner.
+    """A Runner that records its calls.
 
-    calls: how often each method was called; batches: rows of each decode; encoded: every source; wanted: of each
-    decode, whether distributions and alignment were; steps: that each decode took.
+    calls: number of calls by method. batches: rows of each decode. encoded: every source. wanted: for each decode,
+    whether distributions and alignment were wanted. steps: of each decode.
     """
 
     def __init__(self, limits: Limits = LIMITS, *, eos_bonus: float = 1.0) -> None:
@@ -114,7 +114,7 @@ class FakeRunner:
         return output
 
     def on_step(self, num_taken: int) -> None:
-        """Called after each step of a call, with those taken in it."""
+        """Called after each step with the number of steps taken in the call."""
 
     def _decode_alone(self, step: StepInput) -> StepOutput:
         output = self._decode_one(step)
@@ -122,26 +122,26 @@ class FakeRunner:
         return output
 
     def _decode_several(self, step: StepInput) -> StepOutput:
-        """Each row goes on with its best candidate, until that is the end."""
+        """Take several steps: each row continues with its best candidate until that is the end token."""
         assert step.num_candidates == 1
         assert not step.wants_distributions
         assert not step.wants_alignment
         assert (step.positions + step.num_steps <= self._limits.max_target_length).all()
         ids, positions = step.ids, step.positions
         has_ended = np.zeros(len(ids), bool)
-        said: list[Int64s] = []
+        tokens: list[Int64s] = []
         scores: list[Floats] = []
         budget = StepBudget(step)
         while budget.is_open:
             one = self._decode_one(replace(step, ids=ids, positions=positions, num_steps=1))
-            said.append(np.where(has_ended, EOS, one.ids[:, 0]))
+            tokens.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
-            has_ended |= said[-1] == EOS
-            ids = np.where(ids == UNUSED_ROW, UNUSED_ROW, said[-1]).astype(np.int32)
+            has_ended |= tokens[-1] == EOS
+            ids = np.where(ids == UNUSED_ROW, UNUSED_ROW, tokens[-1]).astype(np.int32)
             positions = positions + 1
-            self.on_step(len(said))
+            self.on_step(len(tokens))
             budget.note_step(has_ended=bool(has_ended[step.ids != UNUSED_ROW].any()))
-        return StepOutput(np.stack(scores), np.stack(said), num_steps=len(said))
+        return StepOutput(np.stack(scores), np.stack(tokens), num_steps=len(tokens))
 
     def _decode_one(self, step: StepInput) -> StepOutput:
         num_rows = len(step.ids)
@@ -158,7 +158,7 @@ class FakeRunner:
             self.cache[row, position + 1 :] = STALE
             scores[row] = self.next_scores(self.source_of(row), self.cache[row, : position + 1])
         ranked = scores.copy()
-        ranked[step.positions == 0, EOS] = -np.inf  # a translation has a subword
+        ranked[step.positions == 0, EOS] = -np.inf  # the end token cannot be first
         order = np.argsort(-ranked, axis=1, kind="stable")[:, : step.num_candidates]
         self.wanted.append((step.wants_distributions, step.wants_alignment))
         return StepOutput(
@@ -183,7 +183,7 @@ class FakeRunner:
         self._copy_columns(sources, targets, lengths, shared)
 
     def _alignment(self, step: StepInput) -> Floats:
-        """(num_rows, max_source_length): 0 behind each row's source."""
+        """Return the attention, (num_rows, max_source_length): 0 behind each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
         for row in np.flatnonzero(step.ids != UNUSED_ROW).tolist():
@@ -200,7 +200,7 @@ class FakeRunner:
         return source
 
     def _copy_columns(self, sources: Int32s, targets: Int32s, lengths: Int32s, shared: Int32s) -> None:
-        """What is said to be shared is left as it is, so that a lie changes the answers."""
+        """Copy all but the shared columns, so that a wrong number of them changes the answers."""
         assert len(sources) == len(targets) == len(lengths) == len(set(targets.tolist())) > 0
         before = self.cache.copy()
         for source, target, length, first in zip(sources, targets, lengths, shared, strict=True):
@@ -209,7 +209,7 @@ class FakeRunner:
 
 
 class LoopingRunner(FakeRunner):
-    """Says one phrase of five subwords again and again after a source that begins with 9."""
+    """Repeats one phrase of five subwords without end after a source that begins with 9."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)

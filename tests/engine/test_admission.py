@@ -1,4 +1,4 @@
-"""What is let in: bounds, and waits that are foreseen to be too long. Time is what the test says it is."""
+"""Admission: bounds, and refusals of requests that would be late. The test sets the clock."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.engine.fake_runner import EOS, LIMITS
 
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 STEP_S = 0.01
-OWN_S = USUAL_SENTENCE_TOKENS * STEP_S  # of a sentence that is not split yet, once it runs: a step a token
+OWN_S = USUAL_SENTENCE_TOKENS * STEP_S  # decoding time of a text that is not segmented yet: a step a token
 
 
 class Gate:
-    """An admission whose clock stands still. now: what it shows."""
+    """An admission with a clock that the test sets. now: its time in seconds."""
 
     def __init__(self, limits: EngineLimits | None = None) -> None:
         self.now = 0.0
@@ -50,7 +50,7 @@ class Gate:
         return self.place(num_sentences, num_tokens, caller=caller).__enter__()
 
     def work(self, *, num_steps: int, num_rows: int, num_waiting: int = 1, step_s: float = STEP_S) -> None:
-        """Steps of so many rows, at the end of which as many sentences of 10 tokens end after 10 steps each."""
+        """Report steps of num_rows rows, and that as many sentences of 10 tokens ended after 10 steps each."""
         steps = [
             StepStats(num_rows=num_rows, num_waiting=num_waiting, step_time_s=step_s)
             for _ in range(num_steps)
@@ -67,7 +67,7 @@ class Gate:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of greedy sentences."""
+        """Source subwords a second, of greedy sentences."""
         speed = self.admission.speed
         row_steps_per_s = speed.row_steps_per_s
         return None if row_steps_per_s is None else row_steps_per_s * 1000 / speed.row_steps(Cost.of(1, 1000))
@@ -87,14 +87,14 @@ def ended(
     return sequence
 
 
-def test_speed_is_that_of_full_rows_whatever_was_measured_before() -> None:
+def test_speed_is_measured_with_full_rows_only() -> None:
     """64 rows at 10 ms a step are 6,400 row-steps a second; a token takes one of them."""
     gate = Gate()
     for _ in range(100):
-        gate.work(num_steps=10, num_rows=1, num_waiting=0)  # a quiet hour: 100 tokens a second
-    assert gate.tokens_per_s is None, "nothing is known of full rows"
+        gate.work(num_steps=10, num_rows=1, num_waiting=0)  # little load: 100 tokens a second
+    assert gate.tokens_per_s is None, "the rows were never full"
     gate.work(num_steps=MIN_FULL_STEPS - 1, num_rows=64)
-    assert gate.tokens_per_s is None, "too little is known of full rows"
+    assert gate.tokens_per_s is None, "the rows were full too seldom"
     gate.work(num_steps=1, num_rows=64)
     assert gate.tokens_per_s == pytest.approx(6400)
     for _ in range(100):
@@ -102,7 +102,7 @@ def test_speed_is_that_of_full_rows_whatever_was_measured_before() -> None:
     assert gate.tokens_per_s == pytest.approx(6400)
 
 
-def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
+def test_speed_follows_the_machine_and_the_requests() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     for _ in range(60):
@@ -113,12 +113,12 @@ def test_speed_follows_the_machine_and_what_is_asked_of_it() -> None:
     assert gate.tokens_per_s == pytest.approx(3200, rel=0.01), "a beam takes four times as many rows"
     lengthy = DecodingOptions(beam_size=1, min_target_length=110, max_target_length=200)
     gate.admission.speed.measure(Report([ended(10, num_steps=110, options=lengthy)] * 20_000, []))
-    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01), "what a shortest length adds is counted apart"
+    assert gate.tokens_per_s == pytest.approx(3200, rel=0.01), "steps of a minimum length are counted apart"
     gate.admission.speed.measure(Report([ended(10, num_steps=40)] * 20_000, []))
     assert gate.tokens_per_s == pytest.approx(800, rel=0.01)
 
 
-def test_a_burst_that_slows_the_engine_is_seen_within_seconds() -> None:
+def test_a_slower_engine_is_measured_within_seconds() -> None:
     gate = Gate()
     gate.work(num_steps=1000, num_rows=64)
     gate.work(num_steps=200, num_rows=64, step_s=2 * STEP_S)  # four seconds
@@ -126,8 +126,8 @@ def test_a_burst_that_slows_the_engine_is_seen_within_seconds() -> None:
     assert gate.tokens_per_s < 1.2 * 3200
 
 
-def test_what_is_decoded_a_second_time_brings_no_tokens() -> None:
-    """Who is told that 64 tokens wait is told nothing of their second decodings, so the speed must know of them."""
+def test_a_retry_adds_steps_but_no_tokens() -> None:
+    """The cost of a request does not count retries, so the steps a token must include them."""
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     gate.admission.speed.measure(
@@ -136,8 +136,8 @@ def test_what_is_decoded_a_second_time_brings_no_tokens() -> None:
     assert gate.tokens_per_s == pytest.approx(3200, rel=0.01)
 
 
-def test_a_slow_minute_is_forgotten() -> None:
-    """Else who is refused for it never fills the rows, and so it never shows that it is over."""
+def test_a_slow_minute_is_dropped() -> None:
+    """Otherwise refusals keep the rows from filling, and the recovery would never be measured."""
     gate = Gate()
     gate.work(num_steps=MIN_FULL_STEPS, num_rows=64, step_s=10.0)
     assert gate.tokens_per_s == pytest.approx(6.4)
@@ -149,17 +149,17 @@ def test_a_slow_minute_is_forgotten() -> None:
     gate.work(num_steps=MIN_FULL_STEPS - 1, num_rows=64)
     assert gate.tokens_per_s is None
     gate.work(num_steps=1, num_rows=64)
-    assert gate.tokens_per_s == pytest.approx(6400), "nothing is left of it"
+    assert gate.tokens_per_s == pytest.approx(6400), "the slow steps do not count"
 
 
-def test_idle_rows_of_beams_are_taken_too() -> None:
+def test_idle_rows_of_beams_count_as_used() -> None:
     gate = Gate()
     full = StepStats(num_rows=16, num_idle_rows=48, num_waiting=1, step_time_s=STEP_S)
     gate.admission.speed.measure(Report([ended(10, num_steps=10)], [full] * MIN_FULL_STEPS))
     assert gate.tokens_per_s == pytest.approx(6400)
 
 
-def test_nothing_is_refused_while_nothing_is_known() -> None:
+def test_no_deadline_is_checked_while_the_speed_is_unknown() -> None:
     gate = Gate()
     gate.hold(1000, 1_000_000)
     gate.place(1, 10, deadline=0.001).__enter__()
@@ -167,7 +167,7 @@ def test_nothing_is_refused_while_nothing_is_known() -> None:
     assert gate.admission.drain_time_s() is None
 
 
-def test_who_would_be_late_is_refused_at_once_and_told_when_to_come_back() -> None:
+def test_a_request_that_would_be_late_is_refused_with_retry_after() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     held = [gate.hold(1, 64) for _ in range(500)]  # 5 s of work
@@ -180,35 +180,35 @@ def test_who_would_be_late_is_refused_at_once_and_told_when_to_come_back() -> No
     assert refusal.retry_after_s == pytest.approx(wait_s * DEADLINE_MARGIN - 2.0)
     gate.refusal(gate.place(1, 64, deadline=wait_s * DEADLINE_MARGIN - 0.01))
     gate.place(1, 64, deadline=wait_s * DEADLINE_MARGIN + 0.01).__enter__()
-    gate.place(1, 64).__enter__()  # who has no deadline is in no hurry
+    gate.place(1, 64).__enter__()  # without a deadline it is accepted
     for place in held[:460]:
         place.__exit__(None, None, None)
     gate.place(1, 64, deadline=2.0).__enter__()
     assert gate.admission.num_tokens == 43 * 64
 
 
-def test_a_request_is_looked_at_again_once_it_is_known_what_it_costs() -> None:
-    """A sentence of 64 tokens takes 0.64 s once it runs, and 1.28 where it is likely to be decoded twice."""
+def test_a_deadline_is_checked_again_once_the_cost_is_known() -> None:
+    """A sentence of 64 tokens takes 0.64 s of decoding, and 1.28 s if it is likely to be decoded twice."""
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     gate.hold(1, 64)
     place = gate.place(1, 10, deadline=0.98).__enter__()
     place.resize(cost_of([10]), longest=10)
-    place.resize(cost_of([20, 44]), longest=44)  # two of them run side by side
+    place.resize(cost_of([20, 44]), longest=44)  # two sentences run side by side
     with pytest.raises(Overloaded) as caught:
         place.resize(cost_of([64]), longest=64)
     assert caught.value.is_foreseen
-    assert gate.admission.num_tokens == 128, "counted until it leaves"
+    assert gate.admission.num_tokens == 128, "it counts until its scope ends"
     place.__exit__(None, None, None)
     assert gate.admission.num_tokens == 64
     patient = gate.place(1, 10, deadline=1.5).__enter__()
     patient.resize(cost_of([64]), longest=64)
     with pytest.raises(Overloaded):
         patient.resize(cost_of([64]), longest=128)
-    patient.resize(cost_of([]), longest=0)  # all known: it costs nothing, however late it is
+    patient.resize(cost_of([]), longest=0)  # all sentences cached: no cost, so no refusal
 
 
-def test_who_is_alone_is_not_refused_for_what_it_costs() -> None:
+def test_a_request_alone_is_not_refused_for_its_cost() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     with gate.place(1, 10, deadline=0.1) as alone:
@@ -216,7 +216,7 @@ def test_who_is_alone_is_not_refused_for_what_it_costs() -> None:
     assert gate.admission.num_tokens == 0
 
 
-def test_who_finds_the_engine_empty_always_enters() -> None:
+def test_an_empty_engine_accepts_any_request() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     with gate.place(1, 10**6, deadline=0.001):
@@ -224,7 +224,7 @@ def test_who_finds_the_engine_empty_always_enters() -> None:
     gate.place(1, 10**6, deadline=0.001).__enter__()
 
 
-def test_a_line_does_not_wait_for_a_book_and_a_caller_not_for_anothers_flood() -> None:
+def test_a_short_request_waits_neither_for_a_long_one_nor_for_another_callers_queue() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     book = gate.hold(1000, 64_000)  # 10 s
@@ -239,7 +239,7 @@ def test_a_line_does_not_wait_for_a_book_and_a_caller_not_for_anothers_flood() -
     assert gate.refusal(gate.place(1, 64, caller="flood", deadline=5.0)).is_foreseen
 
 
-def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() -> None:
+def test_retry_after_follows_the_queue_and_the_measured_speed() -> None:
     gate = Gate(EngineLimits(max_pending_tokens=64_000))
 
     def retry_after_s() -> float:
@@ -248,41 +248,41 @@ def test_retry_after_follows_what_is_queued_and_the_speed_that_was_measured() ->
         return refusal.retry_after_s
 
     held = gate.hold(10, 51_200)
-    assert retry_after_s() == 1.0  # nothing is known yet
+    assert retry_after_s() == 1.0  # the speed is unknown
     gate.work(num_steps=100, num_rows=64)
     assert retry_after_s() == pytest.approx(51_200 / 6400)
     held.resize(cost_of([640]), longest=640)
-    assert retry_after_s() == 1.0  # 0.1 s: less than is worth a second call
+    assert retry_after_s() == 1.0  # 0.1 s, below the minimum
     held.resize(cost_of([10**6]), longest=10**6)
     assert retry_after_s() == 60.0
     held.__exit__(None, None, None)
     assert (gate.admission.num_sentences, gate.admission.num_tokens) == (0, 0)
 
 
-def test_callers_share_the_bounds_and_who_is_alone_has_all_of_them() -> None:
+def test_callers_share_the_bounds_and_one_alone_has_all() -> None:
     gate = Gate(EngineLimits(max_pending_sentences=100, max_pending_tokens=1000))
     for _ in range(10):
         gate.hold(10, 100, caller="loud")
-    assert not gate.refusal(gate.place(1, 10, caller="loud")).is_foreseen, "all is taken"
+    assert not gate.refusal(gate.place(1, 10, caller="loud")).is_foreseen, "all is in use"
     own = [gate.hold(10, 100, caller="quiet") for _ in range(5)]
-    gate.refusal(gate.place(1, 10, caller="quiet"))  # half of all is its part
+    gate.refusal(gate.place(1, 10, caller="quiet"))  # its share is a half
     gate.refusal(gate.place(1, 10, caller="loud"))
     third = gate.hold(1, 10, caller="third")
     own.pop().__exit__(None, None, None)
-    gate.refusal(gate.place(1, 10, caller="quiet"))  # a third is
+    gate.refusal(gate.place(1, 10, caller="quiet"))  # its share is a third
     third.__exit__(None, None, None)
     gate.hold(10, 100, caller="quiet")
 
 
-def test_newcomers_are_let_in_up_to_twice_the_bounds() -> None:
-    """However many addresses somebody has, what waits is bounded."""
+def test_new_callers_are_admitted_up_to_twice_the_bounds() -> None:
+    """Accepted work is bounded even if one client has many addresses."""
     gate = Gate(EngineLimits(max_pending_sentences=100, max_pending_tokens=10**6))
     for number in range(NEWCOMERS_BOUND * 10):
         gate.hold(10, 100, caller=str(number))
     gate.refusal(gate.place(1, 10, caller="newcomer"))
 
 
-def test_a_request_costs_as_many_rows_and_steps_as_it_asks_for() -> None:
+def test_the_cost_of_a_request_counts_its_rows_and_steps() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=64)
     gate.hold(1, 64)
@@ -298,22 +298,22 @@ def test_a_request_costs_as_many_rows_and_steps_as_it_asks_for() -> None:
     gate.refusal(gate.place(60, 600, options=lengthy, deadline=20.0))
 
 
-def test_what_the_warm_up_showed_is_the_first_guess() -> None:
+def test_the_warm_up_is_the_first_estimate() -> None:
     gate = Gate()
     gate.work(num_steps=100, num_rows=32, num_waiting=0)
     gate.hold(1, 64)
-    gate.place(1, 64, deadline=0.001).__enter__()  # it is not over yet
+    gate.place(1, 64, deadline=0.001).__enter__()  # the warm-up is not over yet
     gate.admission.speed.end_guessing()
     assert gate.tokens_per_s == pytest.approx(3200)
     gate.work(num_steps=100, num_rows=8, num_waiting=0)
-    assert gate.tokens_per_s == pytest.approx(3200), "nothing later is a guess"
+    assert gate.tokens_per_s == pytest.approx(3200), "later steps of few rows do not count"
     refusal = gate.refusal(gate.place(1000, 64_000, deadline=10.0))
     assert refusal.retry_after_s == pytest.approx((64_000 + 64) / 3200 * DEADLINE_MARGIN - 10.0, rel=0.1)
     gate.work(num_steps=MIN_FULL_STEPS, num_rows=64)
-    assert gate.tokens_per_s == pytest.approx(6400), "what is measured is known better"
+    assert gate.tokens_per_s == pytest.approx(6400), "steps with full rows replace it"
 
 
-def test_steps_beside_which_others_pause_say_nothing_of_full_rows() -> None:
+def test_steps_with_paused_sequences_do_not_count_as_full() -> None:
     gate = Gate()
     gate.work(num_steps=MIN_FULL_STEPS, num_rows=64)
     apart = StepStats(num_rows=1, num_waiting=9, num_paused=63, step_time_s=STEP_S)
@@ -321,7 +321,7 @@ def test_steps_beside_which_others_pause_say_nothing_of_full_rows() -> None:
     assert gate.tokens_per_s == pytest.approx(6400)
 
 
-def test_retry_after_is_when_the_callers_own_queue_has_drained() -> None:
+def test_retry_after_is_the_drain_time_of_the_callers_own_queue() -> None:
     gate = Gate(EngineLimits(max_pending_sentences=100))
     gate.work(num_steps=100, num_rows=64)
     gate.hold(40, 64_000, caller="loud")

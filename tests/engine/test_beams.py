@@ -1,4 +1,4 @@
-"""Beams that the runner advances: never another answer than the search's own, which takes them back to decide."""
+"""Offloaded beams: the same answers as the search on the host, which takes the steps that the runner cannot."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from app.errors import EngineFailure
 from app.runtime import native
 from app.runtime.beams import BeamOutcome
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from tests.engine.beam_runner import BEAM_LIMITS, BeamRunner
 from tests.engine.core_driver import (
     SETTINGS,
     CoreDriver,
     assert_same,
     expected,
     hypotheses_of,
-    run_in_company,
+    run_in_batch,
 )
 from tests.engine.fake_runner import EOS, LoopingRunner, attention
-from tests.engine.leading_runner import LEADING, LeadingRunner
 from tests.engine.test_options import random_options, random_source
 
 BEAM = DecodingOptions(beam_size=4, max_target_length=12)
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
-    """A sentence, and mostly a plain beam."""
+    """Draw a sentence and options, mostly of a plain beam."""
     if rng.random() < 0.3:
         return random_source(rng), random_options(rng)
     size = rng.choice([2, 3, 4, 8])
@@ -45,50 +45,52 @@ def wanted(rng: random.Random) -> tuple[list[int], DecodingOptions]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
-    """Sentences that arrive while others run, on few rows: plain beams most, all other options among them."""
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+    """Sentences arrive while others run, on few rows: mostly plain beams, all other options among them."""
     rng = random.Random(seed)
-    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
-    run_in_company(driver, rng, [wanted(rng) for _ in range(30)])
+    run_in_batch(driver, rng, [wanted(rng) for _ in range(30)])
     assert driver.core.scheduler.slots.num_occupied == 0
     assert set(runner.outcomes) >= {BeamOutcome.CONTINUES, BeamOutcome.DONE}
-    assert max(num_beams for num_beams, _ in runner.led) > 1
+    assert max(num_beams for num_beams, _ in runner.beam_calls) > 1
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_attention_is_told_of_beams_that_the_runner_advances(seed: int) -> None:
-    """In any company: each subword's, that of the hypothesis as it was before it."""
+def test_offloaded_beams_return_attention(seed: int) -> None:
+    """In any batch: each subword has the attention of its hypothesis before it."""
     rng = random.Random(seed)
-    runner = LeadingRunner(replace(LEADING, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
+    runner = BeamRunner(replace(BEAM_LIMITS, num_rows=rng.choice([12, 24])), eos_bonus=rng.choice([1.0, 3.0]))
     driver = CoreDriver(runner)
     jobs = [wanted(rng) for _ in range(10)]
     jobs += [
         (source, replace(options, alignment=True)) for source, options in [wanted(rng) for _ in range(20)]
     ]
     rng.shuffle(jobs)
-    for sequence in run_in_company(driver, rng, jobs):
+    for sequence in run_in_batch(driver, rng, jobs):
         source = np.array(sequence.source_ids, np.int32)
         for one in hypotheses_of(sequence):
-            said = np.array([runner.limits.bos_id, *one.ids], np.int32)
-            paid = [attention(source, said[: place + 1]) for place in range(len(one.token_log_probabilities))]
+            tokens = np.array([runner.limits.bos_id, *one.ids], np.int32)
+            paid = [
+                attention(source, tokens[: place + 1]) for place in range(len(one.token_log_probabilities))
+            ]
             np.testing.assert_array_equal(one.alignment, paid if sequence.options.alignment else [])
 
 
-def test_a_beam_that_tells_attention_is_led_to_its_end() -> None:
-    runner = LeadingRunner()
+def test_a_beam_with_attention_stays_offloaded_to_its_end() -> None:
+    runner = BeamRunner()
     driver = CoreDriver(runner)
     driver.submit([7, 8, EOS], replace(BEAM, alignment=True))
     driver.run()
     assert runner.outcomes[-1] == BeamOutcome.DONE
-    assert max(num_steps for _, num_steps in runner.led) > 1
+    assert max(num_steps for _, num_steps in runner.beam_calls) > 1
 
 
-def test_steps_are_counted_as_one_after_another() -> None:
-    """Alone, so that several go in one call; and a runner that advances none takes as many."""
+def test_steps_of_one_call_are_counted_singly() -> None:
+    """A sentence alone takes several steps a call; a runner without beams takes as many steps."""
     spent = []
-    for limits in (LEADING, replace(LEADING, advances_beams=False)):
-        runner = LeadingRunner(limits, eos_bonus=-1.0)
+    for limits in (BEAM_LIMITS, replace(BEAM_LIMITS, advances_beams=False)):
+        runner = BeamRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
         sequence = driver.submit([7, 8, EOS], BEAM)
         driver.run()
@@ -102,51 +104,51 @@ def test_steps_are_counted_as_one_after_another() -> None:
     assert num_calls < num_steps / 2
 
 
-def test_nobody_waits_behind_several_steps_who_could_begin() -> None:
-    """The encoding budget lets one sentence in a step."""
-    runner = LeadingRunner(eos_bonus=-30.0)
+def test_a_call_takes_one_step_while_a_sequence_could_be_admitted() -> None:
+    """The encoding budget admits one sentence a step."""
+    runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner, replace(SETTINGS, max_encode_tokens=16))
     for word in range(5, 8):
         driver.submit([*[word] * 15, EOS], BEAM)
     for _ in range(3):
         driver.step()
-    assert runner.led == [(1, 1), (2, 1), (3, 4)]
+    assert runner.beam_calls == [(1, 1), (2, 1), (3, 4)]
 
 
-def test_who_is_done_does_not_stop_the_others() -> None:
-    """And costs no row more."""
-    runner = LeadingRunner(eos_bonus=1.0)
+def test_a_finished_beam_does_not_stop_the_others() -> None:
+    """And its rows cost nothing more."""
+    runner = BeamRunner(eos_bonus=1.0)
     driver = CoreDriver(runner)
     sequences = [driver.submit([word, EOS], BEAM) for word in range(5, 11)]
     driver.run()
     outcomes = [sequence.outcome for sequence in sequences]
     spent = [outcome.num_steps for outcome in outcomes if isinstance(outcome, SequenceResult)]
     assert len(set(spent)) > 3
-    assert [num_steps for _, num_steps in runner.led[:-1]] == [1, 4, 4][: len(runner.led) - 1]
+    assert [num_steps for _, num_steps in runner.beam_calls[:-1]] == [1, 4, 4][: len(runner.beam_calls) - 1]
     steps = [step for report in driver.reports for step in report.steps]
     assert sum(step.num_row_steps for step in steps) == sum(4 * num_steps - 3 for num_steps in spent)
     assert sum(step.num_steps for step in steps) == max(spent)
 
 
-def test_a_beam_is_led_from_its_first_step() -> None:
-    runner = LeadingRunner(eos_bonus=-1.0)
+def test_a_beam_is_offloaded_from_its_first_step() -> None:
+    runner = BeamRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([7, 8, EOS], BEAM)
     driver.run()
-    assert sum(num_steps for _, num_steps in runner.led) >= len(hypotheses_of(sequence)[0].ids)
-    assert not runner.steps, "a step was the search's own"
+    assert sum(num_steps for _, num_steps in runner.beam_calls) >= len(hypotheses_of(sequence)[0].ids)
+    assert not runner.steps, "the search took a step on the host"
     assert runner.calls["copy_rows"] == 1
 
 
-class SilentRunner(LeadingRunner):
-    """The first step after a source that begins with 9 brings no numbers."""
+class SilentRunner(BeamRunner):
+    """The first step after a source that begins with 9 has no scores."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
         return scores * np.float32(np.nan) if source[0] == 9 and len(prefix) == 1 else scores
 
 
-def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() -> None:
+def test_a_beam_whose_first_step_fails_frees_all_its_rows() -> None:
     runner = SilentRunner()
     driver = CoreDriver(runner)
     broken, sound = driver.submit([9, EOS], BEAM), driver.submit([8, EOS], BEAM)
@@ -157,9 +159,9 @@ def test_a_beam_that_cannot_begin_gives_back_the_rows_it_was_to_spread_into() ->
     assert_same(hypotheses_of(sound), expected([8, EOS], BEAM, runner))
 
 
-def test_few_subwords_leave_the_first_step_to_the_search() -> None:
-    """A vocabulary of four cannot fill a beam of four beside the end."""
-    runner = LeadingRunner(replace(LEADING, vocab_size=4), eos_bonus=-1.0)
+def test_with_too_few_candidates_the_search_takes_the_first_step() -> None:
+    """A vocabulary of four cannot fill a beam of four beside the end token."""
+    runner = BeamRunner(replace(BEAM_LIMITS, vocab_size=4), eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sequence = driver.submit([0, EOS], BEAM)
     driver.run()
@@ -167,8 +169,8 @@ def test_few_subwords_leave_the_first_step_to_the_search() -> None:
     assert_same(hypotheses_of(sequence), expected([0, EOS], BEAM, runner))
 
 
-class PoisonedRunner(LeadingRunner):
-    """From position 3 on, what follows a source that begins with 9 is not a number."""
+class PoisonedRunner(BeamRunner):
+    """From position 3 on, the scores of a source that begins with 9 are NaN."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -190,8 +192,8 @@ def test_a_beam_without_scores_fails_alone() -> None:
         assert_same(hypotheses_of(sequence), expected(source, BEAM, runner))
 
 
-class FailingRunner(LeadingRunner):
-    """The forward of each number in `failing` breaks after the beams were advanced."""
+class FailingRunner(BeamRunner):
+    """The forwards with the numbers in `failing` raise after the beams were advanced."""
 
     failing: tuple[int, ...] = (3, 5)
 
@@ -202,7 +204,7 @@ class FailingRunner(LeadingRunner):
         return output
 
 
-def test_what_a_broken_forward_did_is_forgotten() -> None:
+def test_a_failed_forward_leaves_no_trace() -> None:
     runner = FailingRunner(eos_bonus=-1.0)
     driver = CoreDriver(runner)
     sources = [[word, EOS] for word in (5, 6, 7, 8, 9)]
@@ -213,8 +215,8 @@ def test_what_a_broken_forward_did_is_forgotten() -> None:
     assert sum(step.num_retried for report in driver.reports for step in report.steps) >= 5
 
 
-def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
-    runner = LeadingRunner(eos_bonus=-30.0)
+def test_a_cancelled_sentence_frees_its_beam() -> None:
+    runner = BeamRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     gone, stays = driver.submit([5, EOS], BEAM), driver.submit([6, EOS], BEAM)
     driver.step()
@@ -225,28 +227,28 @@ def test_a_sentence_that_is_cancelled_gives_its_beam_back() -> None:
     assert gone.beam is None
     assert gone.outcome is None
     assert_same(hypotheses_of(stays), expected([6, EOS], BEAM, runner))
-    assert runner.led[-1][0] == 1
+    assert runner.beam_calls[-1][0] == 1
 
 
-def test_a_rule_that_weighs_what_is_complete_is_the_searchs_own() -> None:
-    runner = LeadingRunner()
+def test_a_beam_with_another_stopping_rule_is_not_offloaded() -> None:
+    runner = BeamRunner()
     driver = CoreDriver(runner)
     for rule in set(EarlyStop) - {EarlyStop.FIRST}:
         driver.submit([5, EOS], replace(BEAM, early_stop=rule))
     driver.run()
-    assert not runner.led
+    assert not runner.beam_calls
 
 
-class LoopingLeadingRunner(LoopingRunner, LeadingRunner):
-    """As both."""
+class LoopingBeamRunner(LoopingRunner, BeamRunner):
+    """Both runners in one."""
 
 
 def test_a_loop_is_found_at_the_same_step() -> None:
     options = replace(BEAM, loop_guard=True, max_target_length=50)
     found = []
     for advances in (True, False):
-        limits = replace(LEADING, max_target_length=60, advances_beams=advances)
-        runner = LoopingLeadingRunner(limits, eos_bonus=-1.0)
+        limits = replace(BEAM_LIMITS, max_target_length=60, advances_beams=advances)
+        runner = LoopingBeamRunner(limits, eos_bonus=-1.0)
         driver = CoreDriver(runner)
         sequences = [driver.submit(source, options) for source in ([9, 9, EOS], [5, EOS])]
         driver.run()
@@ -259,6 +261,6 @@ def test_a_loop_is_found_at_the_same_step() -> None:
                 if isinstance(one, SequenceResult)
             ]
         )
-        assert bool(runner.led) == advances
+        assert bool(runner.beam_calls) == advances
     assert found[0] == found[1]
     assert [has_looped for *_, has_looped in found[0]] == [True, False]

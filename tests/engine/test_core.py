@@ -33,8 +33,8 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
-    """Random sentences, arrivals, widths and cancellations: nobody's answer depends on the neighbours."""
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
+    """Random sentences, arrivals, widths and cancellations: no answer depends on the neighbours."""
     rng = random.Random(seed)
     runner = FakeRunner(eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -60,7 +60,7 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
     assert sum(step.num_finished for report in driver.reports for step in report.steps) == len(driver.ended)
 
 
-def test_a_sentence_alone_and_in_company_gets_the_very_same_numbers() -> None:
+def test_scores_alone_and_in_a_batch_are_identical() -> None:
     rng = random.Random(7)
     jobs = [(random_source(rng), random_options(rng)) for _ in range(30)]
     together = CoreDriver(FakeRunner())
@@ -73,8 +73,8 @@ def test_a_sentence_alone_and_in_company_gets_the_very_same_numbers() -> None:
         assert hypotheses_of(sequence) == hypotheses_of(only)
 
 
-def test_one_step_serves_everybody() -> None:
-    """A newcomer joins at the next step, and a beam takes one row until its first step has spread it."""
+def test_one_step_advances_all_sentences() -> None:
+    """A new sentence joins at the next step. A beam occupies one row until its first step has spread it."""
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     driver.submit([5, EOS], DecodingOptions(beam_size=1, max_target_length=12))
@@ -87,14 +87,14 @@ def test_one_step_serves_everybody() -> None:
     assert runner.batches == [1, 2, 1 + 4 + 1, 1 + 4 + 2]
     assert runner.calls["encode"] == 3
     steps = [step for report in driver.reports for step in report.steps]
-    assert steps == []  # nobody has ended, so nobody was woken
+    assert steps == []  # no sentence has ended, so there is no report
     driver.run()
     steps = [step for report in driver.reports for step in report.steps]
     assert [step.num_rows for step in steps] == runner.batches
     assert [step.num_idle_rows for step in steps[:4]] == [0, 3, 1, 0]
 
 
-def test_who_ends_is_reported_by_the_step_that_ended_it() -> None:
+def test_a_sentence_is_reported_by_the_step_that_ends_it() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     short = driver.submit([5, EOS], DecodingOptions(beam_size=1, max_target_length=2))
     driver.submit([6, EOS], DecodingOptions(beam_size=1, max_target_length=12))
@@ -113,7 +113,7 @@ def test_rows_are_free_at_once() -> None:
         driver.submit([4 + number % 30, EOS], DecodingOptions(beam_size=1, max_target_length=4))
     assert driver.run() == 2 * 5
     assert runner.batches == [LIMITS.num_rows] * 10
-    assert runner.calls["copy_rows"] == 0  # newcomers filled the holes
+    assert runner.calls["copy_rows"] == 0  # new sentences filled the holes
 
 
 def test_a_wide_beam_is_not_starved_by_narrow_ones() -> None:
@@ -157,7 +157,7 @@ def test_a_sentence_cancelled_while_it_waits_never_reaches_the_runner() -> None:
     assert waiting.outcome is None
 
 
-def test_a_running_sentence_that_is_cancelled_takes_no_part_in_the_next_step() -> None:
+def test_a_cancelled_sentence_is_not_in_the_next_step() -> None:
     runner = FakeRunner(eos_bonus=-30.0)
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
@@ -173,7 +173,7 @@ def test_a_running_sentence_that_is_cancelled_takes_no_part_in_the_next_step() -
 
 
 class CancellingRunner(FakeRunner):
-    """Cancels a sentence in the middle of the third forward, as a caller that leaves then would."""
+    """Cancels a sentence during the third forward, as a client that disconnects would."""
 
     driver: CoreDriver
     victim: Sequence
@@ -184,7 +184,7 @@ class CancellingRunner(FakeRunner):
         return super().decode(step)
 
 
-def test_a_cancel_during_the_forward_is_heard_before_its_results_are_used() -> None:
+def test_a_cancel_during_the_forward_is_read_before_its_results_are_used() -> None:
     runner = CancellingRunner(eos_bonus=-30.0)
     driver = runner.driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=4, max_target_length=12)
@@ -218,7 +218,7 @@ def test_a_deadline_that_has_passed_costs_no_step() -> None:
     assert sum(step.num_expired for report in driver.reports for step in report.steps) == 2
 
 
-def test_the_later_deadlines_hold_after_the_first() -> None:
+def test_later_deadlines_hold_after_the_first() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     options = DecodingOptions(beam_size=1, max_target_length=12)
     running = [driver.submit([5, EOS], options, deadline=at) for at in (2.0, 1.0, 3.0, 9.0)]
@@ -240,7 +240,7 @@ def test_the_times_of_an_answer() -> None:
     assert isinstance(waiting.outcome, SequenceResult)
     assert (
         waiting.outcome.queue_time_s == 3.0
-    )  # the three steps of the first: two subwords and what follows them
+    )  # the first sentence's three steps: two subwords and the end token
     assert waiting.outcome.decode_time_s == 3.0
     assert waiting.outcome.num_steps == 4
     assert waiting.outcome.encode_time_s == 0.0

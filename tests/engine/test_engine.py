@@ -1,4 +1,4 @@
-"""The engine as the event loop sees it, thread and all. No sleeps: the runner waits for the test's word."""
+"""The engine's interface with a worker thread. No sleeps: the runner waits until the test opens its gate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
@@ -28,6 +27,7 @@ from app.errors import (
     SettingsError,
 )
 from app.runtime.interface import StepInput, StepOutput
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.core_driver import assert_same, expected
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 from tests.engine.test_core import random_options, random_source
@@ -35,13 +35,13 @@ from tests.engine.test_core import random_options, random_source
 SETTINGS = EngineLimits(max_encode_tokens=64)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 WIDE = DecodingOptions(beam_size=16, max_target_length=12)
-PATIENCE_S = 120.0  # only what hangs takes so long, on however busy a machine
-# Deadlines that pass while a step hangs: the first that leaves this machine the time to begin the step.
+PATIENCE_S = 120.0  # seconds; a busy machine needs less, a hang more
+# Deadlines, in seconds, to try in turn: the step must begin before the deadline passes.
 SOON_S = (0.05, 0.5, 5.0, 50.0)
 
 
 class GatedRunner(FakeRunner):
-    """Waits in each forward until the test opens the gate. has_arrived: a forward has begun."""
+    """Waits in each forward until the test opens the gate. has_arrived: set when a forward has begun."""
 
     def __init__(self) -> None:
         super().__init__(eos_bonus=-30.0)
@@ -58,7 +58,7 @@ class GatedRunner(FakeRunner):
 
 
 async def has_begun(runner: GatedRunner, future: asyncio.Future[Any]) -> bool:
-    """Wait until a forward has begun; False where the future's time was over before, and then the gate is open."""
+    """Wait until a forward has begun. False, with the gate open, if the future expired before."""
     arrival = asyncio.create_task(runner.arrival())
     await asyncio.wait({arrival, future}, return_when=asyncio.FIRST_COMPLETED)
     if not future.done():
@@ -71,7 +71,7 @@ async def has_begun(runner: GatedRunner, future: asyncio.Future[Any]) -> bool:
 
 
 def run_with_deadlines(scenario: Callable[[float], Coroutine[Any, Any, bool]]) -> None:
-    """Run a scenario with each of SOON_S in turn until it says that it could be played."""
+    """Run a scenario with each of SOON_S in turn until it returns True."""
     assert any(asyncio.run(scenario(timeout_s)) for timeout_s in SOON_S)
 
 
@@ -79,9 +79,9 @@ def run_with_deadlines(scenario: Callable[[float], Coroutine[Any, Any, bool]]) -
 async def running(
     runner: FakeRunner, settings: EngineLimits = SETTINGS, *, steps: list[StepStats] | None = None
 ) -> AsyncIterator[Engine]:
-    """A started engine; at the end its gate is open, nothing is pending and its thread has gone."""
+    """Yield a started engine. At the end its gate is open, no future is pending and its thread has ended."""
     engine = Engine(
-        [ThreadLane(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
+        [ThreadWorker(runner)], settings=settings, on_steps=(steps if steps is not None else []).extend
     )
     engine.start()
     try:
@@ -142,7 +142,7 @@ def test_answers() -> None:
         ([5, EOS], DecodingOptions(max_target_length=5, alignment=True), "alignment"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_kept_for_it(
+def test_a_sentence_that_does_not_fit_is_refused_without_a_trace(
     source: list[int], options: DecodingOptions, field: str
 ) -> None:
     async def scenario() -> None:
@@ -166,7 +166,7 @@ def test_a_ratio_counts_the_source_without_its_end_token() -> None:
     asyncio.run(scenario())
 
 
-def test_a_search_knows_its_source() -> None:
+def test_a_search_gets_its_source() -> None:
     async def scenario() -> None:
         async with running(FakeRunner(replace(LIMITS, has_alignment=True))) as engine:
             result = await submit(engine, [5, 6, EOS], replace(NARROW, alignment=True))
@@ -178,7 +178,7 @@ def test_a_search_knows_its_source() -> None:
 def test_settings_that_contradict_the_model_are_refused_at_once() -> None:
     settings = EngineLimits(max_encode_tokens=8, max_pending_tokens=8, stall_limit_s=float("nan"))
     with pytest.raises(SettingsError) as caught:
-        Engine([ThreadLane(FakeRunner())], settings=settings)
+        Engine([ThreadWorker(FakeRunner())], settings=settings)
     assert len(caught.value.problems) == 3
 
 
@@ -197,12 +197,12 @@ def test_cancelling_a_future_frees_its_rows_at_the_next_step() -> None:
             1,
             1,
             *[16] * (result.num_steps - 1),
-        ]  # the first was heard of in its first step
+        ]  # the first one's cancellation was read in its first step
 
     asyncio.run(scenario())
 
 
-def test_a_future_cancelled_while_its_sentence_waits_keeps_it_from_the_runner() -> None:
+def test_a_sentence_cancelled_while_it_waits_never_reaches_the_runner() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         async with running(runner) as engine:
@@ -237,8 +237,8 @@ def test_a_deadline_holds_even_while_a_step_hangs() -> None:
     run_with_deadlines(scenario)
 
 
-def test_an_overflow_is_answered_at_once_and_counted_exactly() -> None:
-    """Two sentences fit; the next ten are refused; what was let in is answered, and then there is room again."""
+def test_requests_above_the_bounds_are_refused_at_once_and_counted_exactly() -> None:
+    """Two sentences fit and the next ten are refused. Once the two are answered, there is room again."""
 
     async def scenario() -> None:
         runner = GatedRunner()
@@ -265,10 +265,10 @@ def test_an_overflow_is_answered_at_once_and_counted_exactly() -> None:
     asyncio.run(scenario())
 
 
-def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
+def test_tokens_are_bounded_and_a_reservation_can_be_resized() -> None:
     async def scenario() -> None:
         async with running(FakeRunner(), EngineLimits(max_encode_tokens=64, max_pending_tokens=20)) as engine:
-            with engine.reserve(1, 25) as alone:  # who finds the engine empty always enters
+            with engine.reserve(1, 25) as alone:  # an empty engine accepts any request
                 with pytest.raises(Overloaded), engine.reserve(1, 1):
                     pass
                 alone.resize(Cost.of(2, 11), longest=6)
@@ -285,7 +285,7 @@ def test_tokens_are_bounded_too_and_a_reservation_can_be_put_right() -> None:
     asyncio.run(scenario())
 
 
-def test_the_facts_of_every_step_are_handed_over() -> None:
+def test_the_statistics_of_every_step_are_reported() -> None:
     async def scenario() -> None:
         steps: list[StepStats] = []
         runner = FakeRunner(eos_bonus=-30.0)
@@ -304,7 +304,7 @@ def test_the_facts_of_every_step_are_handed_over() -> None:
 
 
 def test_an_idle_engine_makes_no_step() -> None:
-    """Nothing polls: between the work there is a thread that waits, and no step under way."""
+    """The thread blocks while there is no work, and no step is under way."""
 
     async def scenario() -> None:
         steps: list[StepStats] = []
@@ -313,17 +313,17 @@ def test_an_idle_engine_makes_no_step() -> None:
             runner, EngineLimits(max_encode_tokens=64, stall_limit_s=0.01), steps=steps
         ) as engine:
             await submit(engine, [5, EOS])
-            await asyncio.sleep(0.05)  # longer than the limit of a stall
+            await asyncio.sleep(0.05)  # longer than the stall limit
             assert len(steps) == len(runner.batches)
             assert engine.health().is_healthy
 
     asyncio.run(scenario())
 
 
-def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
+def test_closing_finishes_accepted_sentences_and_refuses_new_ones() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
+        engine = Engine([ThreadWorker(runner)], settings=SETTINGS)
         with pytest.raises(NotReady):
             engine.reserve(1, 1)
         engine.start()
@@ -346,7 +346,7 @@ def test_closing_lets_what_was_accepted_end_and_takes_no_more() -> None:
 def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=SETTINGS)
+        engine = Engine([ThreadWorker(runner)], settings=SETTINGS)
         engine.start()
         futures = [submit(engine, [5, EOS], WIDE), submit(engine, [6, EOS], WIDE)]
         await runner.arrival()
@@ -359,10 +359,10 @@ def test_closing_is_bounded_even_when_a_step_never_ends() -> None:
 
 def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     async def scenario() -> None:
-        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         assert not engine.health().is_alive
         await engine.close(PATIENCE_S)
-        engine = Engine([ThreadLane(FakeRunner())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner())], settings=SETTINGS)
         engine.start()
         await asyncio.wait_for(engine.close(PATIENCE_S), PATIENCE_S)
         assert not engine.health().is_alive
@@ -370,7 +370,7 @@ def test_closing_an_idle_engine_and_one_that_never_started() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_again() -> None:
+def test_a_retried_request_is_next_once_and_its_tokens_are_not_counted_again() -> None:
     """WIDE takes more than half of the rows, so that one sentence runs at a time."""
 
     async def scenario() -> None:
@@ -380,10 +380,10 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             await runner.arrival()
             answers += [submit(engine, [source, EOS], WIDE, request_id="b") for source in (6, 7)]
             again = [submit(engine, [source, EOS], WIDE, request_id="c") for source in (8, 9)]
-            (lane,) = engine._lanes
-            assert isinstance(lane, ThreadLane)
-            assert lane._core is not None
-            inbox = lane._core.inbox
+            (worker,) = engine._workers
+            assert isinstance(worker, ThreadWorker)
+            assert worker._core is not None
+            inbox = worker._core.inbox
             before = inbox.qsize()
             engine.prioritize_retries(again)
             assert inbox.qsize() == before + 1, "for one sentence"
@@ -391,6 +391,6 @@ def test_a_request_that_comes_back_is_next_once_and_its_tokens_are_not_counted_a
             await asyncio.gather(*answers, *again)
             assert [source for source, _ in runner.encoded] == [5, 8, 6, 9, 7]
             assert engine._admission.speed._row_tokens == pytest.approx(3 * 2 * WIDE.beam_size, rel=0.1)
-            engine.prioritize_retries(again)  # they are answered
+            engine.prioritize_retries(again)  # no effect: they are answered
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Whose turn it is, and how long a sentence can wait."""
+"""The order of the queue, and the bound on waiting."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_callers_then_requests_take_turns_and_a_request_keeps_its_order() -> Non
     ]
 
 
-def test_who_is_removed_is_not_served_and_the_count_is_right() -> None:
+def test_a_removed_sentence_is_not_served_nor_counted() -> None:
     queue = FairQueue()
     first, second, third = (waiting("a", "r") for _ in range(3))
     for sequence in (first, second, third):
@@ -64,7 +64,7 @@ def test_who_is_removed_is_not_served_and_the_count_is_right() -> None:
     assert drained(queue) == [first, third]
 
 
-def test_who_comes_back_is_next_for_one_sentence() -> None:
+def test_a_prioritized_request_is_next_for_one_sentence() -> None:
     queue = FairQueue()
     sequences = {
         name: waiting(name[0], name[:2]) for name in ["a1.1", "a2.1", "b1.1", "a3.1", "a3.2", "c1.1"]
@@ -73,12 +73,12 @@ def test_who_comes_back_is_next_for_one_sentence() -> None:
         queue.push(sequence)
     queue.prioritize(sequences["a3.1"])
     queue.remove(sequences["c1.1"])
-    queue.prioritize(sequences["c1.1"])  # it waits no more
+    queue.prioritize(sequences["c1.1"])  # no effect: it is not queued
     names = {sequence: name for name, sequence in sequences.items()}
     assert [names[sequence] for sequence in drained(queue)] == ["a3.1", "b1.1", "a1.1", "a2.1", "a3.2"]
 
 
-def test_a_caller_whose_requests_come_back_takes_one_turn_more_for_each() -> None:
+def test_each_prioritized_request_is_one_more_turn_of_its_caller() -> None:
     queue = FairQueue()
     line = waiting("quiet", "line")
     crowd = [waiting("loud", f"r{number}") for number in range(20)]
@@ -96,7 +96,7 @@ def test_a_caller_whose_requests_come_back_takes_one_turn_more_for_each() -> Non
 
 @pytest.mark.parametrize("seed", range(100))
 def test_at_most_i_r_c_minus_one_are_taken_before_a_sentence(seed: int) -> None:
-    """FairQueue's bound, with newcomers at every turn."""
+    """FairQueue's bound, with new sentences at every turn."""
     rng = random.Random(seed)
     num_callers, num_requests, place = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 5)
     queue = FairQueue()
@@ -129,12 +129,12 @@ def test_an_array_of_128_never_blocks_one_line(beam_size: int) -> None:
     while line.status is Status.WAITING:
         driver.step()
         steps += 1
-    assert steps <= 6 + 1  # the first rows that are free are its own
+    assert steps <= 6 + 1  # the first rows that become free are for it
     assert Counter(one.status for one in array)[Status.WAITING] >= 128 - 2 * 24 // beam_size
 
 
-def test_a_caller_that_floods_does_not_hold_up_another() -> None:
-    """32 arrays of one caller against one line of another: the line is next but one."""
+def test_a_callers_flood_does_not_delay_another_caller() -> None:
+    """With 32 arrays of one caller queued, the single line of another is second."""
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     for request in range(32):
         for _ in range(8):
@@ -146,7 +146,7 @@ def test_a_caller_that_floods_does_not_hold_up_another() -> None:
     assert line.status is Status.RUNNING
 
 
-def test_a_second_decoding_goes_before_who_came_later() -> None:
+def test_a_retry_is_served_before_later_requests() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     crowd = [driver.submit([5, EOS], NARROW, request_id=str(number)) for number in range(128)]
     driver.step()
@@ -160,7 +160,7 @@ def test_a_second_decoding_goes_before_who_came_later() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_wait_is_bounded_as_the_scheduler_says(seed: int) -> None:
-    """(W // floor(R / B) + 1) * (T + 1) + W + 1 steps, W = i * r * c - 1, with arrivals that never cease."""
+    """(W // floor(R / B) + 1) * (T + 1) + W + 1 steps, W = i * r * c - 1, while sentences keep arriving."""
     rng = random.Random(seed)
     num_rows, widest, longest = 10, 4, 6
     limits = Limits(num_rows, 8, longest + 1, vocab_size=12, bos_id=BOS, eos_id=EOS)

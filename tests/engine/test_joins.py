@@ -1,4 +1,4 @@
-"""A sentence that several wait for, and its tokens while they come."""
+"""Sentences that several requests wait for, and the streaming of tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = DecodingOptions(beam_size=16, max_target_length=4)  # two thirds of the 
 
 
 class Looping(FakeRunner):
-    """Says 9 for ever, unless it is kept from it."""
+    """Repeats subword 9 unless the options prevent it."""
 
     def next_scores(self, source: Int32s, prefix: Int32s) -> Floats:
         scores = super().next_scores(source, prefix)
@@ -48,43 +48,43 @@ class Hiccup(FakeRunner):
         return output
 
 
-def heard(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[int, ...]]]:
-    return [(n.position, n.ids) for r in driver.reports for n in r.news if n.sequence is sequence]
+def deltas_of(driver: CoreDriver, sequence: Sequence) -> list[tuple[int, tuple[int, ...]]]:
+    return [(n.position, n.ids) for r in driver.reports for n in r.deltas if n.sequence is sequence]
 
 
 def listen(driver: CoreDriver, source: list[int], options: DecodingOptions = GREEDY) -> Sequence:
     sequence = driver.submit(source, options)
     message = driver.core.inbox.get()
     assert isinstance(message, Submit)
-    driver.core.inbox.put(Submit(sequence, listens=True))
+    driver.core.inbox.put(Submit(sequence, streams=True))
     return sequence
 
 
-def said(news: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+def tokens_of(deltas: list[tuple[int, tuple[int, ...]]]) -> list[int]:
     ids: list[int] = []
-    for position, new in news:
+    for position, new in deltas:
         assert position <= len(ids)
         ids[position:] = new
     return ids
 
 
 @pytest.mark.parametrize("prefix", [(), (7, 8)])
-def test_tokens_are_told_one_a_step_to_who_listens(prefix: tuple[int, ...]) -> None:
+def test_tokens_are_streamed_one_a_step(prefix: tuple[int, ...]) -> None:
     runner = FakeRunner(eos_bonus=-2.0)
     driver = CoreDriver(runner)
     options = DecodingOptions(beam_size=1, max_target_length=12, target_prefix=prefix)
-    listened = listen(driver, [5, 9, EOS], options)
+    streamed = listen(driver, [5, 9, EOS], options)
     driver.submit([6, EOS], GREEDY)
     driver.run()
     (wanted,) = expected([5, 9, EOS], options, runner)
-    news = heard(driver, listened)
-    assert said(news) == list(wanted.ids[: len(said(news))])
-    assert len(said(news)) >= len(wanted.ids) - 1, "all but what came with the end"
-    assert [position for position, _ in news] == list(range(len(news)))
-    assert {id(n.sequence) for r in driver.reports for n in r.news} == {id(listened)}
+    deltas = deltas_of(driver, streamed)
+    assert tokens_of(deltas) == list(wanted.ids[: len(tokens_of(deltas))])
+    assert len(tokens_of(deltas)) >= len(wanted.ids) - 1, "all but the one that came with the end"
+    assert [position for position, _ in deltas] == list(range(len(deltas)))
+    assert {id(n.sequence) for r in driver.reports for n in r.deltas} == {id(streamed)}
 
 
-def test_nothing_is_reported_before_its_time_where_nobody_listens() -> None:
+def test_without_streaming_steps_are_reported_together() -> None:
     driver = CoreDriver(FakeRunner(eos_bonus=-30.0))
     driver.submit([5, 9, EOS], GREEDY)
     steps = driver.run()
@@ -92,34 +92,34 @@ def test_nothing_is_reported_before_its_time_where_nobody_listens() -> None:
     assert len(driver.reports) == 1
 
 
-def test_a_second_attempt_voids_what_was_told() -> None:
+def test_a_second_attempt_voids_the_tokens_sent() -> None:
     driver = CoreDriver(Looping(replace(LIMITS, max_target_length=60), eos_bonus=-30.0))
     options = DecodingOptions(beam_size=1, max_target_length=50, loop_guard=True)
-    listened = listen(driver, [5, EOS], options)
+    streamed = listen(driver, [5, EOS], options)
     driver.run()
-    news = heard(driver, listened)
-    begun_again = [index for index, (position, _) in enumerate(news) if position == 0]
+    deltas = deltas_of(driver, streamed)
+    begun_again = [index for index, (position, _) in enumerate(deltas) if position == 0]
     assert len(begun_again) >= 2
-    assert news[begun_again[1]] == (0, ()), "void at once, not only with the next token"
-    final = hypotheses_of(listened)[0].ids
-    assert said(news) == list(final[: len(said(news))])
-    assert len(said(news)) >= len(final) - 1
+    assert deltas[begun_again[1]] == (0, ()), "void at once, before the next token"
+    final = hypotheses_of(streamed)[0].ids
+    assert tokens_of(deltas) == list(final[: len(tokens_of(deltas))])
+    assert len(tokens_of(deltas)) >= len(final) - 1
 
 
-def test_a_failed_forward_tells_the_same_again() -> None:
+def test_after_a_failed_forward_the_same_tokens_are_sent_again() -> None:
     runner = Hiccup(eos_bonus=-30.0)
     driver = CoreDriver(runner)
-    listened = listen(driver, [5, 9, EOS])
+    streamed = listen(driver, [5, 9, EOS])
     driver.submit([6, EOS], GREEDY)
     driver.run()
-    final = hypotheses_of(listened)[0].ids
-    news = heard(driver, listened)
-    assert said(news) == list(final[: len(said(news))])
-    assert [position for position, _ in news].count(0) == 2
+    final = hypotheses_of(streamed)[0].ids
+    deltas = deltas_of(driver, streamed)
+    assert tokens_of(deltas) == list(final[: len(tokens_of(deltas))])
+    assert [position for position, _ in deltas].count(0) == 2
 
 
-def test_who_joins_has_a_turn_of_its_own() -> None:
-    """A long request's last sentence, which a short one wants too, is served in the short one's turn."""
+def test_a_joining_request_has_its_own_turn() -> None:
+    """The last sentence of a long request is served in the turn of a short request that joined it."""
     driver = CoreDriver(FakeRunner())
     long = [driver.submit([10 + number, EOS], WHOLE, request_id="long") for number in range(8)]
     wanted = long[-1]
@@ -132,7 +132,7 @@ def test_who_joins_has_a_turn_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "serve"])
-def test_a_sentence_of_two_requests_leaves_both_lines(end: str) -> None:
+def test_a_sentence_of_two_requests_leaves_both_queues(end: str) -> None:
     driver = CoreDriver(FakeRunner())
     driver.submit([9, EOS], WHOLE, request_id="first")
     wanted = driver.submit([10, EOS], WHOLE, request_id="first")
@@ -158,12 +158,12 @@ def test_a_later_deadline_holds_while_it_waits_and_while_it_runs() -> None:
     driver.run()
     assert len(hypotheses_of(runs)) == len(hypotheses_of(waits)) == 1
     late = driver.submit([7, EOS], WHOLE, deadline=3.0)
-    driver.core.inbox.put(Join(late, "caller", "earlier", 1.0))  # an earlier one changes nothing
+    driver.core.inbox.put(Join(late, "caller", "earlier", 1.0))  # an earlier deadline changes nothing
     driver.run()
     assert len(hypotheses_of(late)) == 1
 
 
-def test_the_event_loops_own_timer_follows_the_later_deadline() -> None:
+def test_the_event_loops_timer_follows_the_later_deadline() -> None:
     async def scenario(timeout_s: float) -> bool:
         runner = GatedRunner()
         async with running(runner) as engine:
@@ -185,10 +185,10 @@ def test_the_event_loops_own_timer_follows_the_later_deadline() -> None:
     run_with_deadlines(scenario)
 
 
-def test_a_late_listener_is_told_from_the_first_token_on() -> None:
+def test_a_late_stream_starts_with_the_first_token() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        told: list[tuple[int, tuple[int, ...]]] = []
+        received: list[tuple[int, tuple[int, ...]]] = []
         async with running(runner) as engine:
             future = submit(engine, [5, EOS])
             await runner.arrival()
@@ -198,20 +198,20 @@ def test_a_late_listener_is_told_from_the_first_token_on() -> None:
                 request_id="b",
                 caller="",
                 deadline=deadline,
-                on_tokens=lambda *news: told.append(news),
+                on_tokens=lambda *deltas: received.append(deltas),
             )
             runner.gate.set()
             result = await future
         ids = result.hypotheses[0].ids
-        assert said(told) == list(ids)[: len(said(told))]
-        assert len(said(told)) >= len(ids) - 1
+        assert tokens_of(received) == list(ids)[: len(tokens_of(received))]
+        assert len(tokens_of(received)) >= len(ids) - 1
 
     asyncio.run(scenario())
 
 
-def test_a_beam_tells_no_tokens() -> None:
+def test_a_beam_streams_no_tokens() -> None:
     async def scenario() -> None:
-        told: list[object] = []
+        received: list[object] = []
         async with running(FakeRunner()) as engine:
             for options in (DecodingOptions(beam_size=2, max_target_length=12), NARROW):
                 await engine.submit(
@@ -220,9 +220,9 @@ def test_a_beam_tells_no_tokens() -> None:
                     request_id="a",
                     caller="",
                     deadline=time.monotonic() + PATIENCE_S,
-                    on_tokens=lambda *news, beam=options.beam_size: told.append(beam),
+                    on_tokens=lambda *deltas, beam=options.beam_size: received.append(beam),
                 )
-        assert told
-        assert set(told) == {1}
+        assert received
+        assert set(received) == {1}
 
     asyncio.run(scenario())

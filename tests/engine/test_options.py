@@ -1,4 +1,4 @@
-"""Sentences with every option share the engine with plain ones, and nobody's answer depends on it."""
+"""Sentences with every option share the engine with plain ones, and no answer depends on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_source(rng: random.Random) -> list[int]:
 
 
 def random_options(rng: random.Random) -> DecodingOptions:
-    """Any options that the plain search knows; half of them none at all."""
+    """Draw options that the reference search knows; half of the time none."""
     beam_size = rng.choice([1, 1, 2, 4, 8])
     longest = rng.randint(1, LIMITS.max_target_length - 1)
     options = DecodingOptions(
@@ -52,7 +52,7 @@ def random_options(rng: random.Random) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> None:
+def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
     rng = random.Random(seed)
     runner = FakeRunner(ALIGNED, eos_bonus=rng.choice([0.0, 2.0]))
     driver = CoreDriver(runner)
@@ -68,8 +68,8 @@ def test_answers_are_those_of_a_plain_search_whatever_the_company(seed: int) -> 
         assert_same(hypotheses_of(sequence), expected(source, options, runner))
 
 
-def test_the_very_same_numbers_alone_and_in_company() -> None:
-    """What is drawn, noted and forced included."""
+def test_numbers_alone_and_in_a_batch_are_identical() -> None:
+    """With sampling, alternatives, attention and forced targets."""
     rng = random.Random(1)
     jobs = [(random_source(rng), random_options(rng)) for _ in range(12)]
     for number in range(6):
@@ -88,7 +88,7 @@ def test_the_very_same_numbers_alone_and_in_company() -> None:
         assert hypotheses_of(sequence) == hypotheses_of(only)
 
 
-def test_only_steps_with_a_row_that_reads_them_bring_the_optional_outputs() -> None:
+def test_optional_outputs_are_computed_only_for_rows_that_read_them() -> None:
     runner = FakeRunner(ALIGNED, eos_bonus=-30.0)
     driver = CoreDriver(runner)
     driver.submit([5, EOS], replace(PLAIN, max_target_length=9))
@@ -117,7 +117,7 @@ def looping_driver() -> CoreDriver:
 
 
 @pytest.mark.parametrize("options", [PLAIN, replace(BEAM, num_hypotheses=1)])
-def test_a_sentence_that_loops_is_decoded_once_more_with_the_guard_on(options: DecodingOptions) -> None:
+def test_a_sentence_that_loops_is_decoded_again_with_the_guard(options: DecodingOptions) -> None:
     options = replace(options, loop_guard=True, max_target_length=50)
     driver = looping_driver()
     looping = driver.submit([9, 9, EOS], options)
@@ -140,7 +140,7 @@ def test_a_sentence_that_loops_is_decoded_once_more_with_the_guard_on(options: D
     assert hypotheses_of(looping) == hypotheses_of(wanted)
 
 
-def test_who_looped_and_then_shared_a_forward_that_failed_is_still_flagged_and_guarded() -> None:
+def test_a_looped_sentence_of_a_failed_forward_stays_flagged_and_guarded() -> None:
     class Failing(LoopingRunner):
         fails_at = -1
 
@@ -186,7 +186,7 @@ def test_a_distribution_with_a_nan_fails_the_sentence_that_reads_it_alone() -> N
         assert isinstance(sequence.outcome, SequenceResult)
 
 
-def test_a_guarded_beam_gives_its_other_rows_back() -> None:
+def test_a_guarded_beam_frees_its_other_rows() -> None:
     driver = looping_driver()
     options = replace(BEAM, loop_guard=True, max_target_length=50)
     looping: Sequence = driver.submit([9, EOS], options)

@@ -32,7 +32,7 @@ def model() -> Transformer:
     torch.manual_seed(1)
     model = Transformer(CONFIG).eval()
     with torch.no_grad():
-        model.embedding.weight.mul_(2.0)  # sharper than at birth, so that ties are rare
+        model.embedding.weight.mul_(2.0)  # sharper than at initialisation, so that ties are rare
         model.embedding.weight[EOS_ID].mul_(3.0)  # and some sentences end
     return model
 

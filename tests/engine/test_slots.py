@@ -1,4 +1,4 @@
-"""Rows against a naive model of them: every occupied row holds what its owner's hypothesis needs."""
+"""Slots against a naive model: every occupied row holds the cache that its hypothesis needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_sequence(beam_size: int) -> Sequence:
 
 
 class NaiveRows:
-    """The cache as labels: what each row holds, by (sentence, hypothesis' name)."""
+    """The cache as labels: the content of each row, as (sentence, hypothesis' name)."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str] | None] = [None] * NUM_ROWS
@@ -37,7 +37,7 @@ class NaiveRows:
 
 
 def common_columns(one: tuple[int, str] | None, other: tuple[int, str] | None) -> int:
-    """How many columns two rows of a sentence hold alike: a hypothesis' name says what stands in each."""
+    """Return how many columns two rows of a sentence share, by their hypotheses' names."""
     assert one is not None
     assert other is not None
     assert one[0] == other[0]
@@ -70,7 +70,7 @@ def spread_or_reorder(
     cache.apply(spreads)
 
 
-def test_random_lives() -> None:
+def test_random_sequences_keep_their_caches() -> None:
     for seed in range(150):
         rng = random.Random(seed)
         slots, cache = Slots(NUM_ROWS), NaiveRows()
@@ -113,7 +113,7 @@ def test_only_rows_whose_parent_changed_are_copied() -> None:
     assert not reorders
     assert spreads.moves == [0, 1, 1, 0, 0, 2, 1, 0, 0, 3, 1, 0]
     sequence.length = 2
-    reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four, in another order
+    reorders, spreads = follow(slots, sequence, [3, 1, 0, 2])  # the same four in another order
     assert not reorders
     assert not spreads
     assert sequence.rows == [3, 1, 0, 2]
@@ -124,7 +124,7 @@ def test_only_rows_whose_parent_changed_are_copied() -> None:
     assert sequence.rows == [1, 0, 3, 2]
 
 
-def test_the_last_rows_move_into_holes_and_newcomers_fill_them_first() -> None:
+def test_new_sequences_fill_holes_first_and_the_last_rows_move_into_the_rest() -> None:
     slots = Slots(NUM_ROWS)
     sequences = [make_sequence(1) for _ in range(6)]
     for number, sequence in enumerate(sequences):
@@ -150,7 +150,7 @@ def test_a_beam_is_admitted_only_as_a_whole() -> None:
     assert not slots.can_admit(make_sequence(5))
 
 
-def test_holes_that_a_beam_is_about_to_take_are_left() -> None:
+def test_holes_for_a_new_beam_are_left_open() -> None:
     slots = Slots(NUM_ROWS)
     first, second = make_sequence(4), make_sequence(4)
     for sequence in (first, second):

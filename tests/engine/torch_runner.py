@@ -1,4 +1,4 @@
-"""A runner over the reference model, without a cache: each row remembers its sentence and its prefix."""
+"""A runner over the reference model without a cache: each row stores its sentence and its prefix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TorchRunner:
         scores = []
         for row, token in enumerate(step.ids.tolist()):
             position = step.positions[row]
-            assert position in (0, len(self.prefixes[row]))  # 0: begun, or held by nobody
+            assert position in (0, len(self.prefixes[row]))  # 0: a first step, or an unused row
             self.prefixes[row] = [*self.prefixes[row][:position], token]
             scores.append(search_log_probabilities(self.model, self.sources[row], [self.prefixes[row]])[0])
         best = torch.stack(scores).topk(step.num_candidates)

@@ -1,4 +1,4 @@
-"""One whole bundle for all tests here; who changes it copies it first."""
+"""One valid bundle for all tests of this folder; a test that changes it uses a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.export.tiny import write_tiny_bundle
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds `bundle` and the `checkpoint` that it was made from."""
+    """A folder with `bundle` and its `checkpoint`."""
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_bundle(folder)
     return folder
@@ -20,6 +20,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_bundle(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the bundle that a test may spoil."""
+    """A copy of the bundle that a test may change."""
     shutil.copytree(tiny / "bundle", tmp_path / "bundle")
     return tmp_path / "bundle"

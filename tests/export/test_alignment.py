@@ -1,4 +1,4 @@
-"""How the best alignment is measured, and how an export is told of it."""
+"""The measurement of the best alignment, and the export option for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model.corpus import Pair
 from tests.model.sentences import write_tokenizer
 
 
-def test_an_anchor_stands_once_on_either_side() -> None:
+def test_an_anchor_occurs_once_in_source_and_target() -> None:
     pair = Pair(
         "In 1999 Mr Brown sold 42 cars, 42 bikes and 3.5 t of Tea to Anna (yes).",
         "Im Jahr 1999 verkaufte Herr Brown 42 Autos, ebenso viele Rad und 3.5 t Tea an Anna (ja).",
@@ -30,7 +30,7 @@ def test_an_anchor_stands_once_on_either_side() -> None:
         assert pair.source[slice(*anchor.source)] == pair.target[slice(*anchor.target)]
 
 
-def test_the_first_word_is_no_name() -> None:
+def test_the_first_word_is_not_a_name() -> None:
     assert not list(find_anchors(Pair("Anna draws 4 cats", "Anna zeichnet vier Katzen", "home")))
 
 
@@ -41,8 +41,8 @@ def test_points_are_subwords_of_anchors(tmp_path: Path) -> None:
     points = points_of(pair, tokenizer)
     assert {point.kind for point in points} == {"name", "number"}
     for point in points:
-        said = tokenizer.decode([target[point.step]]).text.strip()
-        assert said in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
+        word = tokenizer.decode([target[point.step]]).text.strip()
+        assert word in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
 
 
 def test_subwords_that_share_a_character() -> None:
@@ -50,8 +50,8 @@ def test_subwords_that_share_a_character() -> None:
     assert overlapping([(0, 3), (3, 7)], (7, 9)) == ()
 
 
-def test_right_ones_are_counted_by_kind_and_the_mean_is_over_kinds() -> None:
-    """Head 0 always looks at column 0, head 1 at the step's own."""
+def test_accuracy_is_counted_by_kind_and_averaged_over_kinds() -> None:
+    """Head 0 always attends to column 0, head 1 to the step's own column."""
     weights = np.zeros((1, 2, 4, 4), np.float32)
     weights[0, 0, :, 0] = 1.0
     weights[0, 1] = 0.9 * np.eye(4)
@@ -68,7 +68,7 @@ def test_right_ones_are_counted_by_kind_and_the_mean_is_over_kinds() -> None:
     assert averages(tally, 1, 2) == [(0, (0,)), (0, (0, 1))]
 
 
-def test_an_export_is_told_of_it() -> None:
+def test_the_export_option_is_parsed() -> None:
     parser = argparse.ArgumentParser()
     add_export_arguments(parser)
     line = "--checkpoint a --output b --name c --version 1 --source en --target de --card d"

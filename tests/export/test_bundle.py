@@ -1,4 +1,4 @@
-"""A bundle is written whole or not at all, and read only as it was written."""
+"""A bundle is written completely or not at all, and read only if unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_stands_in_a_bundle(tiny: Path) -> None:
+def test_the_contents_of_a_bundle(tiny: Path) -> None:
     bundle = load_bundle(tiny / "bundle")
     manifest = bundle.manifest
     assert set(contents(tiny / "bundle")) == set(manifest.files) | {"manifest.json"}
@@ -71,21 +71,21 @@ def test_graphs_of_a_variant_share_its_weights(tiny: Path) -> None:
     }
     size = (tiny / "bundle" / "int8" / "weights.bin").stat().st_size
     assert all(int(offset) + int(length) <= size for found in places.values() for offset, length in found)
-    # All but the output's table and the cross-attention's cut of the scales.
+    # All except the output's table and the cross-attention's part of the scales.
     assert len(places["decoder"] & places["native_decoder"]) > 0.8 * len(places["native_decoder"])
 
 
-def test_its_weights_are_a_checkpoint_in_half_precision(tiny: Path) -> None:
+def test_the_weights_folder_is_a_checkpoint_in_half_precision(tiny: Path) -> None:
     ours, original = load_model(tiny / "bundle" / "weights"), load_model(tiny / "checkpoint")
     for (name, found), expected in zip(ours.named_parameters(), original.parameters(), strict=True):
         torch.testing.assert_close(found, expected.half().float(), rtol=0, atol=0, msg=name)
 
 
-def test_the_longest_source_is_what_it_was_trained_on_if_that_is_less(tiny: Path, tmp_path: Path) -> None:
+def test_max_source_length_is_that_of_training_if_it_is_less(tiny: Path, tmp_path: Path) -> None:
     positions = load_model(tiny / "checkpoint").config.max_length
-    for asked, expected in ((20, 20), (None, positions), (positions + 1, positions)):
-        changed = dataclasses.replace(request(), max_source_length=asked)
-        bundle = write_bundle(tiny / "checkpoint", tmp_path / str(asked), changed)
+    for wanted, expected in ((20, 20), (None, positions), (positions + 1, positions)):
+        changed = dataclasses.replace(request(), max_source_length=wanted)
+        bundle = write_bundle(tiny / "checkpoint", tmp_path / str(wanted), changed)
         assert (bundle.manifest.max_source_length, bundle.manifest.max_target_length) == (expected, positions)
 
 
@@ -94,7 +94,7 @@ def test_the_same_checkpoint_gives_the_same_bytes(tiny: Path, tmp_path: Path) ->
     assert contents(tmp_path / "again") == contents(tiny / "bundle")
 
 
-# --- reading: what is refused ---
+# --- reading: errors ---
 
 
 def flip_a_byte(bundle: Path) -> str:
@@ -173,7 +173,7 @@ SPOILERS = [
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)
-def test_a_spoiled_bundle_is_refused(spoil: Callable[[Path], str], own_bundle: Path) -> None:
+def test_a_damaged_bundle_is_an_error(spoil: Callable[[Path], str], own_bundle: Path) -> None:
     load_bundle(own_bundle)
     expected = spoil(own_bundle)
     with pytest.raises(BundleError) as caught:
@@ -181,7 +181,7 @@ def test_a_spoiled_bundle_is_refused(spoil: Callable[[Path], str], own_bundle: P
     assert any(expected in problem for problem in caught.value.problems), caught.value.problems
 
 
-def test_of_what_is_not_read_the_size_alone_counts(own_bundle: Path) -> None:
+def test_only_the_sizes_of_unread_files_are_checked(own_bundle: Path) -> None:
     flip_a_byte(own_bundle)
     load_bundle(own_bundle, choose=lambda manifest: "fp32")
     with pytest.raises(BundleError, match="SHA-256"):
@@ -191,7 +191,7 @@ def test_of_what_is_not_read_the_size_alone_counts(own_bundle: Path) -> None:
         load_bundle(own_bundle, choose=lambda manifest: "fp32")
 
 
-def test_every_problem_is_listed_at_once(own_bundle: Path) -> None:
+def test_all_problems_are_listed_together(own_bundle: Path) -> None:
     spoilers = (flip_a_byte, truncate, remove, add_a_file, link_a_folder, list_a_path("/etc/passwd"))
     expected = [spoil(own_bundle) for spoil in spoilers]
     with pytest.raises(BundleError) as caught:
@@ -215,7 +215,7 @@ def test_a_manifest_that_cannot_be_read(content: bytes | None, problem: str, tmp
 
 
 class Interruption(Exception):
-    """Stands for whatever ends an export in the middle."""
+    """Any error that ends an export in the middle."""
 
 
 @pytest.mark.parametrize("stage", ["int8 graphs", "golden sentences", "checking"])
@@ -250,7 +250,7 @@ def test_a_killed_export_leaves_the_old_bundle(tiny: Path, own_bundle: Path) -> 
 
 
 def test_a_finished_export_replaces_the_old_bundle(tiny: Path, own_bundle: Path) -> None:
-    # What a killed export leaves behind is in nobody's way.
+    # The remains of a killed export do no harm.
     (own_bundle.parent / f".{own_bundle.name}.tmp").mkdir()
     (own_bundle.parent / f".{own_bundle.name}.tmp" / MARK).touch()
     alignment = Alignment(layer=1, heads=(1,))
@@ -280,7 +280,7 @@ def test_another_folder_is_not_replaced(tiny: Path, tmp_path: Path) -> None:
         (replace(request(), alignment=Alignment(layer=1, heads=(1, 1))), "alignment: heads"),
     ],
 )
-def test_a_manifest_that_cannot_be_is_refused(
+def test_an_invalid_name_or_version_is_an_error(
     wanted: object, problem: str, tiny: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ExportError, match=problem):
@@ -288,7 +288,7 @@ def test_a_manifest_that_cannot_be_is_refused(
     assert names(tmp_path) == []
 
 
-def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_with_another_vocabulary_size_is_an_error(tmp_path: Path) -> None:
     model = random_model(max_length=16)
     larger = Transformer(replace(model.config, vocab_size=model.config.vocab_size + 8))
     checkpoint = write_checkpoint(tmp_path, larger)

@@ -1,4 +1,4 @@
-"""`verify` passes what is sound and fails, with its line and exit code, what is not."""
+"""`verify` passes a valid bundle, and fails an invalid one with a line and an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.export.tiny import FACTS, random_model, sentences, write_checkpoint
 
 
 def rewrite_manifest(bundle: Path) -> None:
-    """List a changed bundle's files as they are now."""
+    """Update the manifest's file entries of a changed bundle."""
     manifest = load_bundle_unchecked(bundle)
     manifest["files"] = {name: entry.model_dump() for name, entry in file_entries(bundle).items()}
     (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
@@ -45,7 +45,7 @@ def failed(bundle: Path, options: VerifyOptions) -> list[str]:
     return [check.name for check in verify(bundle, options).checks if not check.is_passed]
 
 
-def test_a_sound_bundle_passes_against_its_checkpoint_and_its_own_weights(
+def test_a_valid_bundle_passes_against_its_checkpoint_and_its_own_weights(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "report.json"
@@ -66,7 +66,7 @@ def test_a_model_of_other_weights_fails(
 ) -> None:
     saved = load(tiny / "checkpoint")
     weights = dict(saved.model)
-    # One unit of it, since a norm forgets what is added to all.
+    # Only one unit, because a norm cancels what is added to all.
     weights["decoder.0.feed_forward.w_2.bias"][0] += 1e-2
     changed = tmp_path / "changed"
     save(changed, Saved(weights, saved.config, {}, {}), tiny / "checkpoint" / "tokenizer.spm")
@@ -76,8 +76,8 @@ def test_a_model_of_other_weights_fails(
     assert [line.split(":")[0] for line in lines] == ["FAILED fp32 log-probabilities", *native]
 
 
-def test_int8_graphs_of_another_model_fail(tiny: Path, tmp_path: Path) -> None:
-    """Neither their golden ids nor BLEU would show it."""
+def test_int8_graphs_with_another_models_weights_fail(tiny: Path, tmp_path: Path) -> None:
+    """Golden ids and BLEU do not detect it."""
     other = tmp_path / "other"
     model = random_model(seed=2, max_length=32)
     save(
@@ -88,7 +88,7 @@ def test_int8_graphs_of_another_model_fail(tiny: Path, tmp_path: Path) -> None:
     assert "int8 golden scores" in failed(tiny / "bundle", VerifyOptions(checkpoint=other))
 
 
-def test_golden_ids_that_the_graphs_do_not_give_fail(own_bundle: Path) -> None:
+def test_wrong_golden_ids_fail(own_bundle: Path) -> None:
     file = own_bundle / "golden.jsonl"
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     for line in lines[:3]:
@@ -98,7 +98,7 @@ def test_golden_ids_that_the_graphs_do_not_give_fail(own_bundle: Path) -> None:
     assert failed(own_bundle, VerifyOptions()) == ["int8 golden ids", *NATIVE_TOO]
 
 
-def test_a_checkpoint_of_another_size_is_refused(tiny: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_size_is_an_error(tiny: Path, tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path, random_model(max_length=32, d_ff=64))
     with pytest.raises(CheckpointError, match="another size"):
         verify(tiny / "bundle", VerifyOptions(checkpoint=checkpoint))
@@ -120,13 +120,13 @@ def test_test_sets_are_scored_and_their_scores_can_be_exported(tiny: Path, tmp_p
 
 
 @pytest.mark.parametrize(("int8", "is_passed"), [(29.6, False), (29.8, True), (30.0, True), (30.5, True)])
-def test_int8_may_lose_little(int8: float, is_passed: bool) -> None:
+def test_int8_may_lose_at_most_the_limit(int8: float, is_passed: bool) -> None:
     check = bleu_check("a test set", int8=int8, fp32=30.0)
     assert check.is_passed == is_passed
     assert f"{int8:.2f}, and fp32 30.00" in check.line()
 
 
-def test_a_file_without_scores_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_scores_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "scores.json"
     for content in ("{}", "[1]", "no JSON", '[{"test_set": "x"}]'):
         file.write_text(content)
@@ -155,7 +155,7 @@ def test_the_command_writes_a_bundle(tiny: Path, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("command", ["export", "verify"])
-def test_help_needs_no_torch_and_no_onnx(command: str) -> None:
+def test_help_does_not_import_torch_or_onnx(command: str) -> None:
     code = (
         "import sys\n"
         "for name in ('torch', 'onnx', 'onnxruntime', 'safetensors'): sys.modules[name] = None\n"

@@ -1,4 +1,4 @@
-"""A tiny random model with its tokenizer, as a checkpoint and as a bundle: what export and runtime are tested on."""
+"""A tiny random model with its tokenizer, as a checkpoint and as a bundle, for tests of export and runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from model.tokenizer_training import train_tokenizer
 from model.transformer import Transformer
 
 VOCAB_SIZE = 400
-# Both kinds of operators, where both can run.
+# Standard kernels, and native ones if they can run.
 KERNELS = [
     "standard",
     pytest.param("native", marks=pytest.mark.skipif(not is_native_usable(), reason="no native kernels here")),
@@ -36,7 +36,7 @@ WORDS = {
 
 
 def sentences() -> list[Pair]:
-    """A few hundred pairs, made of the words above."""
+    """A few hundred pairs of the words above."""
     words = list(WORDS)
     pairs = []
     for index in range(400):
@@ -47,7 +47,7 @@ def sentences() -> list[Pair]:
 
 
 def random_model(*, seed: int = 1, **changes: Any) -> Transformer:
-    """A tiny model whose biases and norms are random too, so that a wrong one shows."""
+    """A tiny model with random biases and norms too, so that a wrong one changes the results."""
     torch.manual_seed(seed)
     model = Transformer(preset("tiny", VOCAB_SIZE, **changes)).eval()
     with torch.no_grad():
@@ -90,7 +90,7 @@ def request(*, name: str = "tiny-en-de", version: str = "1") -> BundleRequest:
 
 
 def write_tiny_bundle(folder: Path, model: Transformer | None = None) -> Bundle:
-    """A whole bundle with all three variants, in `folder`/bundle; its checkpoint is `folder`/checkpoint."""
+    """Write a valid bundle with all three variants to `folder`/bundle, and its checkpoint to `folder`/checkpoint."""
     checkpoint = write_checkpoint(folder, model or random_model(max_length=MAX_LENGTH))
     return write_bundle(checkpoint, folder / "bundle", request())
 
@@ -104,7 +104,7 @@ def load_tiny_runner(
     num_threads: int = 1,
     kernels: Kernels = "standard",
 ) -> LoadedRunner:
-    """The server's runner over one variant of a model, without the rest of a bundle."""
+    """The server's runner for one variant of a model, without the other files of a bundle."""
     variant = write_variant(folder, weights_of(model), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())

@@ -1,4 +1,4 @@
-"""What the engine promises when the model, or its thread, fails."""
+"""What the engine does when the model or its thread fails."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 
 from app.decoding.options import DecodingOptions
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult, Status
 from app.errors import DeadlineExceeded, EngineFailure, NotReady
 from app.runtime.interface import Floats, Int32s, StepInput, StepOutput
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_core import random_options, random_source
@@ -28,11 +28,11 @@ POISON = 39
 SETTINGS = EngineLimits(max_encode_tokens=64, max_consecutive_failures=4, stall_limit_s=0.05)
 NARROW = DecodingOptions(beam_size=1, max_target_length=12)
 BEAM = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=12)
-PATIENCE_S = 120.0  # only what hangs takes so long, on however busy a machine
+PATIENCE_S = 120.0  # seconds; a busy machine needs less, a hang more
 
 
 class PoisonedRunner(FakeRunner):
-    """Fails every forward with POISON on board: in the encoder, or in the decoder from `at_position` on."""
+    """Fails every forward with POISON in it: in the encoder, or in the decoder from `at_position` on."""
 
     def __init__(self, *, in_encoder: bool = False, at_position: int = 0) -> None:
         super().__init__(eos_bonus=-1.0)
@@ -51,7 +51,7 @@ class PoisonedRunner(FakeRunner):
         for row, position in enumerate(step.positions):
             if not self.in_encoder and POISON in self.source_of(row) and position >= self.at_position:
                 self.num_failures += 1
-                self.cache[:] = -9  # a failed forward leaves every row's cache in ruins
+                self.cache[:] = -9  # a failed forward destroys every row's cache
                 raise EngineFailure("the decoder failed")
         return output
 
@@ -70,7 +70,7 @@ def innocent_source(rng: random.Random) -> list[int]:
 )
 @pytest.mark.parametrize("num_poisons", [1, 2])
 def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -> None:
-    """Innocents on board and in the queue get the answers that they get without it."""
+    """The other sentences, running and queued, get the answers that they get without it."""
     for seed in range(4):
         rng = random.Random(seed)
         driver = CoreDriver(poisoned := runner(), SETTINGS)
@@ -85,7 +85,7 @@ def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -
         assert all(isinstance(one.outcome, EngineFailure) for one in poisons)
         assert (
             poisoned.num_failures <= num_poisons * 6
-        )  # halving: log2 of the sentences on board, and once alone
+        )  # halving: log2 of the running sentences, and once alone
         steps = [step for report in driver.reports for step in report.steps]
         assert sum(step.num_failed for step in steps) == num_poisons
         assert sum(step.num_finished for step in steps) == 20
@@ -95,7 +95,7 @@ def test_only_the_poison_fails(runner: type[PoisonedRunner], num_poisons: int) -
         assert hypotheses_of(after)
 
 
-def test_while_a_half_is_tried_again_nobody_else_is_admitted() -> None:
+def test_no_sentence_is_admitted_while_a_half_is_retried() -> None:
     runner = PoisonedRunner(at_position=2)
     driver = CoreDriver(runner, SETTINGS)
     driver.submit([POISON, EOS], BEAM)
@@ -111,7 +111,7 @@ def test_while_a_half_is_tried_again_nobody_else_is_admitted() -> None:
     assert_same(hypotheses_of(newcomer), expected([9, EOS], BEAM, runner))
 
 
-def test_a_forward_that_fails_once_costs_nobody_an_answer() -> None:
+def test_a_forward_that_fails_once_costs_no_answer() -> None:
     class Hiccup(FakeRunner):
         def decode(self, step: StepInput) -> StepOutput:
             output = super().decode(step)
@@ -128,7 +128,7 @@ def test_a_forward_that_fails_once_costs_nobody_an_answer() -> None:
     assert sum(step.num_retried for report in driver.reports for step in report.steps) == 6
 
 
-def test_who_cancels_or_expires_while_waiting_for_the_second_try_is_dropped() -> None:
+def test_sentences_that_end_while_waiting_for_a_retry_are_dropped() -> None:
     runner = PoisonedRunner()
     driver = CoreDriver(runner, SETTINGS)
     driver.submit([POISON, EOS], BEAM)
@@ -147,7 +147,7 @@ def test_who_cancels_or_expires_while_waiting_for_the_second_try_is_dropped() ->
 
 
 class NotANumberRunner(FakeRunner):
-    """Gives no scores to rows whose sentence holds POISON, from a prefix of `length` on."""
+    """Returns NaN scores for rows whose sentence holds POISON, from a prefix of `length` on."""
 
     def __init__(self, *, length: int) -> None:
         super().__init__(eos_bonus=-1.0)
@@ -158,7 +158,7 @@ class NotANumberRunner(FakeRunner):
         return np.full_like(scores, np.nan) if POISON in source and len(prefix) >= self.length else scores
 
 
-def test_scores_that_are_not_numbers_fail_their_own_sentence_only() -> None:
+def test_nan_scores_fail_their_own_sentence_only() -> None:
     rng = random.Random(4)
     runner = NotANumberRunner(length=3)
     driver = CoreDriver(runner, SETTINGS)
@@ -175,7 +175,7 @@ def test_scores_that_are_not_numbers_fail_their_own_sentence_only() -> None:
 @pytest.mark.parametrize(
     "runner", [PoisonedRunner(), PoisonedRunner(in_encoder=True), NotANumberRunner(length=1)]
 )
-def test_forwards_that_are_of_use_to_nobody_end_the_engine(runner: FakeRunner) -> None:
+def test_failures_in_a_row_end_the_engine(runner: FakeRunner) -> None:
     driver = CoreDriver(runner, SETTINGS)
     for _ in range(SETTINGS.max_consecutive_failures - 1):
         driver.submit([POISON, EOS], NARROW)
@@ -186,7 +186,7 @@ def test_forwards_that_are_of_use_to_nobody_end_the_engine(runner: FakeRunner) -
 
 
 @pytest.mark.parametrize("in_encoder", [True, False])
-def test_a_broken_model_ends_the_engine_however_many_are_on_board(in_encoder: bool) -> None:
+def test_a_broken_model_ends_the_engine_with_any_number_of_sentences(in_encoder: bool) -> None:
     driver = CoreDriver(PoisonedRunner(in_encoder=in_encoder), SETTINGS)
     for _ in range(40):
         driver.submit([POISON, EOS], BEAM)
@@ -194,7 +194,7 @@ def test_a_broken_model_ends_the_engine_however_many_are_on_board(in_encoder: bo
         driver.run()
 
 
-def test_useless_forwards_are_forgotten_after_a_useful_one() -> None:
+def test_one_good_forward_resets_the_count_of_failures() -> None:
     driver = CoreDriver(PoisonedRunner(), SETTINGS)
     for _ in range(3):
         for _ in range(SETTINGS.max_consecutive_failures - 1):
@@ -206,7 +206,7 @@ def test_useless_forwards_are_forgotten_after_a_useful_one() -> None:
 
 
 class DoomedRunner(FakeRunner):
-    """Raises what no runner should, in the third forward."""
+    """Raises an error that no runner should, in the third forward."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(eos_bonus=-30.0)
@@ -219,13 +219,13 @@ class DoomedRunner(FakeRunner):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3), MemoryError()])
-def test_when_the_engine_thread_dies_nobody_is_left_waiting(
+def test_when_the_engine_thread_dies_all_futures_fail(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         deaths: list[float] = []
         engine = Engine(
-            [ThreadLane(DoomedRunner(error))],
+            [ThreadWorker(DoomedRunner(error))],
             settings=SETTINGS,
             on_death=lambda: deaths.append(time.monotonic()),
         )
@@ -251,7 +251,7 @@ def test_when_the_engine_thread_dies_nobody_is_left_waiting(
     assert "the engine thread has died" in caplog.text
 
 
-def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
+def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_not() -> None:
     async def scenario() -> None:
         gate = threading.Event()
         hangs = threading.Event()
@@ -262,7 +262,7 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
                 assert gate.wait(PATIENCE_S)
                 return super().decode(step)
 
-        engine = Engine([ThreadLane(Hanging())], settings=SETTINGS)
+        engine = Engine([ThreadWorker(Hanging())], settings=SETTINGS)
         engine.start()
         await asyncio.sleep(2 * SETTINGS.stall_limit_s)
         assert engine.health().is_healthy
@@ -283,11 +283,11 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_that_gives_up_at_any_point_leaves_nothing_behind() -> None:
-    """Cancelled before the first step, in flight and after the answer: no row, no place, no future is kept."""
+def test_a_request_cancelled_at_any_point_leaves_nothing() -> None:
+    """Cancelled before the first step, while it runs and after the answer: no row, reservation or future is kept."""
 
     async def scenario() -> None:
-        engine = Engine([ThreadLane(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
+        engine = Engine([ThreadWorker(FakeRunner(eos_bonus=-30.0))], settings=SETTINGS)
         engine.start()
 
         async def request(number: int) -> None:

@@ -47,19 +47,21 @@ def test_a_server_that_takes_no_files_loads_nothing_that_reads_them() -> None:
     assert "markdown_it" not in modules_after(program)
 
 
-def test_a_lanes_process_and_its_server_load_each_its_own() -> None:
-    """A lane reads no manifest and serves no HTTP; the server runs no graph."""
-    lane = modules_after("import app.lane.plan, app.engine.origin_process, app.runtime.ort_runner")
-    assert "onnxruntime" in lane
-    assert lane & {"pydantic", "fastapi", "uvicorn", "sentencepiece", "asyncio", "ssl"} == set()
+def test_a_workers_process_and_its_server_load_each_its_own() -> None:
+    """A worker reads no manifest and serves no HTTP; the server runs no graph."""
+    worker = modules_after(
+        "import app.workers.model_spec, app.workers.fork_server_main, app.runtime.ort_runner"
+    )
+    assert "onnxruntime" in worker
+    assert worker & {"pydantic", "fastapi", "uvicorn", "sentencepiece", "asyncio", "ssl"} == set()
     server = modules_after(
         "import app.main; from app.runtime.device import known_device; known_device('auto')"
     )
     assert "onnxruntime" not in server
 
 
-def test_what_starts_the_lanes_imports_nothing_large() -> None:
-    modules = modules_after("import app.lane.ahead, transduce.serve")
+def test_what_starts_the_workers_imports_nothing_large() -> None:
+    modules = modules_after("import app.workers.early_start, transduce.serve")
     assert "app" in modules
     assert modules & {"numpy", "msgspec", "asyncio", "pydantic", "onnxruntime", "typing_extensions"} == set()
 

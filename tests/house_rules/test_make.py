@@ -130,7 +130,7 @@ def test_ci_runs_check_and_test_to_the_end(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     command = [str(ROOT / ".ci" / "run")]
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
-    assert log.read_text() == "check\ntest\n"
+    assert log.read_text() == "check\ncheck-native\ntest\n"
     assert done.stdout.endswith("1 passed\n")
     assert done.returncode == 1
 
@@ -139,7 +139,7 @@ def test_ci_fails_when_a_test_does(tmp_path: Path) -> None:
     put(
         tmp_path,
         "make",
-        program='[ "$1" = check ] && exit 0; echo "1 failed"; echo "make: *** [Makefile:1: test] Error 1" >&2; exit 2',
+        program='[ "$1" = test ] || exit 0; echo "1 failed"; echo "make: *** [Makefile:1: test] Error 1" >&2; exit 2',
     )
     put(tmp_path, "apt-get", program="exit 100")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

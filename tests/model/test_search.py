@@ -11,7 +11,7 @@ from app.decoding.options import DecodingOptions, FinishReason
 from model.config import EOS_ID, preset
 from model.search import Penalty, beam_search, greedy_search, length_penalty, next_log_probabilities
 from model.transformer import Transformer
-from tests.decoding.plain_search import plain_search
+from tests.decoding.reference_search import reference_search
 
 SOURCE = (5, 4, 2)
 
@@ -84,7 +84,7 @@ def test_length_penalties_by_hand() -> None:
 
 # With seed 50 one hypothesis ends with the very token after the limit, beside one that does not.
 @pytest.mark.parametrize("seed", [*range(12), 50])
-def test_it_is_the_plain_search_over_whole_prefixes(seed: int) -> None:
+def test_it_is_the_reference_search_over_whole_prefixes(seed: int) -> None:
     beam_size, longest = 2 + seed % 4, 2 + seed % 5
     model = random_model(12, seed)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_it_is_the_plain_search_over_whole_prefixes(seed: int) -> None:
             1.5  # ends compete with words, among the first ranks and behind them
         )
     options = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=longest)
-    expected = plain_search(
+    expected = reference_search(
         lambda ids: next_log_probabilities(model, SOURCE, [(1, *ids)])[0].tolist(), options, eos_id=EOS_ID
     )
     found = beam_search(model, SOURCE, beam_size=beam_size, max_target_length=longest)

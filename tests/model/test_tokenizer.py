@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerError
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer, TokenizerError
 from model.corpus import Pair
 from model.tokenizer_training import train_tokenizer
 from tests.model.sentences import pairs
@@ -85,7 +85,7 @@ def test_a_target_takes_the_placeholder_of_the_equal_run(tokenizer: Tokenizer) -
     other = tokenizer.encode_target("Anna \U0001f525", source.verbatim_spans)
     assert tokenizer.decode(other[:-1]).text == "Anna \U0001f525"
     with pytest.raises(TokenizerError, match="placeholder characters"):
-        tokenizer.encode_target("Anna " + PLACEHOLDERS[0], ())
+        tokenizer.encode_target("Anna " + PLACEHOLDER_SYMBOLS[0], ())
 
 
 def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
@@ -95,7 +95,7 @@ def test_more_runs_than_placeholders_is_an_error(tokenizer: Tokenizer) -> None:
     assert tokenizer.num_verbatim_spans(text) == 9
     with pytest.raises(TokenizerError, match="more than 8 runs"):
         tokenizer.encode(text)
-    assert len(tokenizer.encode(text[:-2]).verbatim_spans) == len(PLACEHOLDERS)
+    assert len(tokenizer.encode(text[:-2]).verbatim_spans) == len(PLACEHOLDER_SYMBOLS)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.integers(0, 2**32))
@@ -105,7 +105,7 @@ def test_any_text_with_few_unknown_runs_comes_back_composed(
     import unicodedata
 
     composed = unicodedata.normalize("NFC", text)
-    if tokenizer.num_verbatim_spans(text) > len(PLACEHOLDERS):
+    if tokenizer.num_verbatim_spans(text) > len(PLACEHOLDER_SYMBOLS):
         return
     encoded = tokenizer.encode(text)
     assert tokenizer.decode(encoded.ids[:-1], encoded.verbatim_spans).text == composed

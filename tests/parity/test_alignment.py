@@ -1,4 +1,4 @@
-"""The decoder graph's alignment is PyTorch's attention of the layer and heads that the manifest names."""
+"""The decoder graph's alignment equals PyTorch's attention of the manifest's layer and heads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NATIVE = pytest.mark.skipif(not is_native_usable(), reason="no native kernels he
 def aligned_runner(
     model: Transformer, alignment: Alignment | None, precision: Any, folder: Path, kernels: Kernels
 ) -> LoadedRunner:
-    """A runner over graphs that give this alignment."""
+    """A runner for graphs with this alignment."""
     variant = write_variant(folder, weights_of(model, alignment), precision)
     manifest = make_manifest(model, request(), {precision: variant}, folder)
     bundle = Bundle(folder, manifest, ())
@@ -36,7 +36,7 @@ def aligned_runner(
 
 
 def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment) -> Floats:
-    """PyTorch's, of one forward pass: (len(target) + 1, source_length)."""
+    """PyTorch's attention in one forward pass: (len(target) + 1, source_length)."""
     source = torch.from_numpy(pair.source).long()[None]
     target = torch.tensor([[BOS_ID, *pair.target.tolist()]])
     with torch.no_grad():
@@ -46,7 +46,7 @@ def expected_weights(model: Transformer, pair: ParityPair, alignment: Alignment)
 
 
 def stepwise_weights(runner: LoadedRunner, pairs: list[ParityPair]) -> list[Floats]:
-    """The runner's, a row a pair; one whose target is used up repeats its last position."""
+    """The runner's attention, one row a pair; a row after its target's end repeats its last position."""
     runner.encode([pair.source for pair in pairs], list(range(len(pairs))))
     inputs = [[BOS_ID, *pair.target.tolist()] for pair in pairs]
     steps = []
@@ -74,7 +74,7 @@ def stepwise_weights(runner: LoadedRunner, pairs: list[ParityPair]) -> list[Floa
     "alignment",
     [Alignment(layer=1, heads=(0, 1)), Alignment(layer=2, heads=(1,)), Alignment(layer=0, heads=(0,))],
 )
-def test_weights_are_those_of_the_model(
+def test_attention_equals_the_models(
     alignment: Alignment, precision: Any, tolerance: float, kernels: Kernels, tmp_path: Path
 ) -> None:
     model = random_model(max_length=MAX_LENGTH, num_decoder_layers=3)
@@ -90,7 +90,7 @@ def test_weights_are_those_of_the_model(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_a_step_gives_the_same_candidates_with_and_without_it(precision: Any, tmp_path: Path) -> None:
+def test_alignment_does_not_change_a_steps_candidates(precision: Any, tmp_path: Path) -> None:
     runner = aligned_runner(random_model(max_length=MAX_LENGTH), None, precision, tmp_path, "standard")
     runner.encode([np.array([9, 11, 2], np.int32), np.array([7, 2], np.int32)], [0, 1])
     step = StepInput(np.full(2, BOS_ID, np.int32), np.zeros(2, np.int32), 4)
@@ -101,7 +101,7 @@ def test_a_step_gives_the_same_candidates_with_and_without_it(precision: Any, tm
     np.testing.assert_array_equal(after.ids, without[1])
 
 
-def test_where_none_was_measured_it_is_the_last_layer_but_one() -> None:
+def test_the_default_is_the_second_to_last_layer() -> None:
     for num_layers, layer in ((1, 0), (2, 0), (3, 1), (6, 4)):
         config = preset("tiny", VOCAB_SIZE, num_decoder_layers=num_layers, num_heads=4)
         assert default_alignment(config) == Alignment(layer=layer, heads=(0, 1, 2, 3))

@@ -1,4 +1,4 @@
-"""No search ends before its first subword, on any kind of operators."""
+"""No search ends before its first subword, on standard and native kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = [[*range(5, 5 + length), EOS_ID] for length in (1, 3, 6, 9)]
 
 @pytest.fixture(scope="module")
 def silent() -> Transformer:
-    """A model whose most probable subword is the end token, always and by far."""
+    """A model that always gives the end token by far the largest probability."""
     model = random_model(max_length=24, norm="pre")
     with torch.no_grad():
         model.get_parameter("decoder_norm.bias").fill_(1.0)
@@ -47,12 +47,12 @@ def runner(silent: Transformer, kernels: Kernels, tmp_path_factory: pytest.TempP
     ],
     ids=["greedy", "beam", "wide", "noted", "sampled", "guided", "suppressed"],
 )
-def test_every_search_says_something(runner: LoadedRunner, options: DecodingOptions) -> None:
+def test_every_hypothesis_has_a_subword(runner: LoadedRunner, options: DecodingOptions) -> None:
     assert all(translate_ids(runner, SOURCES, options))
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_reference_searches_by_the_same_rule(
+def test_the_reference_searches_have_the_same_rule(
     silent: Transformer, runner: LoadedRunner, beam_size: int
 ) -> None:
     options = DecodingOptions(beam_size=beam_size, max_target_length=8)
@@ -66,8 +66,8 @@ def test_the_reference_searches_by_the_same_rule(
     assert {len(ids) for ids in expected} == {1}
 
 
-def test_the_end_token_is_worth_what_the_model_says(runner: LoadedRunner) -> None:
-    """It is no candidate, and has its probability: nothing is spread over the rest."""
+def test_the_end_token_keeps_its_probability(runner: LoadedRunner) -> None:
+    """It is no candidate, but the other subwords' probabilities do not change."""
     runner.encode([np.array(SOURCES[0], np.int32)], [0])
     step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 3, wants_distributions=True)
     output = runner.decode(step)

@@ -1,4 +1,4 @@
-"""The comparison with other engines: their forms of our weights, and the judge of what differs."""
+"""The comparison with other engines: conversion of the weights, and the verdicts on differences."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def sources() -> list[tuple[int, ...]]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_hugging_faces_model_is_ours(norm: str) -> None:
-    """Logits of ragged, padded batches: every weight and every position is in its place."""
+def test_the_hugging_face_model_gives_the_same_logits(norm: str) -> None:
+    """On padded batches of different lengths, so that every weight and position counts."""
     pytest.importorskip("transformers")
     from benchmarks.oracles.transformers_oracle import m2m100, marian
 
@@ -49,7 +49,7 @@ def test_hugging_faces_model_is_ours(norm: str) -> None:
     torch.testing.assert_close(found[is_real], expected[is_real], atol=2e-5, rtol=0)
 
 
-def test_a_teacher_forced_score_is_a_sum_step_by_step() -> None:
+def test_a_teacher_forced_score_is_the_sum_over_steps() -> None:
     """Sources and targets of several lengths in one batch."""
     model = random_model(max_length=MAX_LENGTH)
     targets = [(9, 8, 7, 6), (), (5, 5), (11, 30, 12, 4, 4, 4, 90)]
@@ -57,14 +57,14 @@ def test_a_teacher_forced_score_is_a_sum_step_by_step() -> None:
     judge = Judge(model)
     assert judge.worth(pairs[:2]) == judge.worth(pairs)[:2]
     for (source, target), found in zip(pairs, judge.worth(pairs), strict=True):
-        said, total = [BOS_ID], 0.0
+        tokens, total = [BOS_ID], 0.0
         for token in (*target, EOS_ID):
-            total += float(next_log_probabilities(model, source, [said])[0, token])
-            said.append(token)
+            total += float(next_log_probabilities(model, source, [tokens])[0, token])
+            tokens.append(token)
         assert found == pytest.approx(total, abs=1e-4)
 
 
-def test_the_margin_of_greedy_search_is_its_closest_choice() -> None:
+def test_the_margin_of_greedy_search_is_that_of_its_closest_choice() -> None:
     model = random_model(max_length=MAX_LENGTH)
     source, ids = sources()[1], [BOS_ID]
     gaps = []
@@ -76,7 +76,7 @@ def test_the_margin_of_greedy_search_is_its_closest_choice() -> None:
     assert decision_margin(model, source, Task([source], 1, 5)) == pytest.approx(min(gaps), abs=1e-5)
 
 
-# One step of a made-up beam of 2: sum, live hypothesis, token; the best first.
+# One step of an invented beam of 2: sum, live hypothesis, token; best first.
 STEPS = {
     "the last that lives on": ([(-1.0, 0, 5), (-2.0, 1, 6), (-2.3, 0, 7), (-4.0, 1, 8)], 0.3),
     "an end that just counts": ([(-1.0, 0, 5), (-2.0, 1, EOS_ID), (-2.1, 0, 7), (-4.0, 1, 8)], 0.1),
@@ -89,7 +89,7 @@ def test_the_margin_of_a_step(ranked: list[tuple[float, int, int]], gap: float) 
     assert reference._gap(ranked, beam_size=2) == pytest.approx(gap)
 
 
-def test_when_a_search_ends() -> None:
+def test_stopping_rules() -> None:
     first, bound = (Task([], 2, 9, early_stop) for early_stop in EarlyStop)
     assert reference._is_done([-3.0, -4.0], -1.0, first)
     assert not reference._is_done([-3.0], -9.0, first)
@@ -98,7 +98,7 @@ def test_when_a_search_ends() -> None:
     assert not reference._is_done([], -9.0, bound)
 
 
-def test_what_a_difference_is() -> None:
+def test_verdicts_on_differences() -> None:
     assert kind_of(-2.0, -2.00005, 1.0, is_at_limit=False) == "tie"
     assert kind_of(-2.0, -2.5, 0.00005, is_at_limit=False) == "tie in the search"
     assert kind_of(-2.0, -2.5, 0.1, is_at_limit=True) == "length limit"

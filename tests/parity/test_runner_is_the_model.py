@@ -1,4 +1,4 @@
-"""The runner, step by step with its cache, gives the log-probabilities of PyTorch's one forward pass."""
+"""The runner's cached steps give the log-probabilities of one forward pass in PyTorch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_fp32_log_probabilities_of_rows_that_join_at_different_steps(
         assert largest_difference(model, runner, ragged_pairs(seed)) < 2e-5
 
 
-def test_the_longest_source_and_target_fit(tmp_path: Path, kernels: Kernels) -> None:
+def test_the_longest_source_and_target_run(tmp_path: Path, kernels: Kernels) -> None:
     model = random_model(max_length=24)
     runner = load_tiny_runner(model, "fp32", tmp_path, kernels=kernels)
     ids = np.random.default_rng(3).integers(EOS_ID + 1, VOCAB_SIZE, 23).astype(np.int32)
@@ -87,7 +87,7 @@ def test_top_candidates_are_the_largest_log_probabilities(
             np.full(len(pairs), BOS_ID, np.int32), np.zeros(len(pairs), np.int32), num_candidates
         )
         everything = distributions_of(runner, step.ids, step.positions).copy()
-        everything[:, EOS_ID] = -np.inf  # a translation has a subword
+        everything[:, EOS_ID] = -np.inf  # never an empty translation
         output = runner.decode(step)
         expected = np.argsort(-everything, axis=1, kind="stable")[:, :num_candidates]
         np.testing.assert_array_equal(output.ids, expected)
@@ -97,7 +97,7 @@ def test_top_candidates_are_the_largest_log_probabilities(
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_engine_over_the_runner_finds_what_the_reference_search_finds(
+def test_the_engine_finds_the_hypotheses_of_the_reference_search(
     beam_size: int, tmp_path: Path, kernels: Kernels
 ) -> None:
     model = random_model(max_length=24)
@@ -113,8 +113,8 @@ def test_the_engine_over_the_runner_finds_what_the_reference_search_finds(
     assert translate_ids(runner, sources, options) == expected
 
 
-def test_int8_rows_of_zeros_stay_zeros(tmp_path: Path, kernels: Kernels) -> None:
-    """A hidden layer that ReLU silences for every row has no magnitude to divide by."""
+def test_int8_rows_of_zeros_give_zeros(tmp_path: Path, kernels: Kernels) -> None:
+    """A hidden layer that ReLU sets to zero in every row has magnitude 0, by which rows are divided."""
     model = random_model(max_length=24)
     with torch.no_grad():
         for layer in [*model.encoder, *model.decoder]:

@@ -1,4 +1,4 @@
-"""The bundled model says the same, bit for bit, to a sentence alone and in company."""
+"""The bundled model gives a sentence the same answer, bit for bit, alone and in a batch."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def alone(runner: Runner, asked: list[Asked]) -> list[Found]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_int8_hypotheses_and_scores_in_company(
+def test_int8_hypotheses_and_scores_in_a_batch(
     seed: int, runner: Runner, asked: list[Asked], alone: list[Found]
 ) -> None:
-    """In another order, other beams beside it, strangers that come and go: all come within a few steps."""
+    """In another order, with other beam sizes and cancelled sentences in the batch, all within a few steps."""
 
     async def decode() -> tuple[list[Found], int]:
         async with Decoding(runner) as decoding:
@@ -79,7 +79,7 @@ def test_int8_hypotheses_and_scores_in_company(
     assert len({found[0].ids for found in alone}) == len(SENTENCES)
 
 
-def test_strangers_leave(runner: Runner, asked: list[Asked]) -> None:
+def test_cancelled_sentences_end(runner: Runner, asked: list[Asked]) -> None:
     async def decode() -> int:
         async with Decoding(runner) as decoding:
             await decoding.visit(asked[0], stay_s=0.0)
@@ -100,7 +100,7 @@ def test_strangers_leave(runner: Runner, asked: list[Asked]) -> None:
         ("fp32", 8, (Difference(3, 4, score_gap=2e-3, margin=2e-4), Difference(4, 4, 0.0)), False),
     ],
 )
-def test_what_passes(
+def test_which_results_pass(
     precision: Precision, num_same: int, differences: tuple[Difference, ...], has_passed: bool
 ) -> None:
     found = Comparison(

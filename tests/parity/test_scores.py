@@ -1,4 +1,4 @@
-"""What the engine says a translation is worth is what the model says of it: of a given target, and of one it found."""
+"""The engine's scores equal PyTorch's, for forced targets and for found hypotheses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sources() -> list[list[int]]:
 
 
 def found_together(runner: Runner, jobs: list[tuple[list[int], DecodingOptions]]) -> list[list[Hypothesis]]:
-    """All of them in one engine, which each joins a step after the one before."""
+    """The hypotheses of all jobs in one engine; each joins a step after the previous one."""
     driver = CoreDriver(runner, EngineLimits(max_encode_tokens=256))
     sequences = []
     for source, options in jobs:
@@ -46,7 +46,7 @@ def found_together(runner: Runner, jobs: list[tuple[list[int], DecodingOptions]]
 
 
 def teacher_forced(model: Transformer, source: list[int], one: Hypothesis) -> Floats:
-    """PyTorch's log-probability of each of its tokens, of one forward pass."""
+    """PyTorch's log-probability of each token of a hypothesis, in one forward pass."""
     target = np.array(one.ids, np.int32)
     table = one_shot_log_probabilities(model, ParityPair(np.array(source, np.int32), target, 0))
     tokens = [*one.ids, EOS_ID][: len(one.token_log_probabilities)]
@@ -73,7 +73,7 @@ def teacher_forced(model: Transformer, source: list[int], one: Hypothesis) -> Fl
     ids=["greedy", "beam", "sampling", "constrained"],
 )
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_what_a_search_found_is_worth_what_its_ids_are(
+def test_a_found_hypothesis_has_the_score_of_its_ids(
     model: Transformer, precision: Precision, options: DecodingOptions, tmp_path: Path
 ) -> None:
     runner = load_tiny_runner(model, precision, tmp_path, num_rows=40)
@@ -100,7 +100,7 @@ def test_what_a_search_found_is_worth_what_its_ids_are(
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_through_the_distributions_comes_what_comes_through_the_candidates(
+def test_distributions_and_candidates_give_the_same_search(
     model: Transformer, precision: Precision, beam_size: int, tmp_path: Path
 ) -> None:
     plain = DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, max_target_length=LONGEST)
@@ -110,7 +110,7 @@ def test_through_the_distributions_comes_what_comes_through_the_candidates(
     assert found[::2] == found[1::2]
 
 
-def test_coverage_is_that_of_the_alignment(model: Transformer, tmp_path: Path) -> None:
+def test_coverage_equals_that_of_the_alignment(model: Transformer, tmp_path: Path) -> None:
     options = DecodingOptions(
         beam_size=4,
         num_hypotheses=4,

@@ -1,4 +1,4 @@
-"""Every test that asks for `kernels` runs on both kinds of operators."""
+"""Every test with the fixture `kernels` runs on standard and native kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA's runtime library over the machine's own memory, byte for byte as its manual says, and its runner on a CPU."""
+"""A replacement of CUDA's runtime library in host memory, as its manual specifies, and the GPU runner over it."""
 
 # ruff: noqa: N802, N815 - the names are the library's
 from __future__ import annotations
@@ -26,11 +26,11 @@ STREAM = 4711
 
 
 class HostCuda:
-    """The functions that are used, made to fail by `code`.
+    """The functions that the project uses. They return `code` as their error.
 
-    is_late: whether copies are made by the next wait, and not at once.
+    is_late: whether copies are made at the next wait instead of at once.
 
-    Memory is filled with what nobody should read before it has been written.
+    New memory holds garbage, so that reading it before writing shows.
     """
 
     def __init__(self, *, is_late: bool = False) -> None:
@@ -101,13 +101,13 @@ class HostCuda:
         return self.code
 
     def run_pending(self) -> None:
-        """Do what has been enqueued, in order."""
+        """Run all enqueued work, in order."""
         for work in self._pending:
             work()
         self._pending = []
 
     def _enqueue(self, stream: Any, work: Any) -> int:
-        """Do it now or later."""
+        """Run work now, or at the next wait."""
         assert stream.value == STREAM
         if self._is_late:
             self._pending.append(work)
@@ -121,7 +121,7 @@ def host_cuda(library: HostCuda | None = None, **options: Any) -> Cuda:
 
 
 def read_cuda(pool: CudaPool, shape: PoolShape) -> np.ndarray[Any, Any]:
-    """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
+    """The pool's memory: (planes, rows, num_heads, capacity, head_dim)."""
     axes = (shape.num_planes, shape.num_rows, shape.num_heads, shape.capacity, shape.head_dim)
     content = (ctypes.c_uint8 * shape.num_bytes).from_address(pool.block.address)
     values: np.ndarray[Any, Any] = np.ctypeslib.as_array(content).view(shape.dtype).reshape(axes)
@@ -129,7 +129,7 @@ def read_cuda(pool: CudaPool, shape: PoolShape) -> np.ndarray[Any, Any]:
 
 
 class Recorder:
-    """A session's binding, and the addresses that were bound to it."""
+    """A session's binding that records bound addresses."""
 
     def __init__(self, binding: Any) -> None:
         self.binding = binding
@@ -149,10 +149,10 @@ class Recorder:
 
 
 class RecordingSession(Session):
-    """A session that keeps what was bound for each run, and with which number for its graph.
+    """A session that records the bound addresses and the graph id of each run.
 
-    A run comes after what was enqueued before it, and on the same stream nobody waits for its end. As a GPU does when
-    it captures a graph, it runs everything several times over.
+    A run starts after all work enqueued before it and does not wait for its own end, as on one stream. It repeats the
+    graph num_repeats times, as capturing does.
     """
 
     def __init__(self, *arguments: Any, cuda: Cuda, num_repeats: int = 1) -> None:
@@ -175,7 +175,7 @@ class RecordingSession(Session):
 def load_both(
     model: Transformer, precision: Precision, folder: Path, *, num_rows: int, num_repeats: int = 1
 ) -> tuple[OrtRunner, CudaRunner, RecordingSession]:
-    """The CPU's runner and the GPU's on the CPU, over the same graphs; and the latter's decoder."""
+    """A CPU runner, a GPU runner on the CPU over the same graphs, and the latter's decoder session."""
     bundle = one_variant(model, precision, folder)
     variant = bundle.manifest.variants[precision]
     expected = load_runner(
@@ -190,6 +190,6 @@ def load_both(
 
 
 def one_variant(model: Transformer, precision: Precision, folder: Path) -> Bundle:
-    """A bundle of graphs alone."""
+    """A bundle that has only graphs."""
     variant = write_variant(folder, weights_of(model), precision)
     return Bundle(folder, make_manifest(model, request(), {precision: variant}, folder), ())

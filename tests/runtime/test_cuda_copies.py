@@ -1,4 +1,4 @@
-"""Copies on a GPU, as far as a CPU can tell: the kernel's arithmetic, the order of copies, errors, memory."""
+"""Copies on a GPU, tested on a CPU: the kernel's arithmetic, the order of copies, errors, memory."""
 
 # ruff: noqa: N802 - the names are the library's
 from __future__ import annotations
@@ -23,9 +23,9 @@ from app.runtime.kv_cache import PoolShape
 from tests.runtime.host_cuda import STREAM, HostCuda, host_cuda, read_cuda
 
 NUM_ROWS = 8
-# A column has 32 bytes: two of the kernel's vectors.
+# A column has 32 bytes, two of the kernel's vectors.
 SHAPE = PoolShape(num_planes=4, num_rows=NUM_ROWS, num_heads=3, capacity=7, head_dim=16, dtype="float16")
-# What CUDA C++ has and C++ has not.
+# Definitions that make the CUDA kernel compile as C++.
 PRELUDE = r"""
 struct int4 { int x, y, z, w; };
 struct Place { unsigned x, y, z; };
@@ -46,7 +46,7 @@ extern "C" void launch(void** a, unsigned gx, unsigned gy, unsigned gz, unsigned
 
 
 class HostDriver:
-    """CUDA's driver, with the kernel compiled for the CPU."""
+    """A replacement of CUDA's driver, with the kernel compiled for the CPU."""
 
     def __init__(self, library: Any, cuda: HostCuda) -> None:
         self._library = library
@@ -67,7 +67,7 @@ class HostDriver:
     def cuLaunchKernel(self, function: Any, *arguments: Any) -> int:
         gx, gy, gz, threads, _, _, shared, stream, addresses, extra = arguments
         assert (function.value, shared, stream.value, extra) == (2, 0, STREAM, None)
-        self._cuda.run_pending()  # what was enqueued before runs before
+        self._cuda.run_pending()  # work enqueued earlier runs first
         self._library.launch(addresses, gx, gy, gz, threads)
         self.num_launches += 1
         return self.code
@@ -75,7 +75,7 @@ class HostDriver:
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel as a function of a library for this machine."""
+    """The kernel compiled to a function for this CPU."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -102,14 +102,14 @@ def random_values(seed: int, *, num_rows: int = NUM_ROWS, length: int = 7) -> An
 
 
 def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
-    """Sentences into rows, then rows to rows, in cycles and apart; every copy late, as on a GPU."""
+    """Sentences to rows, then rows to rows, with and without cycles; every copy is late, as on a GPU."""
     cuda = host_cuda(driver._cuda)
     pool = CudaPool(SHAPE, cuda, KernelCopier(cuda, driver=driver))
     expected = np.zeros_like(random_values(1))
     for seed, length, rows in ((1, 7, list(range(NUM_ROWS))), (2, 5, [6, 1]), (3, 1, [0, 7, 2])):
         values = random_values(seed, num_rows=len(rows), length=length)
         pool.write(onnxruntime.OrtValue.ortvalue_from_numpy(values), rows)
-        cuda.wait()  # the values are about to go
+        cuda.wait()  # the values are freed after this
         expected[:, rows, :, :length] = values
     for sources, targets in (([0, 1], [2, 3]), ([4, 5, 6], [5, 6, 4]), ([7, 7], [0, 1]), ([], [])):
         lengths = [1 + (row % 7) for row in sources]
@@ -122,7 +122,7 @@ def test_one_launch_writes_and_copies_all_rows(driver: HostDriver) -> None:
     assert driver.num_launches == 3 + 1 + 2 + 1
 
 
-def test_a_launch_that_fails_is_an_engine_failure(driver: HostDriver) -> None:
+def test_a_failed_launch_is_an_engine_failure(driver: HostDriver) -> None:
     cuda = host_cuda(driver._cuda)
     copier = KernelCopier(cuda, driver=driver)
     pool = CudaPool(SHAPE, cuda, copier)
@@ -132,14 +132,14 @@ def test_a_launch_that_fails_is_an_engine_failure(driver: HostDriver) -> None:
 
 
 def test_without_a_kernel_rows_are_copied_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(make_copier(host_cuda(), 24), RowCopier)  # no multiple of a vector
+    assert isinstance(make_copier(host_cuda(), 24), RowCopier)  # 24 bytes are not a multiple of a vector
     assert not caplog.records
     assert isinstance(make_copier(host_cuda(), 32), RowCopier)
     assert "which is slower: lib" in caplog.text
 
 
 def test_uploads_between_two_waits_do_not_overwrite_one_another() -> None:
-    """The GPU reads them late; where there is no room left, what came before is waited for."""
+    """The GPU reads them late. If the upload memory is full, the next upload waits for earlier ones."""
     library = HostCuda(is_late=True)
     cuda = host_cuda(library, num_upload_bytes=1024)
     cuda.wait()
@@ -156,7 +156,7 @@ def test_uploads_between_two_waits_do_not_overwrite_one_another() -> None:
         cuda.upload(np.zeros(300, np.int32))
 
 
-def test_memory_begins_as_zeros_and_goes_with_its_owner() -> None:
+def test_memory_is_zeroed_and_freed_with_its_owner() -> None:
     library = HostCuda()
     cuda: Cuda | None = host_cuda(library, num_upload_bytes=256)
     assert cuda is not None
@@ -170,7 +170,7 @@ def test_memory_begins_as_zeros_and_goes_with_its_owner() -> None:
     assert sorted(library.freed) == sorted(library.blocks)
 
 
-def test_an_error_of_cuda_is_an_engine_failure() -> None:
+def test_a_cuda_error_is_an_engine_failure() -> None:
     library = HostCuda()
     cuda = host_cuda(library)
     pool = CudaPool(SHAPE, cuda, RowCopier(cuda))
@@ -189,7 +189,7 @@ def test_an_error_of_cuda_is_an_engine_failure() -> None:
 
 
 def test_the_kernel_compiles_for_a_gpu(tmp_path: Path) -> None:
-    """Where CUDA's compiler library is at hand; it needs no GPU."""
+    """Needs CUDA's compiler library and no GPU."""
     try:
         ctypes.CDLL(cuda_copies.COMPILER)
     except OSError:

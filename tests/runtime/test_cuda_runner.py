@@ -1,4 +1,4 @@
-"""The GPU's runner on the CPU: buckets, padding and fixed addresses; the numbers are the CPU runner's, bit for bit."""
+"""The GPU runner on a CPU: buckets, padding, fixed addresses, and results equal to the CPU runner's, bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Both = tuple[OrtRunner, CudaRunner, RecordingSession]
 
 @pytest.fixture(scope="module", params=["int8", "fp32"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Three runs for each one that is asked for, as where a graph is captured."""
+    """Both runners. The GPU runner's graphs run three times for each call, as when captured."""
     folder = tmp_path_factory.mktemp(request.param)
     return load_both(random_model(max_length=24), request.param, folder, num_rows=NUM_ROWS, num_repeats=3)
 
@@ -40,7 +40,7 @@ def random_sources(seed: int, number: int) -> list[Int32s]:
 
 
 def same_step(both: Both, step: StepInput) -> Int32s:
-    """Run it on both, compare everything, and return the best candidates: (rows,)."""
+    """Run a step on both runners, compare all results, and return the best candidates: (rows,)."""
     expected, found = (runner.decode(step) for runner in both[:2])
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.log_probabilities, expected.log_probabilities)
@@ -59,8 +59,8 @@ def test_buckets_are_powers_of_two_up_to_all_rows() -> None:
     assert [bucket_of(n, 12) for n in range(1, 13)] == [1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12]
 
 
-def test_rows_that_come_go_and_move_are_as_on_the_cpu(both: Both) -> None:
-    """An engine's life in small: admissions, ends, holes closed, beams reordered, at every number of rows."""
+def test_added_removed_and_moved_rows_give_the_cpu_results(both: Both) -> None:
+    """Admissions, ends, compaction and reordered beams, at every number of rows."""
     random_numbers = np.random.default_rng(3)
     sources = random_sources(4, 40)
     last, positions = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -82,7 +82,7 @@ def test_rows_that_come_go_and_move_are_as_on_the_cpu(both: Both) -> None:
 def compact(
     both: Both, stays: np.ndarray[Any, Any], last: Int32s, positions: Int32s
 ) -> tuple[Int32s, Int32s]:
-    """The last rows that stay take the places of the first that do not."""
+    """Move the last kept rows to the first removed ones."""
     end = int(stays.sum())
     targets = np.flatnonzero(~stays[:end]).astype(np.int32)
     sources = (np.flatnonzero(stays[end:]) + end).astype(np.int32)
@@ -94,14 +94,14 @@ def compact(
 
 
 def reorder(both: Both, last: Int32s, positions: Int32s, random_numbers: np.random.Generator) -> None:
-    """Give a row another's past: as many columns of it as both have."""
+    """Copy another row's columns to a row, as many as both have."""
     source, target = random_numbers.permutation(len(last))[:2].astype(np.int32)
     length = min(positions[source], positions[target])
     for runner in both[:2]:
         runner.reorder(*(np.array([number], np.int32) for number in (source, target, length, 0)))
 
 
-def test_optional_outputs_are_as_on_the_cpu(both: Both) -> None:
+def test_optional_outputs_equal_the_cpu_results(both: Both) -> None:
     sources = random_sources(5, 5)
     for runner in both[:2]:
         runner.encode(sources, list(range(5)))
@@ -115,7 +115,7 @@ def test_optional_outputs_are_as_on_the_cpu(both: Both) -> None:
 
 
 def test_a_graph_has_one_shape_and_one_set_of_addresses(both: Both) -> None:
-    """Whatever a graph's number is used for again must find everything where it stood at its capture."""
+    """Every run of a graph id uses the addresses of its capture."""
     _, runner, decoder = both
     random_numbers = np.random.default_rng(7)
     runner.encode(random_sources(6, NUM_ROWS), list(range(NUM_ROWS)))
@@ -160,8 +160,8 @@ def test_caches_are_updated_in_place(both: Both) -> None:
         assert addresses[name] == addresses[name.removeprefix("present_")]
 
 
-def test_padding_touches_no_row_that_is_asked_for(both: Both) -> None:
-    """Rows 0..4 go on as if they had been alone, whatever stands in the rows that pad them."""
+def test_padding_does_not_change_the_rows_of_the_step(both: Both) -> None:
+    """Rows 0..4 give the same results, whatever the padding rows contain."""
     _, runner, decoder = both
     sources = random_sources(8, 5)
     runner.encode(sources, list(range(5)))
@@ -177,7 +177,7 @@ def test_padding_touches_no_row_that_is_asked_for(both: Both) -> None:
 
 
 def follow(runner: CudaRunner, num_rows: int) -> np.ndarray[Any, Any]:
-    """Scores of three steps along fixed subwords: (3, rows, 2)."""
+    """Scores of three steps with fixed subwords: (3, rows, 2)."""
     ids = np.arange(EOS_ID + 1, EOS_ID + 1 + num_rows, dtype=np.int32)
     return np.stack([
         runner.decode(StepInput(ids, np.full(num_rows, position, np.int32), 2)).log_probabilities.copy()
@@ -185,20 +185,20 @@ def follow(runner: CudaRunner, num_rows: int) -> np.ndarray[Any, Any]:
     ])  # fmt: skip
 
 
-def test_a_node_on_the_cpu_stops_the_start() -> None:
-    """ONNX Runtime refuses a session with such a node where this is set."""
+def test_cpu_fallback_is_disabled() -> None:
+    """With this option ONNX Runtime rejects a session with a node on the CPU."""
     found = _session_options(SessionOptions("cuda", num_threads=1))
     assert found.get_session_config_entry("session.disable_cpu_ep_fallback") == "1"
 
 
-def test_both_graphs_run_on_our_stream_and_the_decoder_is_captured(
+def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
     both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given: dict[str, dict[str, str]] = {}
+    provider_options: dict[str, dict[str, str]] = {}
 
     def load_on_cpu(folder: Path, spec: Any, options: SessionOptions) -> Session:
         assert options.device == "cuda"
-        given[spec.file] = dict(options.provider)
+        provider_options[spec.file] = dict(options.provider)
         return Session(folder, spec, SessionOptions("cpu", num_threads=1))
 
     monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
@@ -210,14 +210,18 @@ def test_both_graphs_run_on_our_stream_and_the_decoder_is_captured(
                 bundle.path, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
             )
         common = {"user_compute_stream": str(STREAM), "sdpa_kernel": "531"}
-        assert given["fp16/encoder.onnx"] == common
-        assert given["fp16/decoder.onnx"] == common | ({"enable_cuda_graph": "1"} if has_graphs else {})
+        assert provider_options["fp16/encoder.onnx"] == common
+        assert provider_options["fp16/decoder.onnx"] == common | (
+            {"enable_cuda_graph": "1"} if has_graphs else {}
+        )
         assert (
             f"CUDA graphs {'on' if has_graphs else 'off'}, rows in buckets of 1, 2, 4, 8, 12;" in caplog.text
         )
 
 
-def test_without_cuda_the_load_says_so(both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_without_cuda_is_a_bundle_error(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda_memory, "LIBRARY", "libcudart.so.none")
     bundle = one_variant(random_model(max_length=8), "fp16", tmp_path)
     with pytest.raises(BundleError, match=r"it does not load on the GPU: libcudart\.so\.none"):

@@ -1,4 +1,4 @@
-"""auto, cpu, cuda: what is said where no GPU can be used, and that auto falls back."""
+"""The devices auto, cpu and cuda: messages if no GPU can be used, and auto's fallback."""
 
 from __future__ import annotations
 
@@ -68,36 +68,40 @@ CASES = {
 
 @pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A machine that lacks something, and what has to be said of it."""
-    providers, preload, driver, told = request.param
+    """A machine without one requirement, and the expected part of the message."""
+    providers, preload, driver, message = request.param
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
     monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", no_driver)
     monkeypatch.setattr(session, "DRIVER", driver)
-    monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in told else "libc.so.6")
-    return str(told)
+    monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in message else "libc.so.6")
+    return str(message)
 
 
-def test_cuda_that_is_asked_for_says_what_to_install(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_required_gpu_is_an_error_that_says_what_to_install(
+    reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SettingsError, match=f"device cuda was asked for, and .*{reason}"):
         choose_device("cuda")
     assert not capsys.readouterr().out
 
 
-def test_auto_falls_back_and_says_why(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_falls_back_to_the_cpu_and_logs_the_reason(
+    reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         assert choose_device("auto") == "cpu"
     (record,) = caplog.records
     assert re.match(rf"running on cpu \(requested: auto; .*{reason}", record.getMessage())
 
 
-def test_the_cpu_needs_no_reason(reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_requested_cpu_is_logged_without_a_reason(reason: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert choose_device("cpu") == "cpu"
     assert caplog.messages == ["running on cpu (requested: cpu)"]
 
 
-def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_a_usable_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"]),
         (onnxruntime, "preload_dlls", nothing),
@@ -110,7 +114,7 @@ def test_a_gpu_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_device("auto") == choose_device("cuda") == "cuda"
 
 
-def test_onnxruntime_is_asked_only_where_a_gpu_can_be_meant(
+def test_onnxruntime_is_loaded_only_if_a_gpu_is_possible(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

@@ -1,4 +1,4 @@
-"""int8: a sentence's numbers are the same, bit for bit, alone and in any company."""
+"""int8: a sentence's results are the same, bit for bit, alone and in any batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def random_sources(seed: int) -> list[Int32s]:
 
 
 def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
-    """Distributions of rows that follow `targets` (rows, steps): (rows, steps, vocab_size)."""
+    """Distributions of rows along `targets` (rows, steps): (rows, steps, vocab_size)."""
     num_rows, num_steps = targets.shape
     found = [
         distributions_of(runner, targets[:, step], np.full(num_rows, step, np.int32)).copy()
@@ -44,7 +44,7 @@ def follow(runner: LoadedRunner, targets: Int32s) -> Floats:
     return np.stack(found, axis=1)
 
 
-def test_alone_and_in_company(runner: LoadedRunner) -> None:
+def test_alone_and_in_a_batch(runner: LoadedRunner) -> None:
     sources = random_sources(1)
     targets = (
         np.random.default_rng(2).integers(EOS_ID + 1, VOCAB_SIZE, (NUM_SENTENCES, NUM_STEPS)).astype(np.int32)
@@ -58,7 +58,7 @@ def test_alone_and_in_company(runner: LoadedRunner) -> None:
         np.testing.assert_array_equal(alone[0], together[index])
 
 
-def test_any_row_and_any_neighbours(runner: LoadedRunner) -> None:
+def test_in_any_row_and_with_any_other_rows(runner: LoadedRunner) -> None:
     sources = random_sources(3)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
@@ -69,8 +69,8 @@ def test_any_row_and_any_neighbours(runner: LoadedRunner) -> None:
         np.testing.assert_array_equal(follow(runner, targets[: len(order)]), expected[order])
 
 
-def test_a_loud_neighbour_changes_nothing(runner: LoadedRunner) -> None:
-    """With one scale a tensor instead of one a row, a neighbour of large numbers would coarsen all the others'."""
+def test_a_row_with_large_values_does_not_change_others(runner: LoadedRunner) -> None:
+    """A scale for a whole tensor instead of one a row would make the others' values coarser."""
     sources = random_sources(6)[:2]
     quiet = np.full((2, NUM_STEPS), BOS_ID, np.int32)
     loud = quiet.copy()
@@ -82,12 +82,14 @@ def test_a_loud_neighbour_changes_nothing(runner: LoadedRunner) -> None:
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_threads_change_nothing(runner: LoadedRunner, tmp_path: Path, kernels: Kernels) -> None:
+def test_the_number_of_threads_changes_no_result(
+    runner: LoadedRunner, tmp_path: Path, kernels: Kernels
+) -> None:
     sources = random_sources(7)
     targets = np.full((NUM_SENTENCES, NUM_STEPS), BOS_ID, np.int32)
     runner.encode(sources, list(range(NUM_SENTENCES)))
     expected = follow(runner, targets)
-    # The native kernels' threads are the whole process's.
+    # The native kernels have one thread pool a process.
     two_threads = load_tiny_runner(
         random_model(max_length=32), "int8", tmp_path, num_rows=64, num_threads=2, kernels=kernels
     )

@@ -1,4 +1,4 @@
-"""Which operators a CPU's graphs run on, and what the native runner keeps of its sentences."""
+"""The choice of kernels on a CPU, and the native runner's slots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def variant(bundle: Bundle) -> Variant:
 
 
 @needs_native
-def test_auto_is_native_where_it_can_run(bundle: Bundle) -> None:
+def test_auto_is_native_if_possible(bundle: Bundle) -> None:
     load = {
         wanted: type(
             load_runner(bundle, precision="int8", device="cpu", num_rows=2, num_threads=1, kernels=wanted)
@@ -53,7 +53,7 @@ def test_auto_is_native_where_it_can_run(bundle: Bundle) -> None:
         (True, True, False, "the bundle's variant has no native graphs"),
     ],
 )
-def test_where_it_cannot_auto_is_standard_and_native_says_why(
+def test_otherwise_auto_is_standard_and_native_is_an_error(
     is_built: bool,
     can_run: bool,
     has_graphs: bool,
@@ -62,15 +62,15 @@ def test_where_it_cannot_auto_is_standard_and_native_says_why(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """auto says it, too: a warning where the processor could run them."""
+    """auto logs the reason: as a warning if the processor can run the kernels."""
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so") if is_built else None)
     monkeypatch.setattr(chosen, "is_supported", lambda: can_run)
     found = variant if has_graphs else replace(variant, native=None)
     assert choose_kernels(found, "auto") == "standard"
-    (said,) = caplog.records
-    assert reason in said.getMessage()
-    assert (said.levelno == logging.WARNING) == can_run
+    (record,) = caplog.records
+    assert reason in record.getMessage()
+    assert (record.levelno == logging.WARNING) == can_run
     assert choose_kernels(found, "standard") == "standard"
     assert len(caplog.records) == 1
     with pytest.raises(SettingsError) as caught:
@@ -78,9 +78,7 @@ def test_where_it_cannot_auto_is_standard_and_native_says_why(
     assert reason in caught.value.problems[0]
 
 
-def test_graphs_of_an_older_contract_are_left_for_standard_ones(
-    variant: Variant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_native_graphs_are_not_used(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen, "library_path", lambda: Path("_kernels.so"))
     monkeypatch.setattr(chosen, "is_supported", lambda: True)
     native = variant.native
@@ -107,8 +105,8 @@ class TestSlots:
         found: list[list[float]] = runner.decode(StepInput(ids, positions, 4)).log_probabilities.tolist()
         return found
 
-    def test_there_is_always_a_slot_for_a_sentence_that_comes(self, runner: NativeRunner) -> None:
-        """Rows that share, move and are taken anew, more often than there are slots."""
+    def test_a_new_sentence_always_finds_a_slot(self, runner: NativeRunner) -> None:
+        """Rows share slots, move and are encoded again, more often than there are slots."""
         sources = [np.array([8 + n, 30 + n, EOS_ID], np.int32) for n in range(12)]
         alone = []
         for source in sources:
@@ -121,8 +119,8 @@ class TestSlots:
             runner.encode([sources[n + 2]], [1])
             assert self.first_step(runner, 3) == [alone[n], alone[n + 2], alone[n + 1]]
 
-    def test_what_rows_behind_the_last_step_hold_is_free(self, runner: NativeRunner) -> None:
-        """A second slot would take pages of memory for good."""
+    def test_slots_of_rows_after_the_last_step_are_free(self, runner: NativeRunner) -> None:
+        """A further slot would allocate pages that are never freed."""
         runner.encode([np.array([8, 30, EOS_ID], np.int32)], [0])
         runner.copy_rows(*(np.array(values, np.int32) for values in ([0, 0], [1, 2], [0, 0])))
         for num_rows in (3, 1):
@@ -131,7 +129,7 @@ class TestSlots:
         assert runner._cross_cache[:, 0].any()
         assert not runner._cross_cache[:, 1:].any()
 
-    def test_rows_taken_since_the_last_step_keep_their_slots(self, runner: NativeRunner) -> None:
+    def test_rows_encoded_since_the_last_step_keep_their_slots(self, runner: NativeRunner) -> None:
         sources = [np.array([8 + n, 30 + n, EOS_ID], np.int32) for n in range(3)]
         alone = []
         for source in sources:

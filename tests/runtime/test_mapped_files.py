@@ -1,4 +1,4 @@
-"""Pages of mapped files are given back, and nothing that was written is lost."""
+"""Pages of mapped files are released, and written pages are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUNDLED = ROOT / "bundles" / "en-de"
 
 
 def facts(part: str, *names: str) -> list[int]:
-    """kB of each fact of the mappings whose first line in /proc/self/smaps has `part`, summed."""
+    """The sums in kB of some fields of /proc/self/smaps, over the mappings whose first line contains `part`."""
     sums, is_ours = dict.fromkeys(names, 0), False
     for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
         name, *values = line.split(maxsplit=2)
@@ -31,7 +31,7 @@ def facts(part: str, *names: str) -> list[int]:
 
 
 def mapped(path: Path) -> mmap.mmap:
-    """A file of NUM_PAGES pages, each of its own number, mapped privately and read once."""
+    """A file of NUM_PAGES pages with their numbers as content, mapped privately and read once."""
     path.write_bytes(b"".join(bytes([number]) * mmap.PAGESIZE for number in range(NUM_PAGES)))
     with path.open("r+b") as file:
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -39,7 +39,7 @@ def mapped(path: Path) -> mmap.mmap:
     return pages
 
 
-def test_pages_of_the_folder_are_given_back_and_come_again(tmp_path: Path) -> None:
+def test_pages_of_the_folder_are_released_and_can_be_read_again(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours beside").mkdir()
     with mapped(tmp_path / "ours" / "a") as pages, mapped(tmp_path / "ours beside" / "b") as others:
@@ -50,7 +50,7 @@ def test_pages_of_the_folder_are_given_back_and_come_again(tmp_path: Path) -> No
         assert bytes(pages[:: mmap.PAGESIZE]) == bytes(others[:: mmap.PAGESIZE]) == bytes(range(NUM_PAGES))
 
 
-def test_what_was_written_stays(tmp_path: Path) -> None:
+def test_written_pages_are_kept(tmp_path: Path) -> None:
     with mapped(tmp_path / "a") as pages:
         pages[3 * mmap.PAGESIZE] = 200
         release_pages(tmp_path)
@@ -58,16 +58,16 @@ def test_what_was_written_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not is_native_usable(), reason="the native kernels cannot be used here")
-def test_a_loaded_model_holds_its_weights_once() -> None:
+def test_a_loaded_model_has_its_weights_in_memory_once() -> None:
     bundle = load_bundle(BUNDLED)
     runner = load_runner(bundle, precision="int8", device="cpu", kernels="native", num_rows=4, num_threads=1)
-    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again by whoever runs it, or not given back"
+    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again, or not released"
     assert facts(f"{BUNDLED}/", "Size") > [1000]
     del runner
 
 
 def resident_around(address: int) -> int:
-    """Bytes in memory of the mapping that holds an address."""
+    """Resident bytes of the mapping that contains an address."""
     is_here = False
     for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
         name, *values = line.split(maxsplit=2)
@@ -79,7 +79,7 @@ def resident_around(address: int) -> int:
     raise AssertionError(f"nothing is mapped at {address:x}")
 
 
-def test_a_cache_takes_the_pages_that_are_written() -> None:
+def test_a_cache_allocates_only_written_pages() -> None:
     cache = paged_zeros((4, 8, 1 << 20), "float16")
     address = cache[2].__array_interface__["data"][0]
     before = resident_around(address)
@@ -94,7 +94,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 @pytest.mark.skipif(
     not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text("ascii"), reason="there are no larger pages"
 )
-def test_rows_that_many_requests_use_take_large_pages() -> None:
+def test_rows_after_num_sparse_are_in_large_pages() -> None:
     cache = paged_zeros((2, 8, 4 << 20), "float16", 4)
     for row, pages in ((3, 1), (4, 512)):
         address = cache[1, row, 3 << 20 :].__array_interface__["data"][0]

@@ -1,4 +1,4 @@
-"""Copies of cache rows: cycles, chains and prefixes come out as if all were copied at once."""
+"""Copies of cache rows: cycles, chains and prefixes are copied as if all at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cuda_pool() -> CudaPool:
 
 
 def read(pool: HostPool | CudaPool) -> Any:
-    """(planes, rows, num_heads, capacity, head_dim), as a graph would see it."""
+    """The pool's memory: (planes, rows, num_heads, capacity, head_dim)."""
     return pool.read(NUM_ROWS) if isinstance(pool, HostPool) else read_cuda(pool, SHAPE)
 
 
@@ -76,7 +76,7 @@ def test_sentences_are_written_to_the_beginning_of_their_rows(make_pool: Any) ->
 
 
 @pytest.mark.parametrize("make_pool", [host_pool, cuda_pool])
-def test_no_copies_at_all_are_fine(make_pool: Any) -> None:
+def test_an_empty_copy_is_allowed(make_pool: Any) -> None:
     nothing = np.array([], np.int32)
     make_pool().copy(nothing, nothing, nothing)
 
@@ -92,7 +92,7 @@ def random_ids(seed: int, size: int) -> Int32s:
 
 
 def start(runner: LoadedRunner, *, same_source: bool) -> None:
-    """Encode a sentence a row and decode two steps of different subwords, which leaves 2 columns in each cache."""
+    """Encode one sentence a row and decode two steps of different subwords, so that each cache has 2 columns."""
     lengths = [4] * NUM_ROWS if same_source else [1, 2, 9, 16, 3, 9, 5, 12]
     sources = [
         np.append(random_ids(1 if same_source else row, n - 1), EOS_ID) for row, n in enumerate(lengths)
@@ -109,7 +109,7 @@ def third_step(runner: LoadedRunner, ids: Int32s) -> np.ndarray[tuple[int, ...],
 @pytest.mark.parametrize(
     "sources", [[1, 2, 3, 4, 5, 6, 7, 0], [1, 0, 3, 2, 4, 5, 6, 7], [3, 3, 3, 3, 0, 0, 0, 0]]
 )
-def test_copied_rows_go_on_as_their_sources_would(runner: LoadedRunner, sources: list[int]) -> None:
+def test_copied_rows_continue_like_their_sources(runner: LoadedRunner, sources: list[int]) -> None:
     ids = random_ids(21, NUM_ROWS)
     start(runner, same_source=False)
     expected = third_step(runner, ids)
@@ -118,7 +118,7 @@ def test_copied_rows_go_on_as_their_sources_would(runner: LoadedRunner, sources:
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 
-def test_reordered_beams_go_on_as_their_parents_would(runner: LoadedRunner) -> None:
+def test_reordered_beams_continue_like_their_parents(runner: LoadedRunner) -> None:
     sources = [0, 0, 1, 5, 5, 2, 6, 6]
     ids = random_ids(22, NUM_ROWS)
     start(runner, same_source=True)
@@ -130,7 +130,7 @@ def test_reordered_beams_go_on_as_their_parents_would(runner: LoadedRunner) -> N
     np.testing.assert_array_equal(third_step(runner, ids[sources]), expected[sources])
 
 
-def test_what_a_row_held_before_is_forgotten(runner: LoadedRunner, tmp_path: Path) -> None:
+def test_the_former_content_of_a_row_has_no_effect(runner: LoadedRunner, tmp_path: Path) -> None:
     long, short = np.append(random_ids(30, 15), EOS_ID).astype(np.int32), np.append(random_ids(31, 2), EOS_ID)
     step = StepInput(np.array([BOS_ID], np.int32), np.zeros(1, np.int32), 4)
     runner.encode([short.astype(np.int32)], [0])

@@ -1,4 +1,4 @@
-"""What does not load, or does not run, is told in our own errors."""
+"""Failures to load or run a graph are the project's own errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def only(bundle: Bundle, *precisions: str) -> Bundle:
 
 
 def with_decoder(bundle: Bundle, **changes: Any) -> Bundle:
-    """The int8 variant, its decoder's entry changed."""
+    """The int8 variant with a changed manifest entry for its decoder."""
     fields = bundle.manifest.model_dump()
     fields["variants"]["int8"]["decoder"] |= changes
     return Bundle(bundle.path, Manifest.model_validate(fields), ())
@@ -47,7 +47,7 @@ def load(bundle: Bundle, precision: Any = "auto", device: Any = "cpu") -> Loaded
     )
 
 
-def test_auto_takes_the_variant_that_suits_the_device(bundle: Bundle) -> None:
+def test_auto_chooses_the_variant_for_the_device(bundle: Bundle) -> None:
     assert choose_precision(bundle, "cpu", "auto") == "int8"
     assert choose_precision(only(bundle, "fp32", "fp16"), "cpu", "auto") == "fp32"
     assert choose_precision(only(bundle, "fp16"), "cpu", "auto") == "fp16"
@@ -55,13 +55,13 @@ def test_auto_takes_the_variant_that_suits_the_device(bundle: Bundle) -> None:
     assert choose_precision(bundle, "cpu", "fp32") == "fp32"
 
 
-def test_a_missing_variant_is_named_beside_those_there_are(bundle: Bundle) -> None:
+def test_a_missing_variant_is_named_with_the_existing_ones(bundle: Bundle) -> None:
     with pytest.raises(BundleError, match=r"no fp16 variant for device cuda: the bundle has fp32, int8"):
         choose_precision(only(bundle, "int8", "fp32"), "cuda", "auto")
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(bundle: Bundle) -> None:
+def test_a_required_gpu_that_is_missing(bundle: Bundle) -> None:
     assert choose_device("auto") == "cpu"
     with pytest.raises(
         SettingsError, match="device cuda was asked for, and the installed onnxruntime has no CUDA"
@@ -69,7 +69,7 @@ def test_a_gpu_that_is_not_there(bundle: Bundle) -> None:
         load(bundle, device="cuda")
 
 
-def test_a_graph_that_is_not_one(bundle: Bundle, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_graph(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "int8").mkdir()
     (tmp_path / "int8" / "encoder.onnx").write_bytes(b"this is no graph")
     broken = Bundle(tmp_path, bundle.manifest, ())
@@ -92,7 +92,7 @@ def test_every_difference_from_the_manifest_is_listed(bundle: Bundle) -> None:
     assert len(caught.value.problems) == 4
 
 
-def test_a_forward_that_fails_is_an_engine_failure_and_the_next_one_runs(bundle: Bundle) -> None:
+def test_a_failed_forward_is_an_engine_failure_and_the_next_one_runs(bundle: Bundle) -> None:
     runner = load(bundle)
     runner.encode([np.array([5, 2], np.int32)], [0])
     step = StepInput(np.array([1], np.int32), np.array([0], np.int32), 2)
@@ -104,8 +104,8 @@ def test_a_forward_that_fails_is_an_engine_failure_and_the_next_one_runs(bundle:
     np.testing.assert_array_equal(runner.decode(step).ids, expected)
 
 
-def test_scores_that_are_not_numbers_reach_the_caller(tmp_path: Path) -> None:
-    """They are its to judge, row by row."""
+def test_scores_that_are_not_numbers_are_returned(tmp_path: Path) -> None:
+    """The caller checks them row by row."""
     model = random_model(max_length=16)
     model.embedding.weight.data[7] = float("nan")
     runner = load_tiny_runner(model, "fp32", tmp_path)
@@ -114,7 +114,7 @@ def test_scores_that_are_not_numbers_reach_the_caller(tmp_path: Path) -> None:
     assert not np.isfinite(output.log_probabilities).any()
 
 
-def test_bindings_are_bounded(bundle: Bundle) -> None:
+def test_the_number_of_bindings_is_limited(bundle: Bundle) -> None:
     runner = load(bundle)
     assert isinstance(runner, OrtRunner)
     runner.encode([np.array([5, 2], np.int32)], [0])

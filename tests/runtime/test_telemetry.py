@@ -1,4 +1,4 @@
-"""What ONNX Runtime does beside running graphs."""
+"""ONNX Runtime's telemetry is off."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.house_rules.project import ROOT
 
 
-def test_the_runtime_tells_nobody_of_its_use(tmp_path: Path) -> None:
-    """Neither a file in the user's cache folder nor a thread that would send it."""
+def test_onnxruntime_sends_no_telemetry(tmp_path: Path) -> None:
+    """There is no file in the user's cache folder and no thread to send it."""
     program = (
         "import os, app.runtime.session, onnxruntime\n"
         "onnxruntime.SessionOptions()\n"

@@ -1,4 +1,4 @@
-"""Glossaries outlive the process, and bad entries are named by their line."""
+"""Glossaries persist, and errors name bad entries by line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from app.text.glossary import Term
 LIMITS = GlossaryLimits(max_glossaries=3, max_terms=4, max_term_length=10, max_name_length=8, max_problems=3)
 ANNA, BOB = "0123456789ab", ""
 PAIR = ("en", "de")
-# How long a writer waits for a reader that may have to wait for the writer.
+# Seconds that a writer waits for a reader which may itself wait for the writer.
 WAIT_S = 0.3
 TERMS = (Term("tree", "Baum"), Term("Ann's", "Ann's"))
 
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> GlossaryStore:
     return GlossaryStore(tmp_path / "glossaries.sqlite", LIMITS)
 
 
-def test_a_glossary_is_kept(store: GlossaryStore, tmp_path: Path) -> None:
+def test_a_glossary_is_stored(store: GlossaryStore, tmp_path: Path) -> None:
     made = store.create(ANNA, " wood ", PAIR, TERMS)
     again = GlossaryStore(tmp_path / "glossaries.sqlite", LIMITS)
     assert again.get(ANNA, made.glossary_id) == made
@@ -51,14 +51,14 @@ def test_a_glossary_is_kept(store: GlossaryStore, tmp_path: Path) -> None:
     assert again.entries(ANNA, made.glossary_id) == TERMS
 
 
-def test_glossaries_are_listed_in_the_order_of_their_making(store: GlossaryStore) -> None:
+def test_glossaries_are_listed_in_the_order_of_creation(store: GlossaryStore) -> None:
     assert store.list(ANNA) == []
     made = [store.create(ANNA, name, PAIR, TERMS) for name in ("b", "a")]
     assert sorted(store.list(ANNA), key=lambda glossary: glossary.name) == [made[1], made[0]]
     assert [g.created_at for g in store.list(ANNA)] == sorted(g.created_at for g in made)
 
 
-def test_what_was_deleted_is_gone_with_its_terms(store: GlossaryStore, tmp_path: Path) -> None:
+def test_deleting_a_glossary_deletes_its_terms(store: GlossaryStore, tmp_path: Path) -> None:
     kept, deleted = (store.create(ANNA, name, PAIR, TERMS).glossary_id for name in ("kept", "deleted"))
     store.delete(ANNA, deleted)
     for call in (store.get, store.entries, store.delete):
@@ -70,7 +70,7 @@ def test_what_was_deleted_is_gone_with_its_terms(store: GlossaryStore, tmp_path:
     connection.close()
 
 
-def test_an_id_is_data_and_no_sql(store: GlossaryStore) -> None:
+def test_an_id_cannot_inject_sql(store: GlossaryStore) -> None:
     store.create(ANNA, "one", PAIR, TERMS)
     with pytest.raises(GlossaryNotFound):
         store.delete(ANNA, "' OR '1'='1")
@@ -107,7 +107,7 @@ def test_threads_may_write_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> None:
+def test_glossaries_of_other_owners_are_invisible(tmp_path: Path, is_kept: bool) -> None:
     store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None, LIMITS)
     ours = store.create(ANNA, "ours", PAIR, TERMS).glossary_id
     assert store.list(BOB) == []
@@ -115,7 +115,7 @@ def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> No
         with pytest.raises(GlossaryNotFound):
             call(BOB, ours)
     for name in ("a", "b", "c"):
-        store.create(BOB, name, PAIR, TERMS)  # the bound is each owner's
+        store.create(BOB, name, PAIR, TERMS)  # the limit is per owner
     with pytest.raises(GlossaryStoreFull):
         store.create(BOB, "d", PAIR, TERMS)
     assert [glossary.glossary_id for glossary in store.list(ANNA)] == [ours]
@@ -123,7 +123,7 @@ def test_nobody_sees_what_another_owner_has(tmp_path: Path, is_kept: bool) -> No
 
 
 class SlowTerms(list[Term]):
-    """Terms whose writing does not end before `go_on` is set, or WAIT_S are over."""
+    """Terms whose iteration blocks until `go_on` is set, for at most WAIT_S."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
         super().__init__(terms)
@@ -136,7 +136,7 @@ class SlowTerms(list[Term]):
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_nobody_meets_a_glossary_that_is_half_written(tmp_path: Path, is_kept: bool) -> None:
+def test_a_glossary_that_is_being_written_is_invisible(tmp_path: Path, is_kept: bool) -> None:
     store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
     old = store.create(ANNA, "old", PAIR, TERMS)
     terms = SlowTerms(TERMS)
@@ -151,7 +151,7 @@ def test_nobody_meets_a_glossary_that_is_half_written(tmp_path: Path, is_kept: b
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_what_goes_wrong_with_one_writer_undoes_nothing_of_another(tmp_path: Path, is_kept: bool) -> None:
+def test_a_failed_write_does_not_undo_another(tmp_path: Path, is_kept: bool) -> None:
     store = GlossaryStore(tmp_path / "glossaries.sqlite" if is_kept else None)
     old = store.create(ANNA, "old", PAIR, TERMS)
     terms = SlowTerms(TERMS)
@@ -167,7 +167,7 @@ def test_what_goes_wrong_with_one_writer_undoes_nothing_of_another(tmp_path: Pat
     assert store.entries(ANNA, new.glossary_id) == TERMS
 
 
-def test_in_memory_threads_may_do_everything_at_once(few_steps_a_turn: None) -> None:
+def test_a_store_in_memory_is_thread_safe(frequent_thread_switches: None) -> None:
     store = GlossaryStore(None, GlossaryLimits(max_cached=2))
     kept = store.create(ANNA, "kept", PAIR, TERMS)
 
@@ -189,15 +189,15 @@ def test_in_memory_threads_may_do_everything_at_once(few_steps_a_turn: None) -> 
 
 
 @pytest.fixture
-def few_steps_a_turn() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+def frequent_thread_switches() -> Iterator[None]:
+    """Threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: Path) -> None:
+def test_a_loaded_glossary_is_cached_until_it_is_deleted(tmp_path: Path) -> None:
     path = tmp_path / "glossaries.sqlite"
     store = GlossaryStore(path, GlossaryLimits(max_cached=2))
     ids = [store.create(ANNA, str(number), PAIR, TERMS).glossary_id for number in range(3)]
@@ -208,13 +208,13 @@ def test_a_glossary_that_is_ready_is_made_once_and_gone_when_deleted(tmp_path: P
     for other in ids[1:]:
         store.load(ANNA, other)
     assert store.load(ANNA, ids[0])[1] is not glossary
-    GlossaryStore(path).delete(ANNA, ids[0])  # another process, as it were
+    GlossaryStore(path).delete(ANNA, ids[0])  # as another process would
     with pytest.raises(GlossaryNotFound):
         store.load(ANNA, ids[0])
 
 
 class PausingOwner(str):
-    """An owner who, wherever glossaries are looked up by owner, lets the other threads go first."""
+    """An owner key whose hash pauses, so that other threads run during every lookup."""
 
     __slots__ = ()
 
@@ -226,7 +226,7 @@ class PausingOwner(str):
         return super().__eq__(other)
 
 
-def test_threads_may_push_each_others_ready_glossaries_out() -> None:
+def test_threads_may_evict_each_others_cached_glossaries() -> None:
     store = GlossaryStore(None, GlossaryLimits(max_cached=1))
     owner = PausingOwner(ANNA)
     made = [store.create(ANNA, str(number), PAIR, TERMS) for number in range(2)]
@@ -307,6 +307,6 @@ WORD = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_s
 
 
 @given(st.dictionaries(WORD, WORD, min_size=1, max_size=4))
-def test_what_is_handed_out_can_be_read_again(pairs: dict[str, str]) -> None:
+def test_formatted_entries_can_be_parsed(pairs: dict[str, str]) -> None:
     terms = tuple(Term(source, target) for source, target in pairs.items())
     assert parse_entries(format_tsv(terms), EntriesFormat.TSV, LIMITS) == terms

@@ -1,4 +1,4 @@
-"""The cache's bound, its order, and its facts."""
+"""The cache's limit, eviction order and counts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def filled(count: int, *, room: int) -> SentenceCache[int]:
     return cache
 
 
-def test_the_longest_unused_goes_first() -> None:
+def test_the_least_recently_used_is_evicted_first() -> None:
     cache = filled(3, room=3)
     assert cache.get(key(0)) == 0
-    assert key(1) in cache  # looking is no use of it
+    assert key(1) in cache  # `in` does not count as a use
     cache.put(key(3), 3, 100)
     assert [number for number in range(4) if key(number) in cache] == [0, 2, 3]
     assert cache.get(key(1)) is None
@@ -34,7 +34,7 @@ def test_the_longest_unused_goes_first() -> None:
     assert (stats.num_entries, stats.num_bytes) == (3, 3 * WEIGHT)
 
 
-def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> None:
+def test_a_large_value_evicts_several_and_one_too_large_is_not_added() -> None:
     cache = filled(4, room=4)
     cache.put(b"x", 9, 2 * WEIGHT)
     assert [number for number in range(4) if key(number) in cache] == [3]
@@ -43,7 +43,7 @@ def test_a_large_one_takes_the_place_of_several_and_one_too_large_of_none() -> N
     assert cache.get(b"x") == 9
 
 
-def test_a_key_that_comes_again_is_kept_once() -> None:
+def test_a_repeated_key_replaces_its_value() -> None:
     cache = filled(2, room=4)
     cache.put(key(0), 7, 200)
     assert cache.get(key(0)) == 7
@@ -51,14 +51,14 @@ def test_a_key_that_comes_again_is_kept_once() -> None:
     assert cache.stats().num_evicted == 0
 
 
-def test_nothing_is_kept_where_there_is_no_room() -> None:
+def test_a_cache_without_room_stays_empty() -> None:
     cache = filled(2, room=0)
     assert cache.get(key(0)) is None
     assert cache.stats().num_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_bound_holds_at_any_time(seed: int) -> None:
+def test_the_limit_always_holds(seed: int) -> None:
     rng = random.Random(seed)
     cache: SentenceCache[int] = SentenceCache(rng.randrange(10_000))
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""A text's whole way in a test, with the round trip's translators and one that loses what it cannot read."""
+"""Translates texts with fake models: those of the round trip, and one that loses placeholders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from app.text.alignment import Alignment, words
-from app.text.blocks import PLACEHOLDER_RANGE
+from app.text.blocks import PLACEHOLDER_CODE_POINTS
 from app.text.finished import FinishedText
 from app.text.parsed_text import ParseOptions, parse_text
 from app.text.segments import SegmentTranslation
@@ -15,11 +15,11 @@ from benchmarks.roundtrip_models import Model, copied
 
 
 def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
-    """A model that loses all it cannot read."""
+    """Return the model, made to lose all placeholders."""
 
     def translate(source: str) -> SegmentTranslation:
         text = model(source).text
-        kept = "".join(character for character in text if ord(character) not in PLACEHOLDER_RANGE)
+        kept = "".join(character for character in text if ord(character) not in PLACEHOLDER_CODE_POINTS)
         spans = tuple((word.start, word.end) for word in words(kept))
         sources = tuple((word.start, word.end) for word in words(source))
         weights = np.ones((len(spans), len(sources)))
@@ -29,7 +29,10 @@ def without_placeholders(model: Model, *, is_aligned: bool) -> Model:
 
 
 def through(text: str, options: ParseOptions, model: Model = copied, limit: int = 300) -> FinishedText:
-    """A text's whole way, terms that lack carried in a second round. limit: characters that the model takes at once."""
+    """Translate a text; segments that lack terms again with placeholders.
+
+    limit: characters that the model takes at once.
+    """
     parsed_text = parse_text(text, options)
     segments = parsed_text.segments(lambda source: len(source) <= limit)
     for index, segment in enumerate(segments):
@@ -39,5 +42,5 @@ def through(text: str, options: ParseOptions, model: Model = copied, limit: int 
 
 
 def squeezed(text: str) -> str:
-    """The text with every run of spaces and line breaks as one space."""
+    """Return the text with every run of spaces and line breaks as one space."""
     return re.sub(r"\s+", " ", text)

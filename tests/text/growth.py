@@ -1,5 +1,4 @@
-"""How the work of a function grows with its input, by the processor time of this thread: who else uses the cores does
-not matter."""
+"""Measures how the CPU time of a function grows with its input, in this thread only."""
 
 from __future__ import annotations
 
@@ -7,13 +6,13 @@ import time
 from collections.abc import Callable
 
 TIMES = 16
-# Linear work grows by TIMES, quadratic by its square (256); the processor's caches and clock may cost a factor of five.
+# Linear work grows by TIMES, quadratic by its square (256); CPU caches and clock may add a factor of five.
 MOST_GROWTH = 5 * TIMES
 NUM_TRIALS = 3
 
 
 def check_near_linear(work: Callable[[int], object], size: int) -> None:
-    """Fail where the work on `size` takes far more than TIMES as long as that on a TIMES-th of it."""
+    """Fail if the work on `size` takes far more than TIMES as long as that on a TIMES-th of it."""
     small_s = min(_seconds(work, size // TIMES) for _ in range(NUM_TRIALS))
     for _ in range(NUM_TRIALS):
         growth = _seconds(work, size) / small_s

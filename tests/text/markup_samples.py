@@ -1,4 +1,4 @@
-"""Inline markup for tests: read by a small scanner of its own, aligned by word pairs."""
+"""Inline markup for tests, with a small scanner and alignments by word pairs."""
 
 from __future__ import annotations
 

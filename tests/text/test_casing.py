@@ -1,4 +1,4 @@
-"""Capitals are translated as ordinary text and come back; acronyms and names in ordinary text are left alone."""
+"""Capitals and titles are lowered for the model and restored; acronyms and names in other text are unchanged."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from app.text.casing import Casing, casing_of, lowered, restored
         ("Anna saw Ben in Rome", Casing.PLAIN, "Anna saw Ben in Rome"),
     ],
 )
-def test_what_the_model_is_given(text: str, casing: Casing, expected: str) -> None:
+def test_the_models_input(text: str, casing: Casing, expected: str) -> None:
     assert casing_of(text, "en") is casing
     assert lowered(text, casing) == expected
 
 
-def test_titles_are_a_habit_of_english() -> None:
+def test_titles_are_english_only() -> None:
     assert casing_of("Der Alte Mann Und Das Meer", "de") is Casing.PLAIN
     assert casing_of("Der Alte Mann Und Das Meer", "en") is Casing.TITLE
 
 
-def test_what_comes_back() -> None:
+def test_the_casing_of_the_translation() -> None:
     assert restored("Vorsicht, Stra\u00dfe \U000f0000", Casing.CAPITALS) == "VORSICHT, STRASSE \U000f0000"
     assert restored("Der alte Mann und das Meer", Casing.TITLE) == "Der alte Mann und das Meer"
     assert restored("Der NATO-Gipfel", Casing.PLAIN) == "Der NATO-Gipfel"
@@ -63,6 +63,6 @@ def test_positions_stay(text: str, casing: Casing) -> None:
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=60))
-def test_capitals_by_themselves_come_back(text: str) -> None:
+def test_lowered_capitals_are_restored(text: str) -> None:
     text = text.upper()
     assert restored(lowered(text, Casing.CAPITALS), Casing.CAPITALS) == text

@@ -1,4 +1,4 @@
-"""The language of a text, of those that are served; text without letters has none."""
+"""Language detection of texts; text without letters has no language."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def detector() -> LanguageDetector:
 
 
 @pytest.mark.parametrize(("text", "language"), [(ENGLISH, "en"), (GERMAN, "de"), (FRENCH, "fr")])
-def test_sentences_are_told_apart(detector: LanguageDetector, text: str, language: str) -> None:
+def test_sentences_are_detected(detector: LanguageDetector, text: str, language: str) -> None:
     for written in (text, text.upper(), f"https://example.org/the/children {text} \U0001f600"):
         found = detector.detect(written)
         assert found[0][0] == language
@@ -41,7 +41,7 @@ def test_sentences_are_told_apart(detector: LanguageDetector, text: str, languag
 
 
 @pytest.mark.parametrize(("language", "text"), SENTENCES)
-def test_the_true_language_is_found_whatever_is_served(
+def test_the_language_is_detected_whether_it_is_served_or_not(
     detector: LanguageDetector, language: str, text: str
 ) -> None:
     found, confidence = detector.detect(text)[0]
@@ -50,9 +50,7 @@ def test_the_true_language_is_found_whatever_is_served(
 
 
 @pytest.mark.parametrize(("language", "text"), SENTENCES)
-def test_text_in_no_allowed_language_is_known_for_what_it_is(
-    detector: LanguageDetector, language: str, text: str
-) -> None:
+def test_foreign_text_is_recognised(detector: LanguageDetector, language: str, text: str) -> None:
     found = foreign_language(text, detector.detect(text), {"en", "de"})
     if language in {"en", "de"}:
         assert found is None
@@ -71,18 +69,18 @@ NO_LANGUAGE_FOR_SURE = (
 
 
 @pytest.mark.parametrize("text", NO_LANGUAGE_FOR_SURE)
-def test_words_numbers_and_names_are_in_no_language_for_sure(detector: LanguageDetector, text: str) -> None:
+def test_words_numbers_and_names_are_never_certain(detector: LanguageDetector, text: str) -> None:
     assert foreign_language(text, detector.detect(text), {"en", "de"}) is None
 
 
 @pytest.mark.parametrize(
     ("text", "language"), [("Comment \u00e7a va?", "fr"), ("La maison est petite.", "fr"), (RUSSIAN, "ru")]
 )
-def test_a_short_phrase_may_be_enough(detector: LanguageDetector, text: str, language: str) -> None:
+def test_a_short_phrase_can_be_certain(detector: LanguageDetector, text: str, language: str) -> None:
     assert foreign_language(text, detector.detect(text), {"en", "de"}) == language
 
 
-def test_the_allowed_languages_share_what_they_have(detector: LanguageDetector) -> None:
+def test_restricted_probabilities_add_up_to_one(detector: LanguageDetector) -> None:
     detected = detector.detect(FRENCH)
     assert restrict_to(detected, ["fr"]) == [("fr", 1.0)]
     assert {code for code, _ in restrict_to(detected, ["de", "en"])} == {"de", "en"}
@@ -91,7 +89,7 @@ def test_the_allowed_languages_share_what_they_have(detector: LanguageDetector) 
     assert restrict_to([("de", 0.0), ("fr", 1.0)], ["de"]) == [("de", 0.0)]
 
 
-def test_a_code_with_a_region_is_given_back_as_it_was(detector: LanguageDetector) -> None:
+def test_a_code_with_a_region_is_returned_unchanged(detector: LanguageDetector) -> None:
     found = [code for code, _ in detector.detect("As crian\u00e7as brincavam no jardim.")]
     assert found[0] == "pt-BR"
     assert "pt" not in found
@@ -101,25 +99,25 @@ def test_a_code_with_a_region_is_given_back_as_it_was(detector: LanguageDetector
     ("code", "text"),
     [("nb", "Jeg vet ikke hvor jeg har lagt n\u00f8klene mine."), ("zh-Hans", "\u4f60\u597d\u5417")],
 )
-def test_codes_that_others_use(code: str, text: str) -> None:
+def test_codes_that_differ_from_the_models(code: str, text: str) -> None:
     assert LanguageDetector(["en", code]).detect(text)[0][0] == code
 
 
 @pytest.mark.parametrize(
     "text", ["", "  \n", "\U0001f600\u2764\ufe0f", "12:30, 3.5 %", "https://example.org/a", "{name} %s"]
 )
-def test_what_has_no_letters_has_no_language(detector: LanguageDetector, text: str) -> None:
+def test_text_without_letters_has_no_language(detector: LanguageDetector, text: str) -> None:
     assert detector.detect(text) == []
 
 
-def test_a_language_that_nobody_knows_is_not_found(detector: LanguageDetector) -> None:
+def test_an_unknown_language_is_not_detected(detector: LanguageDetector) -> None:
     assert "xx" not in {code for code, _ in detector.detect(ENGLISH)}
     assert "xx" not in detector.languages
     assert "de" in detector.languages
 
 
 @given(text=st.text(max_size=50))
-def test_any_text_is_taken(detector: LanguageDetector, text: str) -> None:
+def test_any_text_is_accepted(detector: LanguageDetector, text: str) -> None:
     detected = detector.detect(text)
     for code, confidence in detected:
         assert code in detector.languages
@@ -132,7 +130,7 @@ def test_the_end_of_a_long_text_is_not_read(detector: LanguageDetector) -> None:
     assert detector.detect(long) == detector.detect(long[:1000])
 
 
-def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detector: LanguageDetector) -> None:
+def test_text_that_is_certainly_in_the_target_language_is_recognised(detector: LanguageDetector) -> None:
     def is_kept(text: str, target: str = "de") -> bool:
         return is_in_target(text, target, restrict_to(detector.detect(text), ["de", "en"]))
 
@@ -147,12 +145,12 @@ def test_text_in_the_target_language_is_left_alone_where_that_is_certain(detecto
 @pytest.mark.parametrize(
     ("letters", "confidence", "expected"), [(21, 0.95, True), (20, 1.0, False), (21, 0.94, False)]
 )
-def test_where_the_rule_begins(letters: int, confidence: float, expected: bool) -> None:
+def test_the_limits_of_certainty(letters: int, confidence: float, expected: bool) -> None:
     assert is_in_target("a" * letters + " 123", "de", [("de", confidence), ("en", 0.0)]) is expected
 
 
 class Loading:
-    """Loads when it is let; counts. failures: how often it fails first."""
+    """Loads after `may_end` is set, and counts its calls. failures: how often it fails first."""
 
     def __init__(self, detector: LanguageDetector, *, failures: int = 0) -> None:
         self.may_end = threading.Event()
@@ -168,7 +166,7 @@ class Loading:
         return self._detector
 
 
-def test_a_detector_is_loaded_by_the_first_who_asks_and_once(detector: LanguageDetector) -> None:
+def test_a_detector_is_loaded_once_by_the_first_call(detector: LanguageDetector) -> None:
     loading = Loading(detector)
     lazy = LazyDetector(loading)
     assert loading.count == 0
@@ -179,7 +177,7 @@ def test_a_detector_is_loaded_by_the_first_who_asks_and_once(detector: LanguageD
     assert loading.count == 1
 
 
-def test_who_stops_waiting_does_not_end_the_loading(detector: LanguageDetector) -> None:
+def test_a_cancelled_wait_does_not_end_the_loading(detector: LanguageDetector) -> None:
     loading = Loading(detector)
     lazy = LazyDetector(loading)
 
@@ -194,7 +192,7 @@ def test_who_stops_waiting_does_not_end_the_loading(detector: LanguageDetector) 
     assert loading.count == 1
 
 
-def test_what_could_not_be_loaded_is_tried_again(detector: LanguageDetector) -> None:
+def test_a_failed_load_is_repeated(detector: LanguageDetector) -> None:
     loading = Loading(detector, failures=1)
     loading.may_end.set()
     lazy = LazyDetector(loading)

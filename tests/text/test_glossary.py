@@ -1,4 +1,4 @@
-"""Terms are found by whole words, the longest first, in their simple forms, with the case that they have."""
+"""Glossary terms match whole words, the longest first, in simple inflections and in their case."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_hits_are_in_order_and_apart(parts: list[str]) -> None:
         end = hit.span.end
 
 
-def test_many_terms_and_a_long_text_take_little_time() -> None:
-    """As many terms as phrases: every term against every word would take the square of the time."""
+def test_many_terms_in_a_long_text_take_near_linear_time() -> None:
+    """As many terms as phrases: comparing every term with every word would take quadratic time."""
 
     def find(size: int) -> None:
         terms = [Term(f"box {number} {number}", "x") for number in range(size)]

@@ -1,4 +1,4 @@
-"""HTML's tags and texts are found as the standard says, all of them, in time in proportion to the text."""
+"""HTML is scanned by the standard, without loss, in linear time."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ def events(text: str) -> list[tuple[str, str, str]]:
         ("<p", [("unended", "", "<p")]),
     ],
 )
-def test_every_part_of_a_document_is_what_the_standard_says(
-    text: str, expected: list[tuple[str, str, str]]
-) -> None:
+def test_events_follow_the_html_standard(text: str, expected: list[tuple[str, str, str]]) -> None:
     assert events(text) == expected
 
 
-def test_the_attributes_that_count_are_read_once() -> None:
+def test_the_first_of_repeated_attributes_counts() -> None:
     (event,) = scan_html("<p CLASS='a notranslate' class=b translate=\"n&#111;\" id=x>")
     assert event.attributes == {"class": "a notranslate", "translate": "no"}
 
@@ -54,7 +52,7 @@ def test_the_attributes_that_count_are_read_once() -> None:
     "seed",
     ["<", "<a ", "<a b='", "<a b=c ", "<!--", "</", "<?", "<http:", "<![CDATA[", "<script></", "<b>&#1;"],
 )
-def test_a_long_run_of_what_never_ends_takes_time_in_proportion(seed: str) -> None:
+def test_unended_markup_takes_linear_time(seed: str) -> None:
     text = seed * (400_000 // len(seed))
     started = time.process_time()
     assert sum(event.end - event.start for event in scan_html(text)) == len(text)

@@ -1,4 +1,4 @@
-"""A number that a translation changes is told, one that it writes as its language does is not."""
+"""A changed number is reported; one in the notation of the target language is not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from app.text.number_check import ChangedNumbers, changed_numbers
         ("no number", "keine Zahl"),
     ],
 )
-def test_written_otherwise_is_not_changed(source: str, target: str) -> None:
+def test_another_notation_is_no_change(source: str, target: str) -> None:
     assert not changed_numbers(source, target, "en", "de")
 
 
@@ -66,13 +66,15 @@ def test_written_otherwise_is_not_changed(source: str, target: str) -> None:
         ("1,234.5 and 7", "1.234,5", ("7",), ()),
     ],
 )
-def test_changed_is_told(source: str, target: str, missing: tuple[str, ...], added: tuple[str, ...]) -> None:
+def test_changes_are_reported(
+    source: str, target: str, missing: tuple[str, ...], added: tuple[str, ...]
+) -> None:
     found = changed_numbers(source, target, "en", "de")
     assert (found.missing, found.added) == (tuple(part.strip("%") for part in missing), added)
     assert found
 
 
-def test_the_source_is_read_by_its_own_language() -> None:
+def test_the_source_is_read_in_its_own_notation() -> None:
     assert not changed_numbers("1.234,5 am 3.10.1990", "1,234.5 on October 3, 1990", "de", "en")
     assert changed_numbers("1,234", "1.234", "de", "en") == ChangedNumbers((), ())
     assert changed_numbers("1.234", "1.234,0", "en", "de").missing == ("1.234",)
@@ -87,9 +89,7 @@ NUMBERS = st.one_of(
 
 
 @given(st.lists(NUMBERS, max_size=8), st.randoms())
-def test_numbers_written_the_german_way_are_the_same(
-    numbers: list[tuple[str, str]], draw: st.DataObject
-) -> None:
+def test_numbers_in_german_notation_are_equal(numbers: list[tuple[str, str]], draw: st.DataObject) -> None:
     german = [other for _, other in numbers]
     draw.shuffle(german)  # type: ignore[attr-defined]
     assert not changed_numbers(" and ".join(n for n, _ in numbers), " und ".join(german), "en", "de")

@@ -1,4 +1,4 @@
-"""Decimal and thousands marks in the translation's language, and what keeps its own."""
+"""Decimal and thousands marks follow the target language, except in versions, times and the like."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_quantities_follow_the_target(text: str, expected: str) -> None:
         "in 2024 and 1999", "x=3.5 and a_1.5", "a 3.5px line", "1,2,3 go", "2.4 Installation",
     ],
 )  # fmt: skip
-def test_what_is_no_quantity_keeps_its_marks(text: str) -> None:
+def test_numbers_that_are_no_quantities_keep_their_marks(text: str) -> None:
     assert rewritten_numbers(text, "en", "de") == {}
 
 
@@ -41,7 +41,7 @@ def test_other_languages() -> None:
     assert rewritten_numbers("Es kostet 1.200 Euro", "de", "es") == {}
 
 
-def test_a_number_that_is_both_stays() -> None:
+def test_a_number_that_is_quantity_and_version_is_unchanged() -> None:
     assert rewritten_numbers("version 3.5 weighs 3.5 kilos", "en", "de") == {}
 
 
@@ -55,12 +55,12 @@ def test_a_number_that_is_both_stays() -> None:
         ("a .", "x .", "x ."),
     ],
 )
-def test_spaces_of_a_sentence(source: str, text: str, expected: str) -> None:
+def test_superfluous_spaces_are_removed(source: str, text: str, expected: str) -> None:
     kept = kept_positions(source, text)
     assert (text if kept is None else "".join(text[place] for place in kept)) == expected
 
 
-def test_the_closing_mark() -> None:
+def test_positions_at_the_closing_mark() -> None:
     assert closing_marks_start("so it is.") == 8
     assert closing_marks_start("\u201eso it is!\u201c ") == 9
     assert clamp_to_clause("a X b.", "X", "x y.", 4) == 3

@@ -1,4 +1,4 @@
-"""A text's whole way: what is not translated comes back as it was, whatever the model does."""
+"""Texts with fake models: everything that is not translated is unchanged, whatever the model does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.text.blocks import PLACEHOLDER_RANGE
+from app.text.blocks import PLACEHOLDER_CODE_POINTS
 from app.text.casing import Casing
 from app.text.glossary import Glossary, Term
 from app.text.number_check import ChangedNumbers
@@ -42,7 +42,7 @@ MODELS = [*BY_NAME.values(), lambda source: SegmentTranslation(source.upper())]
 
 @settings(deadline=None)
 @given(st.one_of(PROSE, st.text(max_size=120)), st.integers(1, 60))
-def test_a_text_that_translates_to_itself_comes_back(text: str, limit: int) -> None:
+def test_a_copied_text_is_unchanged(text: str, limit: int) -> None:
     segments = parse_text(text, PLAIN).segments(lambda source: len(source) <= limit)
     assume(all(segment.casing is Casing.PLAIN for segment in segments))
     finished = through(text, PLAIN, limit=limit)
@@ -53,7 +53,7 @@ def test_a_text_that_translates_to_itself_comes_back(text: str, limit: int) -> N
 
 @settings(deadline=None)
 @given(PROSE, st.sampled_from(MODELS))
-def test_line_breaks_come_back_around_whatever_a_model_writes(text: str, model: Model) -> None:
+def test_line_breaks_are_unchanged_for_any_model(text: str, model: Model) -> None:
     finished = through(text, PLAIN, model)
     breaks = re.compile("[\n\r\t\u2028]")
     assert breaks.findall(finished.text) == breaks.findall(text)
@@ -83,14 +83,14 @@ MARKUP = st.lists(PIECES, max_size=5).map("".join)
 
 @settings(deadline=None)
 @given(MARKUP)
-def test_markup_that_translates_to_itself_comes_back(markup: str) -> None:
+def test_copied_markup_is_unchanged(markup: str) -> None:
     assert squeezed(through(markup, HTML).text) == squeezed(markup)
     assert through(markup.replace("&eacute;", "&#xe9;"), XML).text == markup.replace("&eacute;", "&#xe9;")
 
 
 @settings(deadline=None)
 @given(MARKUP, st.sampled_from(MODELS), st.sampled_from([HTML, XML]))
-def test_whatever_a_model_does_the_tags_are_the_same_and_well_formed(
+def test_tags_are_the_same_and_well_formed_for_any_model(
     markup: str, model: Model, options: ParseOptions
 ) -> None:
     markup = markup.replace("&eacute;", "&#xe9;")
@@ -103,15 +103,15 @@ def test_whatever_a_model_does_the_tags_are_the_same_and_well_formed(
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("<>/!-ab &;#\"'=x? \n[]"), max_size=60), st.sampled_from(MODELS))
-def test_no_html_is_too_broken(markup: str, model: Model) -> None:
+def test_malformed_html_is_no_error(markup: str, model: Model) -> None:
     result = through(markup, HTML, model).text
-    assert not set(map(ord, result)) & set(PLACEHOLDER_RANGE[:10])
+    assert not set(map(ord, result)) & set(PLACEHOLDER_CODE_POINTS[:10])
 
 
 @pytest.mark.parametrize(
     "model", [without_placeholders(copied, is_aligned=aligned) for aligned in (True, False)]
 )
-def test_a_placeholder_that_a_model_loses_comes_back_once(model: Model) -> None:
+def test_a_lost_placeholder_is_restored_once(model: Model) -> None:
     text = "Dear {name}, go to https://example.org/x or write to a@example.org {name}"
     finished = through(text, PLAIN, model)
     for placeholder in ("https://example.org/x", "a@example.org"):
@@ -120,13 +120,13 @@ def test_a_placeholder_that_a_model_loses_comes_back_once(model: Model) -> None:
     assert finished.segments[0].fallbacks
 
 
-def test_a_placeholder_that_comes_twice_is_kept_once() -> None:
+def test_a_repeated_placeholder_is_kept_once() -> None:
     finished = through("Dear {name}, hello", PLAIN, lambda source: SegmentTranslation(source + " " + source))
     assert finished.text.count("{name}") == 1
     assert finished.segments[0].fallbacks == (Fallback.PLACEHOLDER_REPEATED,)
 
 
-def test_spans_are_of_the_whole_texts() -> None:
+def test_spans_count_in_the_whole_texts() -> None:
     text = "  Go to {place}. - Come!"
     finished = through(text, PLAIN, lambda source: SegmentTranslation(source.replace("Go to", "Geh zu")))
     assert finished.text == "  Geh zu {place}. - Come!"
@@ -137,7 +137,7 @@ def test_spans_are_of_the_whole_texts() -> None:
     ]
 
 
-def test_spans_in_markup_are_of_the_markup() -> None:
+def test_spans_count_markup() -> None:
     text = "<p>Go &amp; see</p><p>it</p>"
     finished = through(text, HTML)
     assert [text[slice(*segment.source)] for segment in finished.segments] == ["Go &amp; see", "it"]
@@ -161,12 +161,12 @@ def test_spans_in_markup_are_of_the_markup() -> None:
         ("MIND THE GAP", PLAIN, ["Mind the gap"]),
     ],
 )  # fmt: skip
-def test_what_a_model_is_given(text: str, options: ParseOptions, sources: list[str]) -> None:
+def test_the_models_input(text: str, options: ParseOptions, sources: list[str]) -> None:
     segments = parse_text(text, options).segments(lambda _source: True)
     assert [segment.source for segment in segments] == sources
 
 
-def test_capitals_come_back_and_placeholders_keep_their_case() -> None:
+def test_capitals_are_restored_and_placeholders_keep_their_case() -> None:
     finished = through(
         "CLOSE THE STREET {name}, <b>",
         PLAIN,
@@ -175,13 +175,13 @@ def test_capitals_come_back_and_placeholders_keep_their_case() -> None:
     assert finished.text == "CLOSE THE STRASSE {name}, <b>"
 
 
-def test_tags_stand_where_they_were_in_text_that_grows_in_capitals() -> None:
+def test_tags_keep_their_places_in_text_that_grows_in_capitals() -> None:
     markup = "<i>MIND</i> THE <b>STREET</b> HERE"
     finished = through(markup, HTML, copied)
     assert finished.text == markup
 
 
-def test_what_surrounds_a_whole_sentence_needs_no_alignment() -> None:
+def test_tags_around_a_whole_sentence_need_no_alignment() -> None:
     finished = through(
         "<i><b>One two.</b></i> <u>Three</u>", HTML, lambda source: SegmentTranslation(source.upper())
     )
@@ -194,12 +194,12 @@ def test_spaces_between_tags_stay_between_them() -> None:
     assert through(markup, HTML).text == markup.replace("and  <b>", "and <b>")
 
 
-def test_the_prose_of_a_text_is_what_its_language_is_told_by() -> None:
+def test_the_prose_of_a_text_excludes_markup() -> None:
     markup = "<p>Bread &amp; <b>tea</b> {name}</p><pre>x = 1</pre><p>12</p>Jam"
     assert parse_text(markup, HTML).prose == "Bread & tea  \nJam"
 
 
-def test_references_are_spelled_as_the_source_spelled_them() -> None:
+def test_references_keep_the_spelling_of_the_source() -> None:
     def translate(source: str) -> SegmentTranslation:
         return SegmentTranslation(source.replace("and", "<und>") + " \u2014 \u00a0 \u00e9")
 
@@ -207,7 +207,7 @@ def test_references_are_spelled_as_the_source_spelled_them() -> None:
     assert finished.text == "Bread &mdash; &lt;und&gt;&nbsp;tea &#233; &mdash; &nbsp; &#233;"
 
 
-def test_a_link_whose_text_is_a_url_stays_whole() -> None:
+def test_a_link_with_a_url_as_text_is_unchanged() -> None:
     markup = '<a href="x"><span class="a">https://</span><span>example.org/page</span></a> is <b>good</b>'
     finished = through(markup, HTML, reversed_words)
     assert '<span class="a">https://</span><span>example.org/page</span>' in finished.text
@@ -229,14 +229,14 @@ def test_a_term_inside_a_placeholder_is_no_hit() -> None:
     assert parsed_text.glossary_hits == ()
 
 
-def test_ignored_elements_of_xml_stay_whole() -> None:
+def test_ignored_elements_of_xml_are_unchanged() -> None:
     options = ParseOptions("en", "de", TextFormat.XML, xml=XmlRules(ignored=frozenset({"x"})))
     finished = through('Hello <x id="12"></x>, see <x>this <b>thing</b></x>', options, reversed_words)
     assert finished.text.count('<x id="12"></x>') == 1
     assert finished.text.count("<x>this <b>thing</b></x>") == 1
 
 
-def test_pieces_of_a_long_sentence_and_changed_numbers_are_told() -> None:
+def test_pieces_of_a_long_sentence_and_changed_numbers_are_reported() -> None:
     finished = through(
         "one two 33 four five six", PLAIN, lambda s: SegmentTranslation(s.replace("33", "34")), 14
     )
@@ -245,17 +245,20 @@ def test_pieces_of_a_long_sentence_and_changed_numbers_are_told() -> None:
     assert not finished.segments[1].changed_numbers
 
 
-def test_numbers_are_carried_where_they_changed_and_that_fits() -> None:
+def test_number_retries_need_a_changed_number_and_must_fit() -> None:
     parsed_text = parse_text("Take <b>33</b> of 4 now", HTML)
     (segment,) = parsed_text.segments(lambda _source: True)
     whole, changed = SegmentTranslation("Nimm 33 von 4"), SegmentTranslation("Nimm 34 von 4")
     assert parsed_text.number_retries(segment, whole, lambda _source: True) == []
     assert parsed_text.number_retries(segment, changed, lambda _source: False) == []
-    first, carrying = parsed_text.number_retries(segment, changed, lambda _source: True)
+    first, with_placeholders = parsed_text.number_retries(segment, changed, lambda _source: True)
     assert first.source == "Take \U000f0000 of 4 now"
-    assert parsed_text.number_retries(carrying, changed, lambda _source: True) == []
-    assert carrying.source == "Take \U000f0000 of \U000f0001 now"
-    assert parsed_text.finish([carrying], [copied(carrying.source)]).text == "Take <b>33</b> of 4 now"
+    assert parsed_text.number_retries(with_placeholders, changed, lambda _source: True) == []
+    assert with_placeholders.source == "Take \U000f0000 of \U000f0001 now"
+    assert (
+        parsed_text.finish([with_placeholders], [copied(with_placeholders.source)]).text
+        == "Take <b>33</b> of 4 now"
+    )
 
 
 def test_digits_of_a_placeholder_are_no_numbers() -> None:
@@ -265,7 +268,7 @@ def test_digits_of_a_placeholder_are_no_numbers() -> None:
     assert not finished.segments[0].changed_numbers
 
 
-def test_a_translation_for_every_segment() -> None:
+def test_every_segment_needs_a_translation() -> None:
     parsed_text = parse_text("One. Two.", PLAIN)
     with pytest.raises(ValueError, match="1 translations for 2 segments"):
         parsed_text.finish(parsed_text.segments(lambda _source: True), [SegmentTranslation("x")])

@@ -1,4 +1,4 @@
-"""Placeholders are found whole, and prose is not taken for one."""
+"""Protected spans are found whole, and prose is not protected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.text.protected_spans import merged, protected_spans
 from app.text.segmentation import Span
 from tests.text.growth import check_near_linear
 
-PLACEHOLDERS = [
+PROTECTED = [
     "{{name}}", "{{ user.name | default('a b') }}", "{% if ready %}", "{# note #}", "${home}", "%{count}", "#{title}",
     "{0}", "{}", "{name}", "{user.name}", "{0:.2f}", "{price!r}",
     "{count, plural, one {# item} other {# items of {owner}}}", "{when, date, short}", "{n, number}",
@@ -28,18 +28,18 @@ PROSE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+@pytest.mark.parametrize("placeholder", PROTECTED)
 @pytest.mark.parametrize(
     "frame", ["{}", "We saw {} there.", "({}), and", "\u201c{}\u201d", "Go to {}.", "{}: yes"]
 )
-def test_a_placeholder_is_found_whole(placeholder: str, frame: str) -> None:
+def test_a_protected_span_is_found_whole(placeholder: str, frame: str) -> None:
     before, after = frame.split("{}")
     text = before + placeholder + after
     assert [span.of(text) for span in protected_spans(text)] == [placeholder]
 
 
 @pytest.mark.parametrize("text", PROSE)
-def test_prose_is_no_placeholder(text: str) -> None:
+def test_prose_is_not_protected(text: str) -> None:
     assert protected_spans(text) == []
 
 
@@ -58,13 +58,13 @@ def test_prose_is_no_placeholder(text: str) -> None:
         ('<a href="{link}">', ['<a href="{link}">']),
     ],
 )
-def test_where_placeholders_end(text: str, expected: list[str]) -> None:
+def test_where_protected_spans_end(text: str, expected: list[str]) -> None:
     assert [span.of(text) for span in protected_spans(text)] == expected
 
 
 @given(
     st.lists(
-        st.sampled_from([*PLACEHOLDERS, *PROSE, "{", "}", "%", "<", ">", "@", " ", "\n", "word"]), max_size=20
+        st.sampled_from([*PROTECTED, *PROSE, "{", "}", "%", "<", ">", "@", " ", "\n", "word"]), max_size=20
     )
 )
 def test_spans_are_in_order_and_apart(parts: list[str]) -> None:
@@ -75,8 +75,8 @@ def test_spans_are_in_order_and_apart(parts: list[str]) -> None:
         end = span.end
 
 
-@given(st.lists(st.sampled_from(PLACEHOLDERS), max_size=12))
-def test_placeholders_between_words_are_all_found(parts: list[str]) -> None:
+@given(st.lists(st.sampled_from(PROTECTED), max_size=12))
+def test_all_protected_spans_between_words_are_found(parts: list[str]) -> None:
     text = " word ".join(parts)
     assert [span.of(text) for span in protected_spans(text)] == parts
 

@@ -1,4 +1,4 @@
-"""HTML and XML become blocks, and all that is not text is kept byte for byte."""
+"""HTML and XML become blocks, and everything that is not text is kept byte for byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.text.growth import check_near_linear
 
 
 def written(document: Document) -> str:
-    """The document as it was read."""
+    """Return the document's markup."""
     parts = []
     for part in document.parts:
         if isinstance(part, str):
@@ -65,7 +65,7 @@ def test_any_xml_is_read_without_loss_or_refused(markup: str) -> None:
 
 
 @given(MARKUP)
-def test_offsets_say_where_text_stands(markup: str) -> None:
+def test_offsets_are_positions_in_the_markup(markup: str) -> None:
     for part in read_html(markup).parts:
         if isinstance(part, Block):
             assert len(part.text) == len(part.raws) == len(part.offsets) - 1
@@ -107,7 +107,7 @@ def test_the_text_of_html(markup: str, expected: list[str]) -> None:
     assert texts(read_html(markup)) == expected
 
 
-def test_tags_are_known_by_kind_and_place() -> None:
+def test_tags_have_kind_and_position() -> None:
     (block,) = (
         part for part in read_html("One <b>two</b><img> <X id=1 /></i>").parts if isinstance(part, Block)
     )
@@ -174,7 +174,7 @@ def test_a_cdata_section_stays_in_one_piece() -> None:
         ("One\x00", "line 1, column 4: not well-formed"),
     ],
 )
-def test_malformed_xml_is_an_error_that_names_the_place(markup: str, message: str) -> None:
+def test_the_error_for_malformed_xml_names_line_and_column(markup: str, message: str) -> None:
     with pytest.raises(MarkupError) as caught:
         read_xml(markup)
     assert str(caught.value).startswith(f"malformed XML at {message}")
@@ -190,7 +190,7 @@ def test_time_is_near_linear(unit: str) -> None:
         check_near_linear(lambda size: read_xml(unit * (size // len(unit))), 200_000)
 
 
-def test_depth_of_elements_needs_no_recursion() -> None:
+def test_deep_elements_need_no_recursion() -> None:
     depth = sys.getrecursionlimit() * 2
     markup = "<b>" * depth + "One" + "</b>" * depth
     assert written(read_html(markup)) == markup
@@ -212,14 +212,14 @@ def test_references(raw: str, expected: list[tuple[str, str | None]]) -> None:
     assert list(read_references(raw)) == expected
 
 
-def test_how_the_source_spells_characters() -> None:
+def test_references_of_a_block() -> None:
     (block,) = (
         part for part in read_html("&mdash;\u2014 &#65;B &copy 1 &quot;").parts if isinstance(part, Block)
     )
     assert references_of(block) == {"\u2014": "&mdash;", "\u00a9": "&copy;", '"': "&quot;"}
 
 
-def test_protecting_takes_tags_along_or_leaves_the_text() -> None:
+def test_protecting_includes_tags_or_leaves_the_text() -> None:
     markup = "<i><u>ab</u><u>cd</u></i> e<b>fg</b> hi"
     (block,) = (part for part in read_html(markup).parts if isinstance(part, Block))
     assert block.text == "abcd efg hi"
@@ -237,7 +237,7 @@ def test_protecting_takes_tags_along_or_leaves_the_text() -> None:
     assert list(protected.offsets)[:2] == [block.offsets[0], block.offsets[4]]
 
 
-def test_a_stand_in_is_a_character_that_the_text_does_not_have() -> None:
+def test_a_placeholder_is_a_character_that_is_not_in_the_text() -> None:
     block = protect(Block.of("\U000f0000 {a}"), [Replacement(Span(2, 5))])
     assert block.text == "\U000f0000 \U000f0001"
     assert block.placeholders == {"\U000f0001"}

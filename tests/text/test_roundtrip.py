@@ -1,4 +1,4 @@
-"""The round-trip texts lose nothing, and what counts the losses sees one of each kind."""
+"""The round-trip texts lose nothing, and the counter of losses sees one of each kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_nothing_is_lost(name: str) -> None:
     assert loss == Loss()
 
 
-def test_a_changed_number_is_carried() -> None:
+def test_a_changed_number_is_decoded_as_a_placeholder() -> None:
     model = without_alignment(lambda source: SegmentTranslation(source.replace("1", "7")))
     finished = through("In 1998 it was 12 metres and 3 years old, {name}.", ParseOptions("en", "de"), model)
     assert finished.text == "In 1998 it was 12 metres and 3 years old, {name}."
@@ -39,7 +39,7 @@ def test_a_changed_number_is_carried() -> None:
     assert not finished.segments[0].changed_numbers
 
 
-def test_a_lost_placeholder_is_translated_around() -> None:
+def test_the_parts_around_a_lost_placeholder_are_translated_separately() -> None:
     model = without_alignment(lambda source: in_order(source, [0]) if "Dear" in source else copied(source))
     finished = through("Dear Anna, {link} is open", ParseOptions("en", "de"), model)
     assert finished.text == "Dear {link} is open"
@@ -60,13 +60,13 @@ def test_a_lost_placeholder_is_translated_around() -> None:
         ("xml", "<b><i>a</i></b>", "<b><i>a</b></i>", "malformed"),
     ],
 )
-def test_a_loss_is_seen(text_format: str, source: str, result: str, field: str) -> None:
+def test_a_loss_is_counted(text_format: str, source: str, result: str, field: str) -> None:
     loss = count([Text("x", TextFormat(text_format), source)], lambda _text, _format: result, "en", "de")
     assert getattr(loss, field) > 0
     assert loss.texts == [source]
 
 
-def test_the_command_writes_what_it_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "roundtrip.json"
     assert main(["--output", str(output)]) == 0
     result = json.loads(output.read_text("utf-8"))

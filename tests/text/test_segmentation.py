@@ -1,4 +1,4 @@
-"""Splitting loses nothing: whatever is replaced by itself gives the very text."""
+"""Splitting loses nothing: if every span is replaced by itself, the result is the text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(ANY_TEXT)
-def test_spans_are_in_order_and_hold_every_letter(text: str) -> None:
+def test_spans_are_in_order_and_cover_every_letter(text: str) -> None:
     covered: set[int] = set()
     end = 0
     for span in spans_of(text):
@@ -71,7 +71,7 @@ def test_spans_are_in_order_and_hold_every_letter(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(ANY_TEXT)
-def test_white_space_and_line_breaks_stay_outside(text: str) -> None:
+def test_spans_exclude_white_space_and_line_breaks(text: str) -> None:
     for span in spans_of(text):
         core = span.of(text)
         assert core == core.strip()
@@ -80,7 +80,7 @@ def test_white_space_and_line_breaks_stay_outside(text: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(ANY_TEXT, st.integers(1, 12))
-def test_over_long_sentences_are_cut_and_not_cut_off(text: str, limit: int) -> None:
+def test_over_long_sentences_are_split_without_loss(text: str, limit: int) -> None:
     whole = trimmed(text, 0, len(text))
     if whole is None:
         return
@@ -91,7 +91,7 @@ def test_over_long_sentences_are_cut_and_not_cut_off(text: str, limit: int) -> N
     assert [c for c in kept if c.isalpha()] == [c for c in text if c.isalpha()]
 
 
-def test_parts_come_in_order() -> None:
+def test_parts_are_in_order() -> None:
     text = "one, two, three, four, five, six"
     parts = list(fitting_spans(text, Span(0, len(text)), lambda part: len(part) <= 10))
     assert parts == sorted(parts)
@@ -135,7 +135,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("\U0001f469\U0001f3fd\u200d\U0001f4bb Bread", "Bread"),
         ("\u2265 5 loaves", "5 loaves"),
         ("\u2013 Bread, he said.", "Bread, he said."),
-        ("-5 degrees", "-5 degrees"),  # a minus has no space behind it
+        ("-5 degrees", "-5 degrees"),  # a minus has no space after it
         ("3.5 million loaves", "3.5 million loaves"),
         ("2024. A year of bread", "A year of bread"),  # sentencex ends a sentence at the year
         ("*Bread* and butter", "*Bread* and butter"),
@@ -143,7 +143,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
         ("\U0001f600Bread", "\U0001f600Bread"),
     ],
 )
-def test_the_marks_of_a_list_stay_outside(line: str, expected: str) -> None:
+def test_spans_exclude_list_marks(line: str, expected: str) -> None:
     assert [span.of(line) for span in spans_of(line)] == [expected]
 
 
@@ -153,7 +153,7 @@ MARKS = st.lists(
 
 
 @given(st.lists(st.tuples(MARKS, st.sampled_from(["Bread and butter", "Hello, you", ""])), max_size=8))
-def test_marks_and_line_breaks_come_back_around_what_is_translated(
+def test_list_marks_and_line_breaks_are_unchanged(
     lines: list[tuple[list[str], str]],
 ) -> None:
     text = "\r\n".join("".join(marks) + rest for marks, rest in lines)
@@ -174,7 +174,7 @@ def test_pieces_of_an_over_long_sentence_are_flagged() -> None:
     ]
 
 
-def test_a_piece_is_flagged_where_the_other_half_has_no_letter() -> None:
+def test_a_piece_is_flagged_if_the_other_half_has_no_letter() -> None:
     (part,) = fitting_pieces("one 1234", Span(0, 8), lambda part: len(part) <= 4)
     assert (part.span, part.is_part) == (Span(0, 3), True)
 
@@ -210,7 +210,7 @@ def test_time_is_linear(unit: str) -> None:
     check_near_linear(split_and_join, 400_000)
 
 
-def test_cutting_is_near_linear() -> None:
+def test_splitting_is_near_linear() -> None:
     text = "word " * 20_000
     sizes = [0]
 
@@ -227,7 +227,7 @@ class PanicException(BaseException):
     """As Rust's bindings name theirs."""
 
 
-def test_a_line_that_the_library_fails_on_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_on_which_the_library_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(_language: str, _line: str) -> list[str]:
         raise PanicException
 
@@ -247,7 +247,7 @@ def test_an_interrupt_in_the_library_is_no_panic(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr", "ru", "el", "hy", "ja"])
-def test_the_library_is_not_asked_where_it_would_find_one_sentence(
+def test_the_library_is_not_called_if_it_would_find_one_sentence(
     monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
     marks = "".join(
@@ -256,10 +256,10 @@ def test_the_library_is_not_asked_where_it_would_find_one_sentence(
     lines = [
         form.replace("*", mark) for mark in marks for form in ("He said* so", "a *Bb", "1* Bb c", "Up *I* c")
     ]
-    asked: list[str] = []
+    calls: list[str] = []
 
     def segment(own: str, line: str) -> list[str]:
-        asked.append(line)
+        calls.append(line)
         return list(found(own, line))
 
     found = sentencex.segment
@@ -267,17 +267,17 @@ def test_the_library_is_not_asked_where_it_would_find_one_sentence(
     for line in lines:
         assert found(language, line) == [line]
         list(sentence_spans(line, language))
-    assert not asked
+    assert not calls
     list(sentence_spans("One; two: b) three", language))
-    assert asked
+    assert calls
 
 
-def test_join_wants_a_translation_for_each_span() -> None:
+def test_join_needs_a_translation_for_each_span() -> None:
     with pytest.raises(ValueError, match="shorter"):
         join("a b", [Span(0, 1), Span(2, 3)], ["x"])
 
 
-def test_join_tells_where_translations_stand() -> None:
+def test_join_returns_where_translations_stand() -> None:
     joined = join("(A) b!", [Span(1, 2), Span(4, 5)], ["long", ""])
     assert joined.text == "(long) !"
     assert joined.spans == ((1, 5), (7, 7))
@@ -287,6 +287,6 @@ CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: f"U+{ord(control):04X}")
-def test_a_control_character_parts_what_it_stands_between(control: str) -> None:
+def test_a_control_character_separates_sentences(control: str) -> None:
     assert spans_of(f"a{control}b{control}{control}") == [(0, 1), (2, 3)]
     assert spans_of(f"{control}It is late") == [(1, 11)]

@@ -1,4 +1,4 @@
-"""What a translation lost goes back to where it belongs."""
+"""Lost and repeated placeholders of a translation are repaired."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def translated(
         (f"see {A} and {B} now", "jetzt sehen und", [(0, 4), (1, 0), (2, 2)], f"jetzt sehen {A} und {B}"),
     ],
 )  # fmt: skip
-def test_an_alignment_says_where_a_lost_one_goes(
+def test_a_lost_placeholder_is_placed_by_the_alignment(
     source: str, text: str, pairs: list[tuple[int, int]], expected: str
 ) -> None:
     repaired = repair(segment(source), translated(source, text, pairs))
@@ -58,13 +58,13 @@ def test_an_alignment_says_where_a_lost_one_goes(
         assert repaired.text[start:end] == word.of(text)
 
 
-def test_without_an_alignment_it_goes_to_the_end() -> None:
+def test_without_an_alignment_a_lost_placeholder_is_appended() -> None:
     repaired = repair(segment(f"Dear {A} come to {B}"), SegmentTranslation(f"Komm {B}"))
     assert (repaired.text, repaired.fallbacks) == (f"Komm {B} {A}", (Fallback.PLACEHOLDER_AT_END,))
     assert repair(segment(f"Dear {A}"), SegmentTranslation("")).text == A
 
 
-def test_what_the_tokenizer_mended_is_taken_from_the_end_first() -> None:
+def test_appended_verbatim_spans_are_placed_by_the_alignment() -> None:
     source = f"see {A}\U0001f600 now \U0001f680"
     text = f"jetzt sehen {A}\U0001f600 \U0001f680"
     translation = translated(source, text, [(0, 4), (1, 0)], num_appended=2)
@@ -77,22 +77,22 @@ def test_what_the_tokenizer_mended_is_taken_from_the_end_first() -> None:
     assert (at_end.text, at_end.fallbacks) == (text, (Fallback.PLACEHOLDER_AT_END,))
 
 
-def test_what_is_lost_comes_back_in_the_order_of_the_source() -> None:
+def test_lost_spans_are_inserted_in_the_order_of_the_source() -> None:
     repaired = repair(segment(f"{A} so {B}\U0001f600"), SegmentTranslation(f"so {B}\U0001f600", None, 1))
     assert repaired.text == f"so {A} {B}\U0001f600"
 
 
-def test_it_is_not_glued_to_a_word() -> None:
+def test_an_inserted_placeholder_is_separated_from_words() -> None:
     source = f"The {A} is at {B}."
     repaired = repair(segment(source), translated(source, f"Auf {A} ist.", [(0, 0), (1, 4), (2, 2), (3, 5)]))
     assert sorted(repaired.text.split()) == sorted(["Auf", A, B, "ist."])
-    # Where it was a part of a word it may be one again.
+    # A placeholder within a word of the source may be within a word of the translation.
     source = f"pre{A}fix so"
     repaired = repair(segment(source), translated(source, "vorne so", [(0, 1), (1, 3)]))
     assert len(repaired.text) == len("vorne so") + 1
 
 
-def test_a_whole_translation_is_left_as_it_is() -> None:
+def test_a_complete_translation_is_unchanged() -> None:
     source = f"Dear {A} come"
     translation = translated(source, f"Komm, {A}", [(0, 2)])
     repaired = repair(segment(source), translation)
@@ -100,7 +100,7 @@ def test_a_whole_translation_is_left_as_it_is() -> None:
     assert spans_between_placeholders(segment(source), translation) == []
 
 
-def test_repeated_and_foreign_stand_ins_go_and_the_alignment_follows() -> None:
+def test_repeated_and_unknown_placeholders_are_removed_and_the_alignment_follows() -> None:
     source = f"Dear {A} come"
     text = f"{A} {B}Komm {A} her"
     repaired = repair(segment(source), translated(source, text, [(0, 1), (2, 2), (3, 1), (4, 2)]))
@@ -110,12 +110,12 @@ def test_repeated_and_foreign_stand_ins_go_and_the_alignment_follows() -> None:
     assert spans == [A, "", "Komm", "", "her"]
 
 
-def test_a_character_of_the_users_that_looks_like_a_stand_in_is_kept() -> None:
+def test_a_private_use_character_of_the_text_is_kept() -> None:
     plain = SourceSegment(f"see {B} and {B}", (), Casing.PLAIN, 0, Span(0, 9), False, range(0), range(9))
     assert repair(plain, SegmentTranslation(f"{B} und {B}")).text == f"{B} und {B}"
 
 
-def test_the_parts_around_placeholders_are_translated_by_themselves() -> None:
+def test_the_parts_around_placeholders_are_joined() -> None:
     whole = segment(f"Dear {A}, come to {B} 12 now")
     parts = spans_between_placeholders(whole, SegmentTranslation(f"Komm {A}"))
     assert [part.of(whole.source) for part in parts] == ["Dear", ", come to", "12 now"]
@@ -128,25 +128,25 @@ def test_the_parts_around_placeholders_are_translated_by_themselves() -> None:
     assert repair(whole, joined).fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
 
 
-def test_numbers_travel_like_placeholders() -> None:
+def test_numbers_become_placeholders() -> None:
     whole = segment(f"On 3.5.1990 {A} paid 1,234.5 for the 21st A4, twice 7")
     whole = whole._replace(positions=[10 + place for place in range(len(whole.source))])
-    carrying = with_number_placeholders(whole, whole.source)
-    assert [number for _, number in carrying.numbers] == ["3.5.1990", "1,234.5", "21st", "A4", "7"]
-    assert carrying.restore_numbers(carrying.source) == whole.source
-    assert not any(map(str.isdigit, carrying.source))
-    assert list(carrying.placeholders) == [
-        character for character in carrying.source if ord(character) > 0xEFFFF
+    with_placeholders = with_number_placeholders(whole, whole.source)
+    assert [number for _, number in with_placeholders.numbers] == ["3.5.1990", "1,234.5", "21st", "A4", "7"]
+    assert with_placeholders.restore_numbers(with_placeholders.source) == whole.source
+    assert not any(map(str.isdigit, with_placeholders.source))
+    assert list(with_placeholders.placeholders) == [
+        character for character in with_placeholders.source if ord(character) > 0xEFFFF
     ]
-    assert len(carrying.positions) == len(carrying.source)
-    for place, character in zip(carrying.positions, carrying.source, strict=True):
-        assert character in dict(carrying.numbers) or whole.source[place - 10] == character
-    repaired = repair(carrying, SegmentTranslation("bezahlt"))
+    assert len(with_placeholders.positions) == len(with_placeholders.source)
+    for place, character in zip(with_placeholders.positions, with_placeholders.source, strict=True):
+        assert character in dict(with_placeholders.numbers) or whole.source[place - 10] == character
+    repaired = repair(with_placeholders, SegmentTranslation("bezahlt"))
     assert repaired.fallbacks == (Fallback.NUMBERS_CARRIED, Fallback.PLACEHOLDER_AT_END)
-    assert carrying.restore_numbers(repaired.text).count("1,234.5") == 1
+    assert with_placeholders.restore_numbers(repaired.text).count("1,234.5") == 1
 
 
-def test_there_are_no_parts_where_an_alignment_helps_or_only_an_emoji_is_lost() -> None:
+def test_no_parts_with_an_alignment_or_if_only_an_emoji_is_lost() -> None:
     source = f"Dear {A} come"
     assert spans_between_placeholders(segment(source), translated(source, "Komm", [(0, 2)])) == []
     assert (
@@ -170,7 +170,7 @@ def test_words(text: str, expected: list[str]) -> None:
     assert [word.of(text) for word in words(text)] == expected
 
 
-def test_subwords_add_up_to_words_and_the_end_token_counts_for_nothing() -> None:
+def test_word_weights_are_sums_of_subwords_without_the_end_token() -> None:
     weights = np.array([[0.2, 0.2, 0.6], [0.5, 0.1, 0.4], [0.0, 0.0, 1.0]])
     alignment = Alignment(((0, 2), (2, 4), (4, 4)), ((0, 2), (2, 4), (5, 6)), weights)
     found = WordAlignment("abcd e", alignment)
@@ -180,7 +180,7 @@ def test_subwords_add_up_to_words_and_the_end_token_counts_for_nothing() -> None
     assert found.share(0, 4)[1] == 0
 
 
-def test_weights_that_are_no_numbers_count_for_nothing() -> None:
+def test_nan_weights_are_ignored() -> None:
     found = WordAlignment("ab", Alignment(((0, 2),), ((0, 2),), np.array([[np.nan]])))
     assert list(found.known) == [0]
 

@@ -1,4 +1,4 @@
-"""Subwords' places are those of the caller's text, whatever stands between it and the model."""
+"""Offsets of subwords are positions in the caller's text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.text.spans import source_offsets, target_offsets
-from app.text.tokenizer import PLACEHOLDERS, SPACE, Tokenizer, TokenizerError
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, SPACE, Tokenizer, TokenizerError
 from tests.model.sentences import write_tokenizer
 
 
@@ -24,7 +24,7 @@ def parts(text: str, offsets: list[tuple[int, int]]) -> list[str]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="Anna sees 42 cats.\u00fcu\u0308\u4f60\U0001f600\ue000\n", max_size=60))
-def test_a_sources_subwords_are_all_of_it_in_order(tokenizer: Tokenizer, text: str) -> None:
+def test_source_subwords_cover_the_text_in_order(tokenizer: Tokenizer, text: str) -> None:
     try:
         ids = tokenizer.encode(text).ids
     except TokenizerError:
@@ -35,7 +35,7 @@ def test_a_sources_subwords_are_all_of_it_in_order(tokenizer: Tokenizer, text: s
     assert all(start <= end for start, end in offsets)
 
 
-def test_a_subword_stands_where_its_characters_do(tokenizer: Tokenizer) -> None:
+def test_offsets_of_a_subword_are_those_of_its_characters(tokenizer: Tokenizer) -> None:
     text = "Anna sees 42 cats."
     for part, identity in zip(
         parts(text, source_offsets(tokenizer, text)), tokenizer.encode(text).ids, strict=False
@@ -43,17 +43,17 @@ def test_a_subword_stands_where_its_characters_do(tokenizer: Tokenizer) -> None:
         assert tokenizer.decode((identity,)).text == part.lstrip()
 
 
-def test_a_carried_run_is_its_placeholders(tokenizer: Tokenizer) -> None:
+def test_a_verbatim_span_belongs_to_its_placeholder_symbol(tokenizer: Tokenizer) -> None:
     text = "Anna sees \U0001f600\U0001f600 and \u4f60\u597d."
     encoded = tokenizer.encode(text)
     found = dict(zip(encoded.ids, parts(text, source_offsets(tokenizer, text)), strict=False))
-    assert [found[tokenizer.id_of(character)] for character in PLACEHOLDERS[:2]] == [
+    assert [found[tokenizer.id_of(character)] for character in PLACEHOLDER_SYMBOLS[:2]] == [
         "\U0001f600\U0001f600",
         "\u4f60\u597d",
     ]
 
 
-def test_a_decomposed_letter_counts_as_it_was_sent(tokenizer: Tokenizer) -> None:
+def test_offsets_count_decomposed_letters(tokenizer: Tokenizer) -> None:
     text = unicodedata.normalize("NFD", "Anna s\u00fce\u00fc cats")
     assert "".join(parts(text, source_offsets(tokenizer, text))) == text
     assert not any(
@@ -61,8 +61,8 @@ def test_a_decomposed_letter_counts_as_it_was_sent(tokenizer: Tokenizer) -> None
     )
 
 
-def test_in_a_translation_they_stand_as_it_is_told(tokenizer: Tokenizer) -> None:
-    placeholders = [tokenizer.id_of(character) for character in PLACEHOLDERS[:2]]
+def test_offsets_in_a_translation_with_repeated_placeholder_symbols(tokenizer: Tokenizer) -> None:
+    placeholders = [tokenizer.id_of(character) for character in PLACEHOLDER_SYMBOLS[:2]]
     word, space = tokenizer.encode("cats").ids[:-1], tokenizer.id_of(SPACE)
     ids = (*word, space, placeholders[1], placeholders[0], placeholders[1])
     verbatim_spans = ("\U0001f600!", "\u4f60")
@@ -73,7 +73,7 @@ def test_in_a_translation_they_stand_as_it_is_told(tokenizer: Tokenizer) -> None
     assert found[len(word) :] == [" ", "\u4f60", "\U0001f600!", ""]
 
 
-def test_what_was_put_at_the_end_belongs_to_no_subword(tokenizer: Tokenizer) -> None:
+def test_an_appended_span_belongs_to_no_subword(tokenizer: Tokenizer) -> None:
     space = tokenizer.id_of(SPACE)
     ids = (space, space, *tokenizer.encode("cats").ids[:-1], space)
     text = tokenizer.decode(ids, ("\U0001f600",)).text

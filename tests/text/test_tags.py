@@ -1,4 +1,4 @@
-"""Tags follow their words; whatever the alignment says, each comes out once and well formed."""
+"""Tags follow their words; for any alignment each appears once and well formed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
             [(0, 2), (1, 1), (2, 0)],
             "drei <b><i>zwei</i> eins</b>",
         ),
-        # a word that nobody speaks of joins its neighbours
+        # a word without alignment joins its neighbours
         ("see <b>big red cars</b>", "siehe grosse da Autos", [(0, 0), (1, 1), (3, 3)], "siehe <b>grosse da Autos</b>"),
         # punctuation is no part of the word beside it
         ("say <b>yes</b>.", "sag ja.", [(0, 0), (1, 1), (2, 2)], "sag <b>ja</b>."),
@@ -60,7 +60,7 @@ def placed(markup: str, target: str, pairs: list[tuple[int, int]]) -> str:
             [(0, 2), (1, 3), (2, 1), (3, 4), (4, 5), (5, 0)],
             "<x/><b>drei vier zwei fünf sechs</b> eins",
         ),
-        # what touches two words in the source stays with its own where a space comes between them
+        # a tag that touches two words in the source stays with its own word if a space separates them
         ("a-<b>b</b>", "A - B", [(0, 0), (1, 1), (2, 2)], "A - <b>B</b>"),
         # partners in other sentences
         ("one</b> two <i>three", "eins zwei drei", [(0, 0), (1, 1), (2, 2)], "eins</b> zwei <i>drei"),
@@ -100,7 +100,7 @@ def alignments(draw: st.DrawFn, source: str, target: str) -> Alignment:
 
 
 @given(st.data(), NESTED, TARGETS)
-def test_whatever_the_alignment_each_tag_comes_once_and_well_formed(
+def test_every_tag_appears_once_and_well_formed_for_any_alignment(
     data: st.DataObject, markup: str, target: str
 ) -> None:
     source, tags = scan(markup)
@@ -115,8 +115,8 @@ def test_whatever_the_alignment_each_tag_comes_once_and_well_formed(
 
 
 @given(st.data(), NESTED, TARGETS)
-def test_half_of_a_well_formed_text_stays_half_of_one(data: st.DataObject, markup: str, target: str) -> None:
-    """A sentence's tags may have their partners before and behind it."""
+def test_part_of_a_well_formed_text_stays_part_of_one(data: st.DataObject, markup: str, target: str) -> None:
+    """A sentence's tags may have their partners before and after it."""
     whole, tags = scan(markup)
     first = data.draw(st.integers(0, len(tags)))
     last = data.draw(st.integers(first, len(tags)))
@@ -127,7 +127,7 @@ def test_half_of_a_well_formed_text_stays_half_of_one(data: st.DataObject, marku
 
 
 @given(st.lists(st.tuples(st.sampled_from(["b", "i", "x/"]), st.sampled_from(["one", "two three", "four."]))))
-def test_a_text_is_its_own_translation(parts: list[tuple[str, str]]) -> None:
+def test_a_copied_text_keeps_its_tags(parts: list[tuple[str, str]]) -> None:
     markup = " ".join(f"<{name}>{body}" + f"</{name}>" * (name != "x/") for name, body in parts)
     source, tags = scan(markup)
     pairs = [(index, index) for index in range(len(words(source)))]
@@ -141,7 +141,7 @@ def test_a_text_is_its_own_translation(parts: list[tuple[str, str]]) -> None:
      "<b><x/>one</b> two", "one<x/> two <y/>three", "<b></b>one<i> two </i>three",
      "(<i>one</i>), <b>two</b>.", "<b><i>one</i> two</b>", "one <b>two</b><i>, three</i>"],
 )  # fmt: skip
-def test_spaces_beside_tags_stay_where_they_were(markup: str) -> None:
+def test_spaces_beside_tags_are_unchanged(markup: str) -> None:
     source = scan(markup)[0]
     assert placed(markup, source, [(index, index) for index in range(len(words(source)))]) == markup
 
@@ -156,7 +156,7 @@ def test_crossing_tags_are_kept(markup: str) -> None:
     assert Counter(tag.markup for tag in placement.tags) == Counter(tag.markup for tag in tags)
 
 
-def test_without_an_alignment_tags_stand_at_the_end_in_their_order() -> None:
+def test_without_an_alignment_tags_are_appended_in_order() -> None:
     source, tags = scan("one</u> <b>two</b> <x/>three <i>four")
     placement = place_tags(source, tags, "eins zwei", None)
     assert with_tags("eins zwei", placement.tags) == "eins zwei</u><b></b><x/><i>"
@@ -171,7 +171,7 @@ def test_an_empty_translation_keeps_the_tags() -> None:
     assert not placement.is_sure
 
 
-def test_an_element_whose_word_another_has_is_not_sure() -> None:
+def test_an_element_whose_word_is_taken_is_not_sure() -> None:
     source, tags = scan("<b>mail</b><i>box</i>")
     alignment = Alignment(((0, 4), (4, 7)), ((0, 11),), np.array([[0.6, 0.4]]))
     placement = place_tags(source, tags, "Briefkasten", alignment)
@@ -182,7 +182,7 @@ def test_an_element_whose_word_another_has_is_not_sure() -> None:
 @pytest.mark.parametrize(
     ("markup", "target", "weights", "expected"),
     [
-        # all words before the tag that closes elsewhere stand behind those that follow it
+        # all words before the tag that closes elsewhere come after those that follow it
         (
             "one four</u> <b>two</b>",
             "zwei eins vier",
@@ -209,7 +209,7 @@ def test_an_element_whose_word_another_has_is_not_sure() -> None:
         ),
     ],
 )
-def test_an_element_that_finds_no_word_is_empty(
+def test_an_element_without_words_is_empty(
     markup: str, target: str, weights: list[list[float]], expected: str
 ) -> None:
     source, tags = scan(markup)
@@ -223,7 +223,7 @@ def test_an_element_that_finds_no_word_is_empty(
     assert not placement.is_sure
 
 
-def test_deep_nesting_is_placed_and_the_deepest_is_not() -> None:
+def test_nesting_is_placed_up_to_the_maximum_depth() -> None:
     for depth, is_sure in ((MAX_DEPTH - 1, True), (MAX_DEPTH, False), (100_000, False)):
         source, tags = scan("<b>" * depth + "one" + "</b>" * depth + " two")
         placement = place_tags(source, tags, "eins zwei", aligned(source, "eins zwei", [(0, 0), (1, 1)]))
@@ -231,14 +231,14 @@ def test_deep_nesting_is_placed_and_the_deepest_is_not() -> None:
         assert len(placement.tags) == 2 * depth
 
 
-def test_more_tags_than_anybody_writes_are_not_placed() -> None:
+def test_more_than_the_maximum_of_tags_are_not_placed() -> None:
     for number, is_sure in ((MAX_TAGS, True), (MAX_TAGS + 1, False)):
         source, tags = scan("one " + "<x/>" * number + "two")
         placement = place_tags(source, tags, "eins zwei", aligned(source, "eins zwei", [(0, 0), (1, 1)]))
         assert (placement.is_sure, len(placement.tags)) == (is_sure, number)
 
 
-def test_partners_cross_no_pair() -> None:
+def test_partners_do_not_cross_pairs() -> None:
     names = [
         ("a", TagKind.OPEN),
         ("b", TagKind.OPEN),

@@ -1,4 +1,4 @@
-"""A text that is cut word by word has the subwords that it has when it is cut at once."""
+"""Encoding a text word by word returns the same subwords as encoding it at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.text import tokenizer as module
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer, WordCache
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer, WordCache
 from tests.model.sentences import pairs
 
 BUNDLED = Path(__file__).parents[2] / "bundles" / "en-de" / "source.spm"
-LETTERS = "abcdefghnorstuvAEST\u00e4\u00df.,'-19\u00a0\t" + PLACEHOLDERS[0] + PLACEHOLDERS[3]
+LETTERS = "abcdefghnorstuvAEST\u00e4\u00df.,'-19\u00a0\t" + PLACEHOLDER_SYMBOLS[0] + PLACEHOLDER_SYMBOLS[3]
 
 
 @pytest.fixture(scope="module")
@@ -29,30 +29,30 @@ def tokenizer() -> Tokenizer:
 
 @settings(max_examples=500, deadline=None)
 @given(text=st.text(alphabet=LETTERS + "      ", max_size=60))
-def test_word_by_word_is_as_at_once(
+def test_encoding_by_word_equals_encoding_at_once(
     tokenizer: Tokenizer, whole: sentencepiece.SentencePieceProcessor, text: str
 ) -> None:
     assert tokenizer._words is not None
     assert tokenizer._words.encode(text) == whole.encode(text)
 
 
-def test_only_so_many_words_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT_WORDS", 3)
-    asked: list[str] = []
+def test_the_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CACHED_WORDS", 3)
+    encoded: list[str] = []
 
     def encode(word: str) -> list[int]:
-        asked.append(word)
+        encoded.append(word)
         return [len(word)]
 
     words = WordCache(encode)
     assert words.encode("a bb a ccc a") == [1, 2, 1, 3, 1]
-    assert asked == ["a", "bb", "ccc"]
+    assert encoded == ["a", "bb", "ccc"]
     words.encode("dddd " + "e" * 100 + " " + "e" * 100)
-    assert asked[3:] == ["dddd", "e" * 100, "e" * 100]
+    assert encoded[3:] == ["dddd", "e" * 100, "e" * 100]
     assert set(words._kept) == {"dddd"}
 
 
-def test_a_model_that_may_weigh_words_together_cuts_the_text_at_once(tmp_path: Path) -> None:
+def test_a_unigram_model_encodes_the_text_at_once(tmp_path: Path) -> None:
     path = tmp_path / "unigram.spm"
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([pair.source for pair in pairs()] * 5),
@@ -60,7 +60,7 @@ def test_a_model_that_may_weigh_words_together_cuts_the_text_at_once(tmp_path: P
         model_type="unigram",
         vocab_size=60,
         hard_vocab_limit=False,
-        user_defined_symbols=list(PLACEHOLDERS),
+        user_defined_symbols=list(PLACEHOLDER_SYMBOLS),
         minloglevel=2,
     )
     path.with_suffix(".model").rename(path)

@@ -1,4 +1,4 @@
-"""A translator whose engine says what a test tells it to: every sentence is answered at once, by a function."""
+"""A translator with a scripted engine: a function returns the translation of each sentence at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.engine.sequence import SequenceResult
 from app.engine.speed import Cost
 from app.stores.glossaries import GlossaryStore
 from app.text.detection import LanguageDetector, LazyDetector
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.translator import (
     AnswerLimits,
     Extras,
@@ -28,13 +28,13 @@ from app.translator import (
 )
 from tests.api.echo import Behaviour, echo_model
 
-# What a sentence's translation is; one that ends with "..." found no end. Several hypotheses: a line each.
+# Source -> translation; one that ends with NO_END reaches the length limit. Several hypotheses: a line each.
 Say = Callable[[str], str]
 NO_END = "..."
 
 
 class ScriptedEngine:
-    """Remembers every sentence as text, with its options. Runs of unknown characters are placeholders in them."""
+    """Records every sentence as text, with its options. Verbatim spans are placeholder symbols in the text."""
 
     def __init__(self, tokenizer: Tokenizer, limits: Any, say: Say) -> None:
         self.limits = limits
@@ -58,7 +58,7 @@ class ScriptedEngine:
         self.costs.append((cost, longest))
 
     def join(self, *_: object, **__: object) -> None:
-        """Every sentence is answered at once."""
+        """Without effect: every sentence is answered at once."""
 
     def prioritize_retries(self, futures: Iterable[asyncio.Future[SequenceResult]]) -> None:
         self.prioritized += [self._sources[future] for future in futures]
@@ -91,9 +91,9 @@ class ScriptedEngine:
         self._sources[future] = source
         return future
 
-    def _hypothesis(self, said: str, num_source_tokens: int, options: DecodingOptions) -> Hypothesis:
-        reason = FinishReason.LENGTH if said.endswith(NO_END) else FinishReason.STOP
-        ids = self._tokenizer.encode_target(said.removesuffix(NO_END), PLACEHOLDERS)[:-1]
+    def _hypothesis(self, text: str, num_source_tokens: int, options: DecodingOptions) -> Hypothesis:
+        reason = FinishReason.LENGTH if text.endswith(NO_END) else FinishReason.STOP
+        ids = self._tokenizer.encode_target(text.removesuffix(NO_END), PLACEHOLDER_SYMBOLS)[:-1]
         num_tokens = len(ids) + (reason is FinishReason.STOP)
         alignment = tuple(
             tuple(float(column == min(row, num_source_tokens - 1)) for column in range(num_source_tokens))
@@ -110,7 +110,7 @@ class ScriptedEngine:
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """num_hops: how often work was handed to it."""
+    """num_hops: calls of `submit`."""
 
     num_hops = 0
 
@@ -120,7 +120,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 class Script:
-    """A translator on such an engine."""
+    """A translator with that engine."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Script:
 
     @property
     def sources(self) -> list[str]:
-        """What the engine was asked."""
+        """The submitted sources."""
         return [source for source, _ in self.engine.submitted]
 
     def result(
@@ -178,10 +178,7 @@ def request(texts: Sequence[str], **changes: Any) -> TranslationRequest:
 
 
 class Watcher:
-    """An observer. shown: what deltas and replacements add up to, by text and segment; ended: what was told last.
-
-    replacements: in order.
-    """
+    """An observer. shown: text so far, by text and segment. ended: final texts. replacements: in order."""
 
     def __init__(self) -> None:
         self.spans: list[list[tuple[int, int]]] = []

@@ -1,4 +1,4 @@
-"""The structured texts through the real model, as a server would translate them: nothing is lost."""
+"""Translates the structured texts with the bundled model: nothing is lost."""
 
 from __future__ import annotations
 

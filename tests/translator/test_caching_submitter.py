@@ -1,4 +1,4 @@
-"""Sentences that are known, and sentences that several wait for. A fake runner that waits for the test's word."""
+"""Cached sentences, and sentences in flight with several subscribers, on a runner that a test can hold."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from app.decoding.options import (
     Sampling,
 )
 from app.engine.engine import Engine
-from app.engine.lane import ThreadLane
 from app.engine.limits import EngineLimits
 from app.engine.sequence import SequenceResult
 from app.errors import DeadlineExceeded, EngineFailure, InvalidRequest, NotReady, Overloaded
 from app.runtime.interface import StepInput, StepOutput
 from app.translator.admission_ticket import MAX_PROVISIONAL
 from app.translator.caching_submitter import CachingSubmitter, SubmitterSettings
+from app.workers.thread_worker import ThreadWorker
 from tests.engine.fake_runner import EOS, FakeRunner
 from tests.engine.test_engine import (
     NARROW,
@@ -41,21 +41,21 @@ CACHED = SubmitterSettings(cache_bytes=1_000_000)
 
 
 @asynccontextmanager
-async def decoding(
+async def running_submitter(
     runner: FakeRunner, settings: SubmitterSettings = CACHED, limits: EngineLimits | None = None
 ) -> AsyncIterator[CachingSubmitter]:
     async with running(runner, limits or EngineLimits(max_encode_tokens=64)) as engine:
-        decoder = CachingSubmitter(engine, model_key="m", settings=settings)
-        yield decoder
+        submitter = CachingSubmitter(engine, model_key="m", settings=settings)
+        yield submitter
         if isinstance(runner, GatedRunner):
             runner.gate.set()
-    assert decoder.stats().num_in_flight == 0
-    assert decoder._in_flight == {}
-    assert decoder.num_provisional == 0
+    assert submitter.stats().num_in_flight == 0
+    assert submitter._in_flight == {}
+    assert submitter.num_provisional == 0
 
 
 def submit(
-    decoder: CachingSubmitter,
+    submitter: CachingSubmitter,
     source: tuple[int, ...] = SOURCE,
     options: DecodingOptions = NARROW,
     *,
@@ -63,7 +63,7 @@ def submit(
     timeout_s: float = PATIENCE_S,
     on_tokens: Any = None,
 ) -> asyncio.Future[SequenceResult]:
-    return decoder.submit(
+    return submitter.submit(
         source,
         options,
         request_id=request_id,
@@ -77,13 +77,13 @@ def in_scenario(scenario: Any) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 2 * PATIENCE_S))
 
 
-def test_a_known_sentence_is_not_decoded_again() -> None:
+def test_a_cached_sentence_is_not_decoded_again() -> None:
     async def scenario() -> None:
         runner = FakeRunner()
-        async with decoding(runner) as decoder:
-            first = await submit(decoder)
+        async with running_submitter(runner) as submitter:
+            first = await submit(submitter)
             steps = runner.calls["decode"]
-            future = submit(decoder, request_id="other")
+            future = submit(submitter, request_id="other")
             assert future.done()
             again = future.result()
             assert again.hypotheses == first.hypotheses
@@ -96,7 +96,7 @@ def test_a_known_sentence_is_not_decoded_again() -> None:
                 0,
             )
             assert runner.calls["decode"] == steps
-            stats = decoder.stats()
+            stats = submitter.stats()
             assert (stats.num_hits, stats.num_misses, stats.num_coalesced) == (1, 1, 0)
             assert stats.num_bytes > 0
 
@@ -127,65 +127,67 @@ OTHERS: dict[str, DecodingOptions] = {
 }
 
 
-def test_every_option_every_id_and_the_model_make_another_sentence() -> None:
+def test_the_key_depends_on_every_option_every_id_and_the_model() -> None:
     assert set(OTHERS) == {field.name for field in fields(DecodingOptions)}, "a new option needs a line above"
     base = DecodingOptions(beam_size=3)
     engine: Any = None
-    decoder = CachingSubmitter(engine, model_key="m", settings=CACHED)
-    keys = [decoder._key(SOURCE, options) for options in (base, *OTHERS.values())]
+    submitter = CachingSubmitter(engine, model_key="m", settings=CACHED)
+    keys = [submitter._key(SOURCE, options) for options in (base, *OTHERS.values())]
     sampled = [
         Sampling(seed=2),
         Sampling(seed=1, top_k=3),
         Sampling(seed=1, top_p=0.5),
         Sampling(1.5, seed=1),
     ]
-    keys += [decoder._key(SOURCE, replace(base, sampling=sampling)) for sampling in sampled]
+    keys += [submitter._key(SOURCE, replace(base, sampling=sampling)) for sampling in sampled]
     keys += [
-        decoder._key(source, base) for source in ((5, EOS), (5, 6, 6, EOS), (6, 5, EOS), (5, 6, 256 * EOS))
+        submitter._key(source, base) for source in ((5, EOS), (5, 6, 6, EOS), (6, 5, EOS), (5, 6, 256 * EOS))
     ]
     keys.append(CachingSubmitter(engine, model_key="n", settings=CACHED)._key(SOURCE, base))
     assert len(set(keys)) == len(keys)
-    assert decoder._key(list(SOURCE), DecodingOptions(beam_size=3)) == keys[0]
+    assert submitter._key(list(SOURCE), DecodingOptions(beam_size=3)) == keys[0]
 
 
-def test_one_in_flight_is_decoded_once_for_all() -> None:
+def test_equal_sentences_in_flight_are_decoded_once() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        async with decoding(runner, SubmitterSettings(cache_bytes=0)) as decoder:
-            futures = [submit(decoder, request_id=str(number)) for number in range(5)]
-            other = submit(decoder, (7, EOS))
+        async with running_submitter(runner, SubmitterSettings(cache_bytes=0)) as submitter:
+            futures = [submit(submitter, request_id=str(number)) for number in range(5)]
+            other = submit(submitter, (7, EOS))
             await runner.arrival()
-            futures.append(submit(decoder, request_id="late"))
+            futures.append(submit(submitter, request_id="late"))
             runner.gate.set()
             results = await asyncio.gather(*futures, other)
             assert all(result is results[0] for result in results[:-1])
             assert runner.encoded == [SOURCE, (7, EOS)]
-            assert decoder.stats().num_coalesced == 5
-            await submit(decoder)
-            assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of no bytes keeps nothing"
+            assert submitter.stats().num_coalesced == 5
+            await submit(submitter)
+            assert runner.encoded == [SOURCE, (7, EOS), SOURCE], "a cache of no bytes stays empty"
 
     in_scenario(scenario)
 
 
-def test_nothing_is_shared_where_that_is_switched_off() -> None:
+def test_nothing_is_coalesced_if_that_is_switched_off() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        async with decoding(runner, SubmitterSettings(cache_bytes=10**6, coalesces=False)) as decoder:
-            futures = [submit(decoder) for _ in range(2)]
+        async with running_submitter(
+            runner, SubmitterSettings(cache_bytes=10**6, coalesces=False)
+        ) as submitter:
+            futures = [submit(submitter) for _ in range(2)]
             runner.gate.set()
             await asyncio.gather(*futures)
             assert runner.encoded == [SOURCE] * 2
-            assert submit(decoder).done()
-            assert decoder.stats().num_coalesced == 0
+            assert submit(submitter).done()
+            assert submitter.stats().num_coalesced == 0
 
     in_scenario(scenario)
 
 
-def test_who_leaves_takes_nothing_from_the_others_and_the_last_frees_the_rows() -> None:
+def test_cancelling_one_subscriber_affects_no_other_and_the_last_frees_the_rows() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        async with decoding(runner) as decoder:
-            first, second, third = (submit(decoder, options=WIDE, request_id=name) for name in "abc")
+        async with running_submitter(runner) as submitter:
+            first, second, third = (submit(submitter, options=WIDE, request_id=name) for name in "abc")
             await runner.arrival()
             first.cancel()
             await asyncio.sleep(0)
@@ -195,38 +197,40 @@ def test_who_leaves_takes_nothing_from_the_others_and_the_last_frees_the_rows() 
             assert (await third).hypotheses
             runner.gate.clear()
             runner.has_arrived.clear()
-            left = [submit(decoder, (8, EOS), WIDE, request_id=name) for name in "ab"]
+            left = [submit(submitter, (8, EOS), WIDE, request_id=name) for name in "ab"]
             await runner.arrival()
             steps = runner.calls["decode"]
             for future in left:
                 future.cancel()
-            await asyncio.sleep(0.01)  # the news is in the engine's inbox
+            await asyncio.sleep(0.01)  # the cancellation is in the engine's inbox
             runner.gate.set()
-            await submit(decoder, (9, EOS), DecodingOptions(beam_size=1, max_target_length=1))
-            assert runner.calls["decode"] <= steps + 2 + 2, "two steps of its own, at most two of who left"
+            await submit(submitter, (9, EOS), DecodingOptions(beam_size=1, max_target_length=1))
+            assert runner.calls["decode"] <= steps + 2 + 2, (
+                "two steps of its own, at most two of the cancelled ones"
+            )
             assert runner.batches[-1] == 1, "its sixteen rows are free"
-            assert not decoder.has((8, EOS), WIDE), "what nobody waited for is not kept"
+            assert not submitter.has((8, EOS), WIDE), "a cancelled sentence is not cached"
 
     in_scenario(scenario)
 
 
-def test_each_has_its_own_deadline() -> None:
+def test_each_subscriber_has_its_own_deadline() -> None:
     async def scenario(timeout_s: float) -> bool:
         runner = GatedRunner()
-        async with decoding(runner) as decoder:
-            short = submit(decoder, options=WIDE, timeout_s=timeout_s)
+        async with running_submitter(runner) as submitter:
+            short = submit(submitter, options=WIDE, timeout_s=timeout_s)
             if not await has_begun(runner, short):
                 return False
-            long = submit(decoder, options=WIDE, request_id="long")
-            shorter = submit(decoder, options=WIDE, request_id="shorter", timeout_s=0.02)
+            long = submit(submitter, options=WIDE, request_id="long")
+            shorter = submit(submitter, options=WIDE, request_id="shorter", timeout_s=0.02)
             for future in (shorter, short):
                 with pytest.raises(DeadlineExceeded):
                     await future
             assert not long.done()
             runner.gate.set()
             assert (await long).hypotheses
-            assert runner.encoded == [SOURCE], "decoded once, whatever became of the first"
-            late = submit(decoder, (8, EOS), timeout_s=-1.0)
+            assert runner.encoded == [SOURCE], "decoded once, although the first expired"
+            late = submit(submitter, (8, EOS), timeout_s=-1.0)
             with pytest.raises(DeadlineExceeded):
                 await late
         return True
@@ -234,25 +238,25 @@ def test_each_has_its_own_deadline() -> None:
     run_with_deadlines(scenario)
 
 
-def test_who_joins_what_the_engine_has_given_up_is_served_all_the_same() -> None:
-    """The flight's outcome is on its way when somebody with time left joins."""
+def test_subscribing_to_a_sentence_that_the_engine_has_dropped_submits_it_again() -> None:
+    """A request with time left subscribes after the engine has set the error."""
 
     async def scenario() -> None:
         runner = GatedRunner()
         runner.gate.set()
-        async with decoding(runner) as decoder:
-            late = submit(decoder)
-            in_flight = next(iter(decoder._in_flight.values()))
+        async with running_submitter(runner) as submitter:
+            late = submit(submitter)
+            in_flight = next(iter(submitter._in_flight.values()))
             in_flight.future.set_exception(DeadlineExceeded("the request's time ran out"))
-            second = submit(decoder, request_id="b")
+            second = submit(submitter, request_id="b")
             assert (await second).hypotheses
             assert (await late).hypotheses, "it had time left, too"
-            assert decoder.has(SOURCE, NARROW)
+            assert submitter.has(SOURCE, NARROW)
 
     in_scenario(scenario)
 
 
-def test_errors_reach_all_and_are_not_kept() -> None:
+def test_errors_reach_all_subscribers_and_are_not_cached() -> None:
     class Failing(GatedRunner):
         is_broken = True
 
@@ -264,92 +268,92 @@ def test_errors_reach_all_and_are_not_kept() -> None:
 
     async def scenario() -> None:
         runner = Failing()
-        async with decoding(runner) as decoder:
-            futures = [submit(decoder, request_id=name) for name in "ab"]
+        async with running_submitter(runner) as submitter:
+            futures = [submit(submitter, request_id=name) for name in "ab"]
             runner.gate.set()
             for future in futures:
                 with pytest.raises(EngineFailure):
                     await future
-            assert decoder.stats().num_entries == 0
+            assert submitter.stats().num_entries == 0
             runner.is_broken = False
-            assert (await submit(decoder)).hypotheses
+            assert (await submit(submitter)).hypotheses
             with pytest.raises(InvalidRequest):
-                submit(decoder, (), NARROW)
-            assert decoder._in_flight == {}
+                submit(submitter, (), NARROW)
+            assert submitter._in_flight == {}
 
     in_scenario(scenario)
 
 
-def test_what_was_drawn_is_shared_only_by_who_chose_the_seed() -> None:
+def test_samples_are_shared_only_with_a_seed_of_the_callers() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         drawn = replace(NARROW, sampling=Sampling(seed=4, is_seeded=False))
         chosen = replace(NARROW, sampling=Sampling(seed=4))
-        async with decoding(runner) as decoder:
-            futures = [submit(decoder, options=options) for options in (drawn, drawn, chosen, chosen)]
+        async with running_submitter(runner) as submitter:
+            futures = [submit(submitter, options=options) for options in (drawn, drawn, chosen, chosen)]
             runner.gate.set()
             await asyncio.gather(*futures)
             assert len(runner.encoded) == 3
-            assert decoder.has(SOURCE, chosen)
-            assert not decoder.has(SOURCE, drawn)
+            assert submitter.has(SOURCE, chosen)
+            assert not submitter.has(SOURCE, drawn)
 
     in_scenario(scenario)
 
 
-def test_tokens_reach_every_listener_whenever_it_came() -> None:
+def test_tokens_reach_every_subscriber_from_the_first_on() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        told: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+        received: dict[str, list[int]] = {"a": [], "b": [], "c": []}
 
         def listener(name: str) -> Any:
             def on_tokens(position: int, ids: tuple[int, ...]) -> None:
-                told[name][position:] = ids
-                if name == "a" and len(told["a"]) == 4:
-                    submit(decoder, request_id="c", on_tokens=listener("c"))
+                received[name][position:] = ids
+                if name == "a" and len(received["a"]) == 4:
+                    submit(submitter, request_id="c", on_tokens=listener("c"))
 
             return on_tokens
 
-        async with decoding(runner) as decoder:
-            silent = submit(decoder, request_id="silent")
+        async with running_submitter(runner) as submitter:
+            silent = submit(submitter, request_id="silent")
             await runner.arrival()
-            futures = [submit(decoder, request_id=name, on_tokens=listener(name)) for name in "ab"]
+            futures = [submit(submitter, request_id=name, on_tokens=listener(name)) for name in "ab"]
             runner.gate.set()
             ids = (await silent).hypotheses[0].ids
             await asyncio.gather(*futures)
-            assert told["a"] == told["b"] == told["c"] == list(ids)[: len(told["a"])]
-            assert len(told["a"]) >= len(ids) - 1
+            assert received["a"] == received["b"] == received["c"] == list(ids)[: len(received["a"])]
+            assert len(received["a"]) >= len(ids) - 1
 
     in_scenario(scenario)
 
 
-def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
+def test_cached_sentences_cost_nothing_and_pass_a_full_queue() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
         limits = EngineLimits(max_encode_tokens=64, max_pending_sentences=2)
-        async with decoding(runner, limits=limits) as decoder:
+        async with running_submitter(runner, limits=limits) as submitter:
             runner.gate.set()
-            await submit(decoder)
+            await submit(submitter)
             deadline = time.monotonic() + PATIENCE_S
-            engine: Engine = decoder.engine
-            with decoder.reserve(2, 20, deadline=deadline) as full:
+            engine: Engine = submitter.engine
+            with submitter.reserve(2, 20, deadline=deadline) as full:
                 full.finalize([((7, EOS), NARROW, 1), ((8, EOS), NARROW, 1)])
                 assert engine.health().num_pending_sentences == 2
-                with decoder.reserve(1, 3, deadline=deadline) as ticket:
-                    assert decoder.num_provisional == 1
+                with submitter.reserve(1, 3, deadline=deadline) as ticket:
+                    assert submitter.num_provisional == 1
                     ticket.finalize([(SOURCE, NARROW, 1)])
-                    assert decoder.num_provisional == 0
-                    assert submit(decoder).done()
+                    assert submitter.num_provisional == 0
+                    assert submit(submitter).done()
                     assert engine.health().num_pending_sentences == 2
-                with pytest.raises(Overloaded), decoder.reserve(2, 6, deadline=deadline) as ticket:
+                with pytest.raises(Overloaded), submitter.reserve(2, 6, deadline=deadline) as ticket:
                     ticket.finalize([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1)])
                 provisional = [
-                    decoder.reserve(1, 3, deadline=deadline).__enter__() for _ in range(MAX_PROVISIONAL)
+                    submitter.reserve(1, 3, deadline=deadline).__enter__() for _ in range(MAX_PROVISIONAL)
                 ]
-                with pytest.raises(Overloaded), decoder.reserve(1, 3, deadline=deadline):
+                with pytest.raises(Overloaded), submitter.reserve(1, 3, deadline=deadline):
                     pass
                 for ticket in provisional:
                     ticket.__exit__(None, None, None)
-            with decoder.reserve(3, 30, deadline=deadline) as ticket:
+            with submitter.reserve(3, 30, deadline=deadline) as ticket:
                 ticket.finalize([(SOURCE, NARROW, 1), ((9, EOS), NARROW, 1), (SOURCE, NARROW, 1)])
                 assert engine.health().num_pending_sentences == 1
                 assert engine.health().num_pending_tokens == 2
@@ -362,21 +366,21 @@ def test_known_sentences_cost_nothing_and_pass_a_full_queue() -> None:
 def test_without_a_cache_a_full_queue_refuses_before_any_work() -> None:
     async def scenario() -> None:
         limits = EngineLimits(max_encode_tokens=64, max_pending_sentences=2)
-        async with decoding(FakeRunner(), SubmitterSettings(), limits) as decoder:
+        async with running_submitter(FakeRunner(), SubmitterSettings(), limits) as submitter:
             deadline = time.monotonic() + PATIENCE_S
-            with decoder.reserve(2, 2, deadline=deadline), pytest.raises(Overloaded):
-                decoder.reserve(1, 1, deadline=deadline).__enter__()
+            with submitter.reserve(2, 2, deadline=deadline), pytest.raises(Overloaded):
+                submitter.reserve(1, 1, deadline=deadline).__enter__()
 
     in_scenario(scenario)
 
 
-def test_closing_fails_all_who_wait() -> None:
+def test_closing_the_engine_fails_all_subscribers() -> None:
     async def scenario() -> None:
         runner = GatedRunner()
-        engine = Engine([ThreadLane(runner)], settings=EngineLimits(max_encode_tokens=64))
+        engine = Engine([ThreadWorker(runner)], settings=EngineLimits(max_encode_tokens=64))
         engine.start()
-        decoder = CachingSubmitter(engine, settings=CACHED)
-        futures = [submit(decoder, request_id=name) for name in "ab"]
+        submitter = CachingSubmitter(engine, settings=CACHED)
+        futures = [submit(submitter, request_id=name) for name in "ab"]
         await runner.arrival()
         closing = asyncio.create_task(engine.close(0.0))
         for future in futures:

@@ -1,4 +1,4 @@
-"""A text with letters or digits never gets an empty translation; what repeats itself, or finds no end, is told."""
+"""A text with letters or digits never gets an empty translation; repetitions and endless output are reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from app.decoding.options import DecodingOptions, FinishReason, Sampling
 from app.text.parsed_text import TextFormat
-from app.text.tokenizer import PLACEHOLDERS, Tokenizer
+from app.text.tokenizer import PLACEHOLDER_SYMBOLS, Tokenizer
 from app.translator import Translation
 from tests.model.sentences import write_tokenizer
 from tests.translator.scripted import NO_END, Script
@@ -23,20 +23,20 @@ def reasons(translation: Translation) -> list[FinishReason]:
     return [segment.hypotheses[0].finish_reason for segment in translation.segments]
 
 
-# A lone space, a placeholder that the source does not have, and a mark.
+# Output without words: none, a space, a placeholder symbol that the source does not have, a mark.
 @pytest.mark.parametrize("nothing", ["", " ", "\ue003", "."])
-def test_where_nothing_is_said_it_is_decoded_again_without_that(tokenizer: Tokenizer, nothing: str) -> None:
+def test_output_without_words_is_suppressed_and_decoded_again(tokenizer: Tokenizer, nothing: str) -> None:
     answers = iter([nothing])
     script = Script(tokenizer, lambda _: next(answers, "Anna"))
     translation = script("Garten")
     assert translation.text == "Anna"
     assert reasons(translation) == [FinishReason.STOP]
     assert script.sources == ["Garten", "Garten"]
-    silent = set(tokenizer.encode_target(nothing, PLACEHOLDERS)[:-1])
+    silent = set(tokenizer.encode_target(nothing, PLACEHOLDER_SYMBOLS)[:-1])
     assert {run[0] for run in script.engine.submitted[1][1].suppress_sequences} >= silent
 
 
-def test_where_nothing_is_left_the_source_stands_and_says_so(tokenizer: Tokenizer) -> None:
+def test_the_source_replaces_a_second_output_without_words(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: "" if "Garten" in source else source)
     translation = script("Garten. Anna draws.")
     assert translation.text == "Garten. Anna draws."
@@ -54,7 +54,7 @@ def test_a_button_and_a_heading_keep_their_words(tokenizer: Tokenizer) -> None:
         assert script(text, text_format=TextFormat.HTML).text == text
 
 
-def test_hypotheses_and_tokens_of_what_stands(tokenizer: Tokenizer) -> None:
+def test_hypotheses_and_tokens_without_words_are_replaced(tokenizer: Tokenizer) -> None:
     options = DecodingOptions(beam_size=4, num_hypotheses=2, max_target_length=60)
     script = Script(tokenizer, lambda _: ".\nAnna")
     translation = script("Garten", options=options, token_scores=True)
@@ -63,15 +63,15 @@ def test_hypotheses_and_tokens_of_what_stands(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("text", ["...", "\U0001f600", "{name}", "?!"])
-def test_what_has_no_letter_may_become_anything(tokenizer: Tokenizer, text: str) -> None:
+def test_a_text_without_words_is_decoded_at_most_once(tokenizer: Tokenizer, text: str) -> None:
     script = Script(tokenizer, lambda _: "")
     assert len(script.engine.submitted) == 0
     script(text)
     assert len(script.engine.submitted) <= 1
 
 
-def test_the_parts_of_a_sentence_without_end_share_its_length(tokenizer: Tokenizer) -> None:
-    """A hot sample finds no end in any part: all together may be as long as the whole, not sixteen times."""
+def test_the_parts_of_an_endless_sentence_share_its_length_limit(tokenizer: Tokenizer) -> None:
+    """No part of a hot sample ends: together they may be as long as the whole sentence, not sixteen times."""
     script = Script(tokenizer, lambda source: f"{source}{NO_END}")
     source = (
         "Anna draws the cat and the tree and the bakery and the old house near the big bridge of the town"
@@ -87,7 +87,7 @@ def test_the_parts_of_a_sentence_without_end_share_its_length(tokenizer: Tokeniz
     )
 
 
-def test_a_repetition_that_is_not_said_is_told(tokenizer: Tokenizer) -> None:
+def test_a_shortened_repetition_is_reported(tokenizer: Tokenizer) -> None:
     text = "very " * 60 + "old"
     short = Script(tokenizer, lambda _: "very old")
     assert set(reasons(short(text))) == {FinishReason.REPETITION}

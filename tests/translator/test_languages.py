@@ -1,4 +1,4 @@
-"""Texts whose language is left to detection, and texts whose language is stated."""
+"""Texts with a detected source language, and texts with one in the request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_text_has_its_own_language(tokenizer: Tokenizer, detector: Language
     assert len(script.engine.submitted) == 2  # the English text and the short one
 
 
-def test_nobody_else_waits_while_the_detector_is_loaded(
+def test_loading_the_detector_blocks_no_other_request(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
     may_end = threading.Event()
@@ -65,7 +65,7 @@ def test_nobody_else_waits_while_the_detector_is_loaded(
 
     async def ask() -> tuple[TranslationResult, TranslationResult]:
         first = asyncio.ensure_future(script.translator.translate(request([ENGLISH], source=None)))
-        # Long enough to be prepared on the one thread for text.
+        # Long enough to be prepared on the executor's only thread.
         stated = await asyncio.wait_for(script.translator.translate(request([f"{ENGLISH} " * 8])), 60)
         assert not first.done()
         may_end.set()
@@ -76,21 +76,21 @@ def test_nobody_else_waits_while_the_detector_is_loaded(
     assert script.executor.num_hops >= 2
 
 
-def test_a_stated_source_is_believed(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+def test_a_source_in_the_request_is_not_checked(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
     script = Script(tokenizer, shouted, detector=detector)
     (gift, german) = script.result(["Gift", GERMAN]).translations
     assert len(script.engine.submitted) == 2
     assert (gift.source, gift.confidence) == (german.source, german.confidence) == ("en", 1.0)
 
 
-def test_markup_is_no_evidence(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+def test_markup_does_not_count_for_detection(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
     script = Script(tokenizer, shouted, detector=detector)
     page = f'<p title="the station of the town">{GERMAN}</p><script>{ENGLISH * 5}</script>'
     translation = script(page, source=None, text_format=TextFormat.HTML)
     assert (translation.source, translation.text) == ("de", page)
 
 
-def test_terms_have_the_endings_of_what_was_detected(
+def test_terms_have_the_endings_of_the_detected_language(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
     script = Script(tokenizer, lambda source: source, detector=detector, has_alignment=True)
@@ -100,7 +100,7 @@ def test_terms_have_the_endings_of_what_was_detected(
 
 
 @pytest.mark.parametrize(("source", "target"), [(None, "fr"), ("de", "en"), ("en", "en"), ("fr", "de")])
-def test_an_unknown_pair_is_told(
+def test_an_unknown_pair_is_an_error_that_lists_the_pairs(
     tokenizer: Tokenizer, detector: LanguageDetector, source: str | None, target: str
 ) -> None:
     script = Script(tokenizer, shouted, detector=detector)
@@ -111,7 +111,7 @@ def test_an_unknown_pair_is_told(
 FRENCH = "Bonjour tout le monde, comment \u00e7a va?"
 
 
-def test_a_text_in_no_language_that_is_translated_is_refused_by_its_name(
+def test_a_text_in_an_unsupported_language_is_refused_with_its_name(
     tokenizer: Tokenizer, detector: LanguageDetector
 ) -> None:
     script = Script(tokenizer, shouted, detector=detector)
@@ -120,7 +120,7 @@ def test_a_text_in_no_language_that_is_translated_is_refused_by_its_name(
     assert (caught.value.source, caught.value.target, caught.value.field) == ("fr", "de", "text[1]")
     assert script.engine.submitted == []
     assert script.result(["Bonjour", "Hallo", "OK", FRENCH[:3]], source=None).translations[0].source == "en"
-    assert script(FRENCH).source == "en"  # a stated source is believed
+    assert script(FRENCH).source == "en"  # a source in the request is not checked
 
 
 def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Tokenizer) -> None:
@@ -130,7 +130,7 @@ def test_a_source_that_the_detector_does_not_know_is_not_refused(tokenizer: Toke
     assert languages.resolve(FRENCH, "de", field="text").source == "en"
 
 
-def test_into_a_language_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
+def test_a_target_that_is_only_a_source(tokenizer: Tokenizer, detector: LanguageDetector) -> None:
     script = Script(tokenizer, shouted, detector=detector)
     assert script(ENGLISH, source=None, target="en").text == ENGLISH
     with pytest.raises(UnsupportedLanguages) as caught:

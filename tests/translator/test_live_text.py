@@ -1,4 +1,4 @@
-"""What is told of a growing translation adds up to it, whatever the subwords are."""
+"""The deltas of a streamed translation add up to it, for any split into subwords."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
 
 
 class Screen:
-    """Shows what it is told, as a reader of a stream would."""
+    """An observer that shows the streamed text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -77,7 +77,7 @@ def test_deltas_add_up_to_the_text(
     assert screen.num_replaced == 0
 
 
-def test_a_character_in_bytes_is_told_whole(tokenizer: Tokenizer) -> None:
+def test_a_character_in_bytes_is_sent_whole(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode_target("ab 🎉 c", ())[:-1]
     seen = {partial_text(tokenizer, ids[:length], ()) for length in range(len(ids) + 1)}
     assert "ab " in seen
@@ -85,7 +85,7 @@ def test_a_character_in_bytes_is_told_whole(tokenizer: Tokenizer) -> None:
     assert not any(REPLACEMENT_CHARACTER in text for text in seen)
 
 
-def test_a_run_is_told_where_the_model_says_it_and_not_before(tokenizer: Tokenizer) -> None:
+def test_a_verbatim_span_is_sent_at_its_placeholder_and_not_before(tokenizer: Tokenizer) -> None:
     verbatim_spans = ("東京", "🎉")
     ids = tokenizer.encode_target("Er mag 東京 sehr", verbatim_spans[:1])[:-1]
     screen, segment = live(tokenizer)
@@ -98,7 +98,7 @@ def test_a_run_is_told_where_the_model_says_it_and_not_before(tokenizer: Tokeniz
     assert screen.text == final == "Er mag 東京 sehr 🎉"
 
 
-def test_what_is_decoded_again_voids_what_was_told(tokenizer: Tokenizer) -> None:
+def test_a_restart_withdraws_the_text(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.encode_target(text)[:-1] for text in ("Das Haus", "Die Stadt"))
     screen, segment = live(tokenizer)
     segment.on_tokens(0, first, ())
@@ -109,7 +109,7 @@ def test_what_is_decoded_again_voids_what_was_told(tokenizer: Tokenizer) -> None
     assert screen.text == "Die Stadt"
     segment.restart()
     assert screen.text == ""
-    segment.restart()  # nothing stands there: nothing is told
+    segment.restart()  # no text was sent, so that none is withdrawn
     assert screen.num_replaced == 2
     segment.on_tokens(0, first, ())
     segment.finish("DAS Haus", FinishReason.LENGTH)
@@ -117,7 +117,7 @@ def test_what_is_decoded_again_voids_what_was_told(tokenizer: Tokenizer) -> None
     assert screen.num_replaced == 3
 
 
-def test_it_is_told_as_it_will_look(tokenizer: Tokenizer) -> None:
+def test_the_text_is_sent_in_its_casing(tokenizer: Tokenizer) -> None:
     screen, segment = live(tokenizer, str.upper)
     segment.on_tokens(0, tokenizer.encode_target("Straße frei")[:-1], ())
     assert screen.text == "STRASSE FREI"
@@ -125,13 +125,13 @@ def test_it_is_told_as_it_will_look(tokenizer: Tokenizer) -> None:
     assert screen.num_replaced == 0
 
 
-def test_without_tokens_the_whole_text_is_told_at_the_end(tokenizer: Tokenizer) -> None:
+def test_without_tokens_the_whole_text_is_sent_at_the_end(tokenizer: Tokenizer) -> None:
     screen, segment = live(tokenizer)
     segment.finish("Aus dem Vorrat", FinishReason.STOP)
     assert screen.text == screen.final == "Aus dem Vorrat"
 
 
-def test_of_a_beam_only_the_end_is_told(tokenizer: Tokenizer) -> None:
+def test_of_a_beam_only_the_final_text_is_sent(tokenizer: Tokenizer) -> None:
     screen = Screen()
     segment = LiveSegment(screen, (2, 5), tokenizer, str, is_greedy=False)
     segment.finish("Das Haus", FinishReason.STOP)

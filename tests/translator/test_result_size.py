@@ -1,4 +1,4 @@
-"""What a kept result is said to weigh is what it takes."""
+"""The estimated size of a cached result is close to the memory that it takes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_accounted_is_what_it_takes(kind: str) -> None:
-    """Neither more than a quarter above the bound in truth, nor a third of it wasted by caution."""
+def test_the_estimated_size_is_close_to_the_real_one(kind: str) -> None:
+    """The real size is at most a quarter above the estimate, and at least two thirds of it."""
     count = 400
 
     def entries() -> Iterator[tuple[bytes, SequenceResult]]:
@@ -58,7 +58,7 @@ def test_what_is_accounted_is_what_it_takes(kind: str) -> None:
     cache: SentenceCache[SequenceResult] = SentenceCache(10**9)
     for thread in threading.enumerate():
         if thread.name == "detector":
-            thread.join()  # of another test: its memory would count
+            thread.join()  # of another test, whose memory would count
     gc.collect()
     tracemalloc.start()
     try:
@@ -70,6 +70,6 @@ def test_what_is_accounted_is_what_it_takes(kind: str) -> None:
         real = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    accounted = cache.stats().num_bytes
+    estimated = cache.stats().num_bytes
     assert cache.stats().num_entries == count
-    assert 0.8 * real <= accounted <= 1.5 * real, (accounted / count, real / count)
+    assert 0.8 * real <= estimated <= 1.5 * real, (estimated / count, real / count)

@@ -1,4 +1,4 @@
-"""Terms of a glossary: words for the model at first, and carried through it where its translation lacks one."""
+"""Glossary terms: words in the model's first input, and placeholders if the translation lacks one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.translator.scripted import NO_END, Say, Script, Watcher
 GREEDY = DecodingOptions(beam_size=1, max_target_length=60)
 CAT = (Term("cat", "Kater"),)
 BAG = (Term("bag", "Kater"),)
-CARRIED = "\ue000"
+SYMBOL = "\ue000"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def as_dictionary(**words: str) -> Say:
-    """A model that knows these words, and leaves others as they are."""
+    """A model that translates these words and copies all others."""
 
     def say(source: str) -> str:
         for word, translation in words.items():
@@ -39,28 +39,28 @@ def as_dictionary(**words: str) -> Say:
 
 
 def check_hits(text: str, translation: Translation, expected: list[tuple[str, str]]) -> None:
-    """As (form in the text, what the translation was to have)."""
+    """expected: pairs of surface form and replacement."""
     found = [(hit.surface, hit.replacement) for hit in translation.glossary_hits]
     assert found == expected
     assert [hit.span.of(text) for hit in translation.glossary_hits] == [surface for surface, _ in expected]
 
 
-def test_what_the_model_says_itself_is_not_decoded_again(tokenizer: Tokenizer) -> None:
+def test_a_translation_with_all_terms_is_not_decoded_again(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(cat="Kater"), has_alignment=True)
     text = "Anna draws the cat."
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater."
     assert script.sources == [text]
-    assert not script.engine.submitted[0][1].alignment, "decoded as if there was no glossary"
+    assert not script.engine.submitted[0][1].alignment, "decoded as if there were no glossary"
     check_hits(text, translation, [("cat", "Kater")])
 
 
-def test_a_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:
+def test_a_missing_term_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     text = "Anna draws the cat. Anna sees it."
     translation = script(text, terms=CAT)
     assert translation.text == "Anna draws the Kater. Anna sees it."
-    assert script.sources == ["Anna draws the cat.", "Anna sees it.", f"Anna draws the {CARRIED}."]
+    assert script.sources == ["Anna draws the cat.", "Anna sees it.", f"Anna draws the {SYMBOL}."]
     assert script.engine.prioritized == script.sources[2:]
     assert translation.segments[0].fallbacks == ()
     check_hits(text, translation, [("cat", "Kater")])
@@ -88,7 +88,7 @@ def test_a_term_that_lacks_is_carried(tokenizer: Tokenizer) -> None:
         ((Term("Anna", "Anna"),), "Annas tree", "Ein Baum", False),
     ],
 )
-def test_what_counts_as_a_term(
+def test_which_words_count_as_the_term(
     tokenizer: Tokenizer, terms: tuple[Term, ...], text: str, said: str, *, is_kept: bool
 ) -> None:
     answers = iter([said])
@@ -101,14 +101,14 @@ def test_what_counts_as_a_term(
         assert all(hit.replacement in translation.text for hit in translation.glossary_hits)
 
 
-def test_a_sentence_in_capitals_is_looked_at_as_it_will_stand(tokenizer: Tokenizer) -> None:
+def test_a_sentence_in_capitals_is_checked_in_its_final_casing(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(cat="Kater"))
     translation = script("ANNA SEES THE CAT.", terms=CAT)
     assert translation.text == "ANNA SEES THE KATER."
     assert script.sources == ["Anna sees the cat."]
     script = Script(tokenizer, as_dictionary(bakery="laden"))
     assert script("A BAKERY", terms=(Term("bakery", "Laden"),)).text == "A LADEN"
-    assert script.sources == ["A bakery"], "which are capitals only with the term"
+    assert script.sources == ["A bakery"], "the sentence is in capitals only with the term"
 
 
 @pytest.mark.parametrize(("word", "num_rounds"), [("Kater", 1), ("Maus", 2)])
@@ -121,7 +121,7 @@ def test_a_term_in_an_inline_tag(tokenizer: Tokenizer, word: str, num_rounds: in
     check_hits(text, translation, [("cat", "Kater")])
 
 
-def test_tags_behind_a_term_that_is_carried(tokenizer: Tokenizer) -> None:
+def test_tags_after_a_term_placeholder(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(bakery="haus"), has_alignment=True)
     text = "<p>Anna sees the bakery <i>and</i> <b>it</b> is old today.</p>"
     translation = script(text, terms=(Term("bakery", "Laden"),), text_format=TextFormat.HTML)
@@ -129,20 +129,20 @@ def test_tags_behind_a_term_that_is_carried(tokenizer: Tokenizer) -> None:
     assert len(script.engine.submitted) == 2
 
 
-def test_a_term_that_is_lost_even_so_is_translated_around(tokenizer: Tokenizer) -> None:
-    script = Script(tokenizer, lambda source: "Anna" if "cat" in source or CARRIED in source else source)
+def test_the_parts_around_a_lost_term_placeholder_are_translated_separately(tokenizer: Tokenizer) -> None:
+    script = Script(tokenizer, lambda source: "Anna" if "cat" in source or SYMBOL in source else source)
     translation = script("Anna draws a cat today.", terms=CAT)
     assert translation.text == "Anna draws a Kater today."
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_SPLIT,)
-    assert script.sources[1:] == [f"Anna draws a {CARRIED} today.", "Anna draws a", "today."]
+    assert script.sources[1:] == [f"Anna draws a {SYMBOL} today.", "Anna draws a", "today."]
 
 
-def test_a_term_parted_by_a_tag_or_with_a_digit_is_carried_at_once(tokenizer: Tokenizer) -> None:
+def test_a_term_with_a_tag_inside_or_a_digit_is_a_placeholder_at_once(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(), has_alignment=True)
     terms = (Term("old tree", "Baum"), Term("route 7", "Weg"))
     script("<p>Anna sees the <b>old</b> tree.</p>", terms=terms, text_format=TextFormat.HTML)
     script("Anna sees route 7 today.", terms=terms)
-    assert script.sources == [f"Anna sees the {CARRIED}.", f"Anna sees {CARRIED} today."]
+    assert script.sources == [f"Anna sees the {SYMBOL}.", f"Anna sees {SYMBOL} today."]
 
 
 @pytest.mark.parametrize("text", ["Anna draws {name} cat.", "Anna draws {name}cat.", "Anna draws cat{name}."])
@@ -161,11 +161,11 @@ def test_a_term_inside_a_placeholder_does_not_count(tokenizer: Tokenizer) -> Non
     assert translation.text == "Anna sees {Kater} and the Kater."
 
 
-def test_any_hypothesis_that_lacks_a_term_has_all_carried(tokenizer: Tokenizer) -> None:
+def test_one_hypothesis_without_a_term_makes_all_terms_placeholders(tokenizer: Tokenizer) -> None:
     options = replace(GREEDY, beam_size=2, num_hypotheses=2)
 
     def say(source: str) -> str:
-        return f"{source}\nSo {source}" if CARRIED in source else "Der Kater\nDie Maus"
+        return f"{source}\nSo {source}" if SYMBOL in source else "Der Kater\nDie Maus"
 
     script = Script(tokenizer, say, has_alignment=True)
     translation = script("Anna draws the cat", terms=CAT, options=options)
@@ -176,16 +176,16 @@ def test_any_hypothesis_that_lacks_a_term_has_all_carried(tokenizer: Tokenizer) 
     assert len(alone.engine.submitted) == 1
 
 
-def test_what_was_streamed_without_the_term_is_replaced(tokenizer: Tokenizer) -> None:
+def test_streamed_text_without_the_term_is_replaced(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     watcher = Watcher()
     translation = script("Anna draws the cat. Anna sees it.", watcher, terms=CAT, options=GREEDY)
     assert translation.text == "Anna draws the Kater. Anna sees it."
     assert watcher.shown == watcher.ended == {(0, 0): "Anna draws the Kater.", (0, 1): "Anna sees it."}
-    assert watcher.replacements == [((0, 0), "")], "the void one, and nothing of a sentence without a term"
+    assert watcher.replacements == [((0, 0), "")], "only the segment that is decoded again"
 
 
-def test_numbers_are_carried_together_with_the_terms(tokenizer: Tokenizer) -> None:
+def test_numbers_and_terms_become_placeholders_together(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(cat="Kater", **{"2": "4"}), has_alignment=True)
     translation = script("Anna draws 2 cats.", terms=CAT)
     assert translation.text == "Anna draws 2 Kater."
@@ -194,19 +194,19 @@ def test_numbers_are_carried_together_with_the_terms(tokenizer: Tokenizer) -> No
     assert not translation.segments[0].changed_numbers
 
 
-def test_a_term_is_looked_for_in_all_parts_together(tokenizer: Tokenizer) -> None:
+def test_a_term_is_searched_in_all_parts_together(tokenizer: Tokenizer) -> None:
     def say(source: str) -> str:
-        is_short = len(source.split()) <= 3 or CARRIED in source
+        is_short = len(source.split()) <= 3 or SYMBOL in source
         return source.replace("cat", "Maus") if is_short else NO_END
 
     script = Script(tokenizer, say, has_alignment=True)
     translation = script("Anna draws the old cat today.", terms=CAT)
     assert translation.text == "Anna draws the old Kater today."
-    assert script.sources[-1] == f"Anna draws the old {CARRIED} today."
+    assert script.sources[-1] == f"Anna draws the old {SYMBOL} today."
     assert translation.segments[0].fallbacks == ()
 
 
-def test_more_terms_than_a_sentence_can_carry_part_it(tokenizer: Tokenizer) -> None:
+def test_a_sentence_with_too_many_terms_is_split(tokenizer: Tokenizer) -> None:
     text = "Anna sees the cat " + "and a cat " * 9
     script = Script(tokenizer, as_dictionary(cat="Maus"), has_alignment=True)
     translation = script(text, terms=CAT)
@@ -214,7 +214,7 @@ def test_more_terms_than_a_sentence_can_carry_part_it(tokenizer: Tokenizer) -> N
     assert all(segment.is_part for segment in translation.segments)
 
 
-def test_places_of_subwords_inside_a_term(tokenizer: Tokenizer) -> None:
+def test_positions_of_subwords_inside_a_term(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, as_dictionary(), has_alignment=True)
     terms = (Term("old tree", "old tree"),)
     text = "<p>Anna sees  the old  tr&#101;e today.</p>"

@@ -1,4 +1,4 @@
-"""What becomes of a text around what the model says: separators, placeholders, markup, numbers, second rounds."""
+"""Texts around the model's output: separators, placeholders, markup, numbers, retries."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def backwards(source: str) -> str:
 
 
 def between(text: str, spans: list[TextSpan]) -> list[str]:
-    """What stands before, between and behind the spans."""
+    """Return the text before, between and after the spans."""
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     return [text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
-def test_what_is_no_segment_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
+def test_text_outside_of_segments_is_unchanged(tokenizer: Tokenizer, text: str) -> None:
     translation = Script(tokenizer, backwards)(text)
     sources = [segment.source for segment in translation.segments]
     targets = [segment.target for segment in translation.segments]
@@ -80,29 +80,29 @@ def test_what_is_no_segment_comes_back_as_it_was(tokenizer: Tokenizer, text: str
 
 @settings(deadline=None, max_examples=150)
 @given(text=TEXTS)
-def test_a_model_that_says_what_it_hears_changes_nothing(tokenizer: Tokenizer, text: str) -> None:
+def test_a_model_that_copies_changes_nothing(tokenizer: Tokenizer, text: str) -> None:
     found = Script(tokenizer, echo)(text).text
-    # English titles are given to the model in lower case.
+    # English titles are lower-cased for the model.
     assert found.casefold() == unicodedata.normalize("NFC", text).casefold()
 
 
 @pytest.mark.parametrize(
     "text", ["", "  \n\t ", "42", "1.\n- \n...", "\U0001f600", "{name}", "https://a.example/b"]
 )
-def test_what_has_no_letter_is_not_asked(tokenizer: Tokenizer, text: str) -> None:
+def test_a_text_without_letters_is_not_submitted(tokenizer: Tokenizer, text: str) -> None:
     script = Script(tokenizer, echo)
     assert script(text) == Translation(text, (text,), (), "en")
     assert script.engine.submitted == []
 
 
-def test_only_sentences_with_tags_ask_for_the_alignment_at_once(tokenizer: Tokenizer) -> None:
+def test_only_sentences_with_tags_request_attention_at_once(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here.", "Anna sees \U0001f600 here."])
     script("<p>Anna <b>draws</b> cats.</p><p>Anna draws.</p>", text_format=TextFormat.HTML)
     assert [options.alignment for _, options in script.engine.submitted] == [False, False, False, True, False]
 
 
-def test_a_long_request_needs_two_hops_and_a_short_one_none(tokenizer: Tokenizer) -> None:
+def test_a_long_request_uses_the_executor_twice_and_a_short_one_never(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo, has_alignment=True)
     script.result(["Anna draws.", "See {name} here at 7." * 12])
     assert script.executor.num_hops == 2
@@ -110,7 +110,7 @@ def test_a_long_request_needs_two_hops_and_a_short_one_none(tokenizer: Tokenizer
     assert script.executor.num_hops == 2
 
 
-def test_a_lost_placeholder_is_translated_around(tokenizer: Tokenizer) -> None:
+def test_the_parts_around_a_lost_placeholder_are_translated_separately(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: "Anna" if "\ue000" in source else source)
     translation = script("Anna draws {name} and nobody sees it.")
     assert translation.text == "Anna draws {name} and nobody sees it."
@@ -120,9 +120,7 @@ def test_a_lost_placeholder_is_translated_around(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("lost", ["{name}", "\U0001f600"])
-def test_what_is_lost_is_put_where_the_alignment_says_which_is_asked_for_then(
-    tokenizer: Tokenizer, lost: str
-) -> None:
+def test_a_lost_span_is_placed_by_the_attention_of_a_second_decoding(tokenizer: Tokenizer, lost: str) -> None:
     script = Script(tokenizer, lambda source: source.replace(f" {source.split()[2]}", ""), has_alignment=True)
     translation = script(f"Anna draws {lost} and nobody sees it.")
     assert lost in translation.text
@@ -132,14 +130,14 @@ def test_what_is_lost_is_put_where_the_alignment_says_which_is_asked_for_then(
     assert script.engine.prioritized == [again]
 
 
-def test_what_was_told_its_alignment_is_not_asked_again(tokenizer: Tokenizer) -> None:
+def test_a_lost_span_is_not_decoded_again_if_attention_was_requested(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace(" \ue000", ""), has_alignment=True)
     translation = script("Anna draws {name} and nobody sees it.", options=replace(GREEDY, alignment=True))
     assert translation.segments[0].fallbacks == (Fallback.PLACEHOLDER_ALIGNED,)
     assert len(script.engine.submitted) == 1
 
 
-def test_what_may_well_be_decoded_twice_is_told_to_take_twice_as_long(tokenizer: Tokenizer) -> None:
+def test_a_sentence_with_numbers_is_expected_to_take_twice_as_long(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo)
     script.result(["Anna draws."])
     script.result(["Anna draws 2 cats."])
@@ -150,7 +148,7 @@ def test_what_may_well_be_decoded_twice_is_told_to_take_twice_as_long(tokenizer:
     assert (both, longest) == (plain.plus(numbered), twice)
 
 
-def test_a_changed_number_is_carried(tokenizer: Tokenizer) -> None:
+def test_a_changed_number_is_decoded_as_a_placeholder(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace("2", "4"))
     translation = script("Anna draws 2 cats.")
     assert translation.text == "Anna draws 2 cats."
@@ -158,10 +156,10 @@ def test_a_changed_number_is_carried(tokenizer: Tokenizer) -> None:
     assert segment.fallbacks == (Fallback.NUMBERS_CARRIED,)
     assert not segment.changed_numbers
     assert script.sources == ["Anna draws 2 cats.", "Anna draws \ue000 cats."]
-    assert script.engine.prioritized == script.sources[1:], "it has waited its turn already"
+    assert script.engine.prioritized == script.sources[1:], "a retry is next in the queue"
 
 
-def test_a_number_that_cannot_be_carried_is_told(tokenizer: Tokenizer) -> None:
+def test_a_changed_number_is_reported_if_no_retry_is_possible(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace("2", "4"))
     translation = script("Anna draws 2 cats.", target_prefixes=("Anna",))
     assert translation.text == "Anna draws 4 cats."
@@ -176,14 +174,14 @@ class TestNoEnd:
     SENTENCE = "Anna draws the cats and nobody sees the old tree today."
 
     def script(self, tokenizer: Tokenizer, num_words: int) -> Script:
-        """Finds an end for so many words at most."""
+        """A model that ends for sources of at most so many words."""
         return Script(
             tokenizer,
             lambda source: source if len(source.split()) <= num_words else f"Anna Anna{NO_END}",
             has_alignment=True,
         )
 
-    def test_is_made_of_parts(self, tokenizer: Tokenizer) -> None:
+    def test_is_translated_in_parts(self, tokenizer: Tokenizer) -> None:
         script = self.script(tokenizer, 5)
         translation = script(self.SENTENCE)
         assert translation.text == self.SENTENCE
@@ -198,7 +196,7 @@ class TestNoEnd:
             "cats and nobody",
         ]
 
-    def test_ends(self, tokenizer: Tokenizer) -> None:
+    def test_stops_after_the_maximum_of_splits(self, tokenizer: Tokenizer) -> None:
         script = self.script(tokenizer, 0)
         (segment,) = script(self.SENTENCE).segments
         assert segment.fallbacks == (Fallback.LENGTH_SPLIT,)
@@ -214,7 +212,7 @@ class TestNoEnd:
             {"target_prefixes": ("Anna",)},
         ],
     )
-    def test_is_only_told_where_the_caller_wanted_a_length(
+    def test_is_not_split_if_the_request_sets_the_length(
         self, tokenizer: Tokenizer, changes: dict[str, Any]
     ) -> None:
         script = self.script(tokenizer, 5)
@@ -223,7 +221,7 @@ class TestNoEnd:
         assert segment.fallbacks == ()
         assert len(script.engine.submitted) == 1
 
-    def test_keeps_tags_and_tokens_in_their_places(self, tokenizer: Tokenizer) -> None:
+    def test_keeps_the_positions_of_tags_and_tokens(self, tokenizer: Tokenizer) -> None:
         script = self.script(tokenizer, 5)
         source = "Anna draws the <b>cats</b> and nobody sees the <i>old</i> {name} tree today."
         translation = script(source, text_format=TextFormat.HTML, token_scores=True)
@@ -232,7 +230,7 @@ class TestNoEnd:
 
 
 def check_tokens(translation: Translation) -> None:
-    """Every token's text stands where it says, and together they make the text but for what is around them."""
+    """Every token's text is at its position, and the tokens cover the text but for tags and spaces."""
     for segment in translation.segments:
         start = segment.target.start
         best = segment.hypotheses[0]
@@ -242,7 +240,7 @@ def check_tokens(translation: Translation) -> None:
             token.text or "" for token in best.tokens
         ]
         said = TAG.sub("", "".join(token.text or "" for token in best.tokens))
-        # The space between two parts of a sentence is no token's.
+        # The space between two parts of a sentence belongs to no token.
         assert "".join(said.split()) == "".join(TAG.sub("", translation.text[slice(*segment.target)]).split())
         ends = [edge for place in places for edge in place]
         assert ends == sorted(ends)
@@ -257,7 +255,7 @@ def check_tokens(translation: Translation) -> None:
     ],
 )
 @pytest.mark.parametrize("has_alignment", [True, False])
-def test_tokens_stand_where_they_say(
+def test_tokens_have_their_positions(
     tokenizer: Tokenizer, text: str, text_format: TextFormat, has_alignment: bool
 ) -> None:
     script = Script(tokenizer, echo, has_alignment=has_alignment)
@@ -280,7 +278,7 @@ def test_every_hypothesis_has_all_tags(tokenizer: Tokenizer) -> None:
     assert [each.text for each in translation.segments[0].hypotheses] == ["Anna <b>draws</b> cats."] * 2
 
 
-def test_malformed_xml_names_its_text(tokenizer: Tokenizer) -> None:
+def test_the_error_for_malformed_xml_names_its_text(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, echo)
     with pytest.raises(InvalidRequest, match=r"text\[1\]: malformed XML at line 1, column 4") as caught:
         script.result(["<a/>", "<a>"], text_format=TextFormat.XML)
@@ -296,7 +294,7 @@ def test_terms_stand_in_the_translation(tokenizer: Tokenizer) -> None:
     assert spans == ["cats", "cat"]
 
 
-def test_a_stored_glossary_is_its_owners_and_of_one_pair(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_stored_glossary_serves_its_owner_and_its_pair_only(tokenizer: Tokenizer, tmp_path: Path) -> None:
     store = GlossaryStore(tmp_path / "glossaries.sqlite")
     mine = store.create("mine", "cats", ("en", "de"), [Term("cat", "Kater")]).glossary_id
     other = store.create("mine", "cats", ("de", "en"), [Term("cat", "Kater")]).glossary_id
@@ -308,7 +306,7 @@ def test_a_stored_glossary_is_its_owners_and_of_one_pair(tokenizer: Tokenizer, t
         assert caught.value.field == "glossary.id"
 
 
-def test_an_observer_is_told_of_every_segment(tokenizer: Tokenizer) -> None:
+def test_an_observer_receives_every_segment(tokenizer: Tokenizer) -> None:
     script = Script(tokenizer, lambda source: source.replace("2", "4"))
     watcher = Watcher()
     texts = ["Anna draws 2 cats. Nobody sees it.", "42", "Anna draws."]

@@ -32,6 +32,7 @@ void copy_rows(char* values, int64_t num_planes, int64_t plane_bytes, int64_t ro
     for (const RowCopy& copy : copies) {
         bool needs_staging = is_target[copy.source];
         int64_t bytes = copy.end - copy.first;
+        if (bytes == 0) continue;
         all.push_back({copy.source * row_bytes + copy.first, copy.target * row_bytes + copy.first, bytes,
                        needs_staging ? staged : -1});
         if (needs_staging) staged += bytes;

@@ -59,7 +59,7 @@ void FeedForwardBlock::run(const BlockInput& input, const BlockOutput& output) c
 }
 
 void FeedForwardBlock::run_rows(const BlockInput& input, const BlockOutput& output) const {
-    // Rows are a cache line apart, as in LinearInput.
+    // One cache line longer than a row, as in LinearInput.
     int64_t stride = inner_.outputs() + LANES, n = input.n;
     Scratch scratch(LinearInput::bytes(inner_, n) + Scratch::padded_bytes<float>(n * stride) +
                     LinearInput::bytes(outer_, n));

@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <mutex>
+
 namespace transduce {
 
 Linear linear_of(const NodeInfo& info, int index, int64_t inputs, int64_t outputs, bool has_bias,
@@ -95,6 +97,9 @@ OrtStatus* make_domain(const OrtApi* api, OrtDomain** domain) {
 extern "C" __attribute__((visibility("default"))) transduce::OrtStatus* RegisterCustomOps(
     transduce::OrtSessionOptions* options, const transduce::OrtApiBase* base) {
     using namespace transduce;
+    // Several threads may make sessions at once.
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
     // One domain for all sessions of the process. It must outlive them.
     static OrtDomain* domain = nullptr;
     const OrtApi* api = base->get_api(API_VERSION);

@@ -78,7 +78,7 @@ public:
     // averaged for AlignmentOutput. Throws InvalidArgument.
     CrossAttentionBlock(const NodeInfo& info, int index, std::vector<int64_t> aligned);
     const AttentionWeights& weights() const { return weights_; }
-    // What is multiplied with, in this order.
+    // The products, in the order of their use.
     std::vector<Linear*> linears() { return {&weights_.in, &weights_.out}; }
 
     void run(const BlockInput& input, const LayerCache& cache, const SourceColumns& source,

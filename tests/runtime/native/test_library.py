@@ -1,11 +1,9 @@
-"""The library as a whole: where it can run, and its team of threads."""
+"""The library as a whole: where it can run, and its thread pool."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
-import textwrap
 import threading
 import time
 import tomllib
@@ -19,10 +17,8 @@ from numpy.typing import NDArray
 from app.runtime import native
 from app.runtime.native.cpu import NEEDED_FLAGS, is_supported
 from tests.house_rules.project import ROOT
+from tests.runtime.native.processes import run_python
 from tests.runtime.native.test_feed_forward import Block
-
-# Only a process that hangs takes so long, on however busy a machine.
-HANGING_S = 240
 
 
 def test_a_cpu_needs_every_instruction(tmp_path: Path) -> None:
@@ -65,14 +61,14 @@ def test_the_needed_instructions_are_those_that_the_compiler_may_use() -> None:
     assert {FLAGS_OF_MACROS.get(name, name.strip("_").lower()) for name in added} == NEEDED_FLAGS
 
 
-def test_a_system_that_says_nothing_of_its_cpu_is_not_supported(tmp_path: Path) -> None:
+def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> None:
     assert not is_supported(tmp_path / "none")
     (tmp_path / "empty").write_text("")
     assert not is_supported(tmp_path / "empty")
 
 
-def test_threads_come_and_go() -> None:
-    """In a process of its own, where no other thread comes or goes."""
+def test_threads_start_and_end() -> None:
+    """In its own process, where no other thread starts or ends."""
     code = """
         import time
         from pathlib import Path
@@ -88,23 +84,16 @@ def test_threads_come_and_go() -> None:
             while count() != alone + num_threads - 1:
                 time.sleep(0.001)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=HANGING_S,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert run_python(code) == (0, b"")
 
 
 @pytest.mark.parametrize("num_threads", [0, -1])
-def test_there_is_always_one_thread(num_threads: int) -> None:
+def test_there_is_at_least_one_thread(num_threads: int) -> None:
     with pytest.raises(ValueError, match=rf"num_threads is {num_threads}; it must be at least 1"):
         native.set_num_threads(num_threads)
 
 
-def test_helpers_that_sleep_change_nothing() -> None:
+def test_sleeping_helpers_change_no_result() -> None:
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)
@@ -117,8 +106,8 @@ def test_helpers_that_sleep_change_nothing() -> None:
         native.set_num_threads(1, spin_us=150)
 
 
-def test_sessions_of_several_threads_share_the_team() -> None:
-    """Whoever finds it at work does its own job alone."""
+def test_sessions_of_several_threads_share_the_pool() -> None:
+    """A thread that finds the pool busy runs its own job alone."""
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)
@@ -137,7 +126,7 @@ def test_sessions_of_several_threads_share_the_team() -> None:
     assert all(np.array_equal(values, alone[name]) for result in found for name, values in result.items())
 
 
-def test_a_process_ends_while_helpers_sleep_or_spin() -> None:
+def test_a_process_can_end_while_helpers_sleep_or_spin() -> None:
     code = """
         import time
         from app.runtime import native
@@ -149,8 +138,4 @@ def test_a_process_ends_while_helpers_sleep_or_spin() -> None:
         time.sleep(0.01)
     """
     for spin_us in (0, 10**9):
-        text = "\n".join(line.strip() for line in code.format(spin_us=spin_us).splitlines())
-        done = subprocess.run(
-            [sys.executable, "-c", text], cwd=ROOT, capture_output=True, check=False, timeout=HANGING_S
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert run_python(code.format(spin_us=spin_us)) == (0, b"")

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import pytest
 
-from tests.house_rules.project import ROOT
+from tests.runtime.native.processes import run_python
 
-# A process that takes so long hangs, on however busy a machine.
-HANGING_S = 240
 # Less address space than the smallest region that the kernels map, and more than the rest of a call needs.
 PRELUDE = """
 import resource
@@ -91,14 +84,5 @@ assert (values[:, 0] == 1).all() and (values[:, 1] == 0).all()
     ],
 )
 def test_an_allocation_that_fails(code: str) -> None:
-    """In a process of its own: its memory is limited, and before the exception was caught it ended."""
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PRELUDE + code)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        check=False,
-        timeout=HANGING_S,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    """In a process of its own, whose memory is limited."""
+    assert run_python(PRELUDE + code) == (0, b"")

@@ -1,0 +1,78 @@
+"""Fair shares of a worker's time: which callers' sequences are in the next step.
+
+A step of many rows takes many times as long as a step of few. A single line whose steps are shared with a hundred rows
+of another caller would be slow although it never waits. So while one caller has used more of the worker's time lately,
+its rows pause and the other callers' rows are stepped alone. Used time decays within seconds. No caller starves: every
+so often all are stepped together. A paused sequence keeps its rows and continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+from app.engine.scheduler import Scheduler
+from app.engine.sequence import Sequence
+from app.engine.stats import StepStats
+
+# Time constant, in seconds, with which used time decays. Larger: a caller pays longer for earlier work.
+DECAY_S = 2.0
+# Callers whose used time differs by at most these seconds are stepped together. Smaller: more, smaller batches, and
+# every batch reads all weights.
+TOLERANCE_S = 0.05
+# All callers are stepped together after steps of some took this many times as long as a step of all. Larger: paused
+# callers get less; at 7 they get an eighth of the time.
+MAX_PAUSE_RATIO = 7.0
+# Used seconds below which a caller is forgotten.
+MIN_USED_S = 1e-4
+
+
+class CallerFairness:
+    """The used time of each caller of one worker. Belongs to the engine thread."""
+
+    def __init__(self) -> None:
+        self._used_s: dict[str, float] = {}
+        self._recorded_at: float | None = None
+        self._apart_s = 0.0  # of steps without all callers, since the last step of all
+        self._together_s = 0.0  # of one step of all
+
+    def choose(self, callers: Collection[str]) -> frozenset[str] | None:
+        """Return the callers whose sequences the next step takes, of those that have any here; None: all."""
+        if len(callers) < 2 or self.alone_s <= 0:
+            return None
+        used_s = {caller: self._used_s.get(caller, 0.0) for caller in callers}
+        most_s = min(used_s.values()) + TOLERANCE_S
+        found = frozenset(caller for caller, seconds in used_s.items() if seconds <= most_s)
+        return None if len(found) == len(used_s) else found
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds for which some callers may be stepped alone until all are."""
+        return MAX_PAUSE_RATIO * self._together_s - self._apart_s
+
+    def record(self, rows: Mapping[str, int], stats: StepStats, now: float) -> None:
+        """Record the time of a call. rows: by caller, of those in it, at least one. now: its end, in seconds."""
+        time_s = stats.step_time_s
+        if stats.num_paused:
+            self._apart_s += time_s
+        else:
+            self._apart_s, self._together_s = 0.0, time_s / stats.num_steps
+        if self._recorded_at is not None:
+            self._decay(math.exp(-max(0.0, now - self._recorded_at) / DECAY_S))
+        self._recorded_at = now
+        num_rows = sum(rows.values())
+        for caller, own in rows.items():
+            self._used_s[caller] = self._used_s.get(caller, 0.0) + time_s * own / num_rows
+
+    def _decay(self, kept: float) -> None:
+        self._used_s = {
+            caller: left for caller, seconds in self._used_s.items() if (left := seconds * kept) > MIN_USED_S
+        }
+
+
+def rows_by_caller(present: Collection[Sequence], scheduler: Scheduler) -> dict[str, int]:
+    """Return the rows reserved for some of the running sequences, by caller."""
+    if len(present) == len(scheduler.running):
+        return dict(scheduler.num_held_rows)
+    callers = {one.caller for one in present}
+    return {caller: rows for caller, rows in scheduler.num_held_rows.items() if caller in callers}

@@ -1,0 +1,56 @@
+"""New tokens of the sequences that are streamed. Other sequences cost nothing here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.decoding.greedy import GreedyRows, GreedySearch
+from app.engine.sequence import Sequence, Status
+
+
+class TokenDelta(NamedTuple):
+    """From `position` on, a sequence's target is now `ids`; tokens sent before from there on are void.
+
+    position: the number of tokens sent before, or 0 when decoding has restarted.
+    """
+
+    sequence: Sequence
+    position: int
+    ids: tuple[int, ...]
+
+
+class TokenStreams:
+    """What was sent of each streamed sequence. Belongs to the engine thread.
+
+    Only greedy searches are streamed: a beam's best hypothesis is known at its end only.
+    """
+
+    def __init__(self, greedy: GreedyRows) -> None:
+        """greedy: the rows in which plain greedy searches run."""
+        self._greedy = greedy
+        self._num_sent: dict[Sequence, int] = {}
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a sequence that has not ended is streamed."""
+        return bool(self._num_sent)
+
+    def add(self, sequence: Sequence) -> None:
+        """Stream a sequence from its first token on, again if it was streamed already."""
+        self._num_sent[sequence] = 0
+
+    def take_deltas(self) -> list[TokenDelta]:
+        """Return what is new since the last call. Ended sequences are dropped: their results hold all tokens."""
+        found: list[TokenDelta] = []
+        for sequence, num_sent in list(self._num_sent.items()):
+            if sequence.status is Status.ENDED:
+                del self._num_sent[sequence]
+            elif sequence.status is Status.RUNNING:
+                if isinstance(sequence.search, GreedySearch) and self._greedy.is_running(sequence.rows[0]):
+                    self._greedy.sync(sequence.rows[0])
+                (tokens,) = sequence.search.prefixes()
+                position = num_sent if len(tokens) >= num_sent else 0  # fewer than before: it has restarted
+                if len(tokens) != num_sent:
+                    found.append(TokenDelta(sequence, position, tokens[position:]))
+                    self._num_sent[sequence] = len(tokens)
+        return found

@@ -1,0 +1,51 @@
+"""What an engine needs of a worker; `app.workers` holds the two kinds, a thread and a process.
+
+An engine has one worker or several, all with the same model. A sequence stays in the worker that it was submitted to.
+The setting TRANSDUCE_NUM_LANES is the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.engine.limits import EngineLimits
+from app.engine.messages import Message, Report
+from app.runtime.interface import Limits
+
+
+@dataclass(frozen=True)
+class WorkerListener:
+    """Callbacks of a worker, both called on the event loop.
+
+    on_report: called with each report. on_exit: called once, when the worker has ended: whether an error ended it.
+    """
+
+    on_report: Callable[[Report], None]
+    on_exit: Callable[[bool], None]
+
+
+class Worker(Protocol):
+    """One model and the loop that steps it. Every method is called on the event loop's thread."""
+
+    @property
+    def limits(self) -> Limits:
+        """What the model can hold."""
+
+    @property
+    def step_started_at(self) -> float | None:
+        """When the step under way began, in seconds of time.monotonic; None when idle."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it steps, or waits for work."""
+
+    def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
+        """Begin. Called once, inside the running event loop, before all else but `limits` and `close`."""
+
+    def put(self, message: Message) -> None:
+        """Send a message; they arrive in order. Has no effect after the worker's end."""
+
+    def close(self) -> None:
+        """Release it, after it has ended or after a Stop that it did not obey in time. Never waits for a step."""

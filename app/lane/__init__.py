@@ -1,1 +1,0 @@
-"""The lanes' processes: what they load, the command that runs them, and starting it before the settings are read."""

@@ -1,0 +1,80 @@
+"""The command of the fork server: `python -m app.workers CONTROL`, CONTROL being the descriptor of a socket.
+
+It imports what every worker needs, which takes longest, then waits for the server to say which model to load, loads
+it, and forks once for each worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from app.workers.fork_server import ignore_signals
+
+if TYPE_CHECKING:
+    from app.runtime.interface import Runner
+
+# Added to the nice value of the workers, below the event loop's priority. With 0 requests wait for seconds in an
+# overload before the event loop reads them; with 10 accepted requests are late while others are refused.
+NICENESS = 3
+# The fork server has one thread, since others would be missing after a fork. NumPy's BLAS library would start some.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def prepare(spec_json: bytes) -> Callable[[int], Runner]:
+    """Load what the workers share, and return a function from a worker's number to its runner.
+
+    spec_json: a ModelSpec as JSON. Raises BundleError and SettingsError, as the returned function does.
+    """
+    import msgspec
+
+    from app.observability.logging import configure_logging, start_log
+    from app.runtime import native
+    from app.runtime.memory import freeze_and_trim
+    from app.workers.model_spec import ModelSpec
+
+    os.nice(NICENESS)  # of this thread and of those that it starts
+    spec = msgspec.json.decode(spec_json, type=ModelSpec)
+    configure_logging(spec.log_level, starts_thread=False)
+    try:
+        shared = spec.load(starts_threads=False) if spec.is_native else None
+    except Exception:
+        start_log()  # without it nothing would write what was logged: no worker starts
+        raise
+    freeze_and_trim()
+
+    def runner_of(number: int) -> Runner:
+        if number > 0:
+            configure_logging("warning")
+        else:
+            start_log()
+        if shared is None:  # ONNX Runtime's own threads and a GPU's context do not survive a fork
+            runner = spec.load()
+            freeze_and_trim()
+        else:
+            runner = shared
+            native.set_num_threads(spec.num_threads)
+        gc.enable()
+        return runner
+
+    return runner_of
+
+
+def main(arguments: list[str]) -> None:
+    """Load and fork; each worker runs until the server stops it or is gone."""
+    gc.disable()
+    ignore_signals()
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    import app.runtime.ort_runner  # noqa: F401 - imported before the server says which model to load
+    from app.workers.fork_server_main import load_and_fork
+
+    with socket.socket(fileno=int(arguments[0])) as control:
+        load_and_fork(control, prepare)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""Starts the fork server before the settings are read, so that it imports while the server does.
+
+The server imports this module first of all, so it imports little itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from app.runtime.machine import has_cuda_provider, num_usable_cores
+from app.workers.fork_server import ForkServer
+
+if TYPE_CHECKING:
+    from app.runtime.device import Device
+
+# Default number of worker processes at most. More were not measured; each has its own row caches.
+MAX_WORKERS = 4
+
+
+def default_num_workers(device: Device, num_threads: int) -> int:
+    """Return the number of workers when the settings name none: one a thread on a CPU, one on a GPU."""
+    return min(num_threads, MAX_WORKERS) if device == "cpu" else 1
+
+
+def start_fork_server() -> ForkServer:
+    """Start the fork server, which then waits for the model to load. Raises OSError when it cannot be started."""
+    return ForkServer([sys.executable, "-P", "-m", "app.workers"])
+
+
+def start_early() -> ForkServer | None:
+    """Start the fork server if the environment suggests that there will be worker processes; else return None.
+
+    It is a guess without the settings' checks. A wrong one costs time and nothing else.
+    """
+    found = {name: os.environ.get(f"TRANSDUCE_{name}", "") for name in ("NUM_LANES", "NUM_THREADS", "DEVICE")}
+    num_workers, num_threads = (
+        int(found[name]) if found[name].isdecimal() else 0 for name in ("NUM_LANES", "NUM_THREADS")
+    )
+    is_cpu = found["DEVICE"] == "cpu" or (found["DEVICE"] in ("", "auto") and not has_cuda_provider())
+    guess = num_workers or default_num_workers("cpu" if is_cpu else "cuda", num_threads or num_usable_cores())
+    if guess > 1:
+        with contextlib.suppress(OSError):  # `load_model` tries again and reports the error
+            return start_fork_server()
+    return None

@@ -1,0 +1,129 @@
+"""The server's handles of the fork server and of a worker process.
+
+The fork server loads the model and forks once for each worker, so that the workers share all memory that is not
+written: Python, the libraries and the weights. It is started as a command of its own and has one thread, so that it
+can fork safely whatever threads the server has. It ends when the workers are there, and they become children of the
+server. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import app
+
+# Seconds to wait for a process that was killed or is about to end.
+END_TIMEOUT_S = 2.0
+# A terminal's Ctrl-C and a supervisor's SIGTERM reach every process of the group. Only the server acts on them.
+SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# PR_SET_CHILD_SUBREAPER of prctl(2): children of a child that has ended become this process's children.
+ADOPT_ORPHANS = 36
+LENGTH_BYTES = 4
+
+
+class ForkServer:
+    """A process that was started and has not forked yet. Any thread may call its methods, one call at a time."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it. command: the descriptor of its socket is added as the last argument. Raises OSError."""
+        control, theirs = socket.socketpair()
+        with contextlib.ExitStack() as unless_started:
+            unless_started.enter_context(control)
+            with theirs, _blocked_signals():
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env={**os.environ, "PYTHONPATH": _path_with_this_package()},
+                )
+            unless_started.pop_all()
+        self._control = control
+
+    @property
+    def process_id(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def fork_workers(self, spec: bytes, descriptors: Sequence[int]) -> None:
+        """Make it load the model and fork the workers. Does nothing when it has ended; `wait` says how.
+
+        spec: what to load. descriptors: of the shared memory, then of each worker's connection.
+        """
+        import ctypes  # imported late: the server imports this module first of all
+
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [len(spec).to_bytes(LENGTH_BYTES, "little")], list(descriptors))
+            self._control.sendall(spec)
+
+    def wait(self) -> int:
+        """Wait for its end and return its exit code. Raises TimeoutError after END_TIMEOUT_S."""
+        try:
+            return self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError from error
+
+    def close(self) -> None:
+        """Kill it, if it has not ended."""
+        self._control.close()
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_TIMEOUT_S)
+
+
+class ChildProcess:
+    """A worker process by its id. It is a child of this process once the fork server has ended."""
+
+    def __init__(self, process_id: int) -> None:
+        self.process_id = process_id
+        self._exit_code: int | None = None
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it was waited for already."""
+        if self._exit_code is None:  # otherwise the id may be another process's
+            os.kill(self.process_id, signal.SIGKILL)
+
+    def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """Wait for its end and return its exit code, negative for a signal's number. Raises TimeoutError."""
+        if self._exit_code is None:
+            handle = os.pidfd_open(self.process_id)
+            try:
+                poll = select.poll()
+                poll.register(handle, select.POLLIN)
+                if not poll.poll(timeout_s * 1000):
+                    raise TimeoutError
+            finally:
+                os.close(handle)
+            self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
+        return self._exit_code
+
+
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Block the server's signals. A process started meanwhile keeps them blocked until it ignores them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SERVERS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_signals() -> None:
+    """Ignore the server's signals in the fork server, including those that are pending. Workers inherit it."""
+    for one in SERVERS_SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)
+
+
+def _path_with_this_package() -> str:
+    """Return a PYTHONPATH by which the process imports the same files as this one."""
+    package = str(Path(app.__file__).resolve().parents[1])
+    others = os.environ.get("PYTHONPATH")
+    return f"{package}{os.pathsep}{others}" if others else package

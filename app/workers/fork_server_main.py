@@ -1,0 +1,52 @@
+"""What the fork server does: receive the model's spec and the descriptors, load, fork once for each worker, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from app.errors import BundleError, SettingsError
+from app.runtime.interface import Runner
+from app.workers import framing, messages
+from app.workers.fork_server import LENGTH_BYTES
+from app.workers.shared_status import SharedWorkerStatus
+from app.workers.worker_main import WorkerMain
+
+# Descriptors received at once: Linux passes no more in one message. Workers are fewer.
+MAX_DESCRIPTORS = 253
+
+
+def load_and_fork(control: socket.socket, prepare: Callable[[bytes], Callable[[int], Runner]]) -> None:
+    """Load the model and fork the workers. Returns in each worker at its end, and when the server is gone.
+
+    prepare: takes the spec and returns a function from a worker's number to its runner. The workers share what it
+    loads. It starts no thread, since a forked process has only the thread that forked. Both may raise BundleError
+    and SettingsError, which are sent to the server.
+    """
+    header, descriptors, _, _ = socket.recv_fds(control, LENGTH_BYTES, MAX_DESCRIPTORS, socket.MSG_WAITALL)
+    length = int.from_bytes(header, "little")
+    spec = control.recv(length, socket.MSG_WAITALL) if length else b""
+    if len(header) < LENGTH_BYTES or len(spec) < length:
+        return None
+    memory, connections = descriptors[0], [socket.socket(fileno=found) for found in descriptors[1:]]
+    try:
+        runner_of = prepare(spec)
+    except (BundleError, SettingsError) as error:
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.sendall(framing.encode_frame(messages.LoadFailed.of(error)))
+        return None
+    for number, connection in enumerate(connections):
+        if os.fork() == 0:
+            control.close()
+            for other in connections:
+                if other is not connection:
+                    other.close()
+            worker = WorkerMain(connection, SharedWorkerStatus(memory, len(connections)), number)
+            os.close(memory)
+            with connection:
+                return worker.run(partial(runner_of, number))
+    os._exit(0)  # skips clean-up: the workers still use what was loaded

@@ -1,0 +1,52 @@
+"""Frames on a stream socket: four bytes of length, little-endian, then one message as MessagePack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from app.workers.messages import FromWorker, ToWorker
+
+LENGTH_BYTES = 4
+# Bytes read at once. Fewer mean more system calls a report.
+RECEIVE_BYTES = 1 << 18
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_frame(message: ToWorker | FromWorker) -> bytes:
+    """Return a message as one frame."""
+    data = _encoder.encode(message)
+    return len(data).to_bytes(LENGTH_BYTES, "little") + data
+
+
+class FrameReader:
+    """Cuts received bytes into whole frames."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def first(self, receive: Callable[[], bytes]) -> list[bytes]:
+        """Receive until a frame is whole, and return those that are; an empty list when the other side has closed.
+
+        receive: returns the next bytes, none at the end of the stream.
+        """
+        found: list[bytes] = []
+        while not found and (data := receive()):
+            found = self.take(data)
+        return found
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Add bytes and return the frames that are whole now, without their lengths."""
+        self._received += data
+        found, position = [], 0
+        while len(self._received) - position >= LENGTH_BYTES:
+            begin = position + LENGTH_BYTES
+            end = begin + int.from_bytes(self._received[position:begin], "little")
+            if end > len(self._received):
+                break
+            found.append(bytes(self._received[begin:end]))
+            position = end
+        del self._received[:position]
+        return found

@@ -1,0 +1,49 @@
+"""Which model the workers load, and how. The server sends it to the fork server as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from app.graphs import Precision, Variant
+from app.runtime.device import Device
+from app.runtime.interface import Limits, Runner
+from app.runtime.kernels import usable_kernels
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A variant in the folder of a bundle that was checked, on a device that was chosen.
+
+    num_threads: of all workers together. log_level: the server's.
+    """
+
+    folder: str
+    precision: Precision
+    variant: Variant
+    limits: Limits
+    device: Device
+    kernels: Literal["auto", "native", "standard"]
+    num_threads: int
+    num_workers: int
+    log_level: str
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native kernels run it: then a runner has no threads until they are started."""
+        is_usable = self.device == "cpu" and "native" in usable_kernels(self.variant)
+        return is_usable and self.kernels != "standard"
+
+    def load(self, *, starts_threads: bool = True) -> Runner:
+        """Load the model, as `load_variant` does. Raises BundleError and SettingsError."""
+        from app.runtime.ort_runner import RunnerConfig, load_variant
+
+        # The native kernels' threads are shared anew for every call; ONNX Runtime's are split between the workers.
+        return load_variant(
+            Path(self.folder),
+            RunnerConfig(self.precision, self.variant, self.limits, starts_threads=starts_threads),
+            device=self.device,
+            kernels=self.kernels,
+            num_threads=self.num_threads if self.is_native else max(1, self.num_threads // self.num_workers),
+        )

@@ -1,0 +1,63 @@
+"""Memory that the server and its worker processes share: when each worker's step began, and each worker's wake flag."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+
+from app.runtime.stop_condition import WakeFlag
+
+NUMBER_BYTES = 8
+
+
+class SharedWorkerStatus:
+    """One time and one wake flag a worker. Each worker writes its own time; every process reads all.
+
+    A time is in seconds of time.monotonic, NaN while the worker is idle.
+    descriptor: of the memory; the worker processes inherit it, -1 once it is closed.
+    wake_flags: of each worker; set by the others and by the server.
+    """
+
+    def __init__(self, descriptor: int, num_workers: int) -> None:
+        self.descriptor = descriptor
+        self.num_workers = num_workers
+        self._memory = mmap.mmap(descriptor, 2 * num_workers * NUMBER_BYTES)
+        self._times = memoryview(self._memory).cast("d")[:num_workers]
+        self.wake_flags = [
+            WakeFlag(self._memory, (num_workers + number) * NUMBER_BYTES) for number in range(num_workers)
+        ]
+
+    @classmethod
+    def create(cls, num_workers: int) -> SharedWorkerStatus:
+        """Return new shared memory in which all workers are idle. Linux only."""
+        descriptor = os.memfd_create("transduce-workers")
+        os.ftruncate(descriptor, 2 * num_workers * NUMBER_BYTES)
+        status = cls(descriptor, num_workers)
+        for number in range(num_workers):
+            status.set(number, None)
+        return status
+
+    def set(self, number: int, started_at: float | None) -> None:
+        """Store when a worker's step began; None when it is idle."""
+        self._times[number] = math.nan if started_at is None else started_at
+
+    def get(self, number: int) -> float | None:
+        """Return when a worker's step began; None when it is idle."""
+        started_at = self._times[number]
+        return None if math.isnan(started_at) else started_at
+
+    def num_busy(self) -> int:
+        """Return how many workers are not idle."""
+        return sum(started_at == started_at for started_at in self._times)  # NaN is not equal to itself
+
+    def wake_others(self, number: int) -> None:
+        """Set the wake flags of all workers but one."""
+        for other, wake_flag in enumerate(self.wake_flags):
+            if other != number:
+                wake_flag.set()
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor. Memory that is mapped already stays mapped."""
+        os.close(self.descriptor)
+        self.descriptor = -1

@@ -1,0 +1,85 @@
+"""A worker in a thread of this process, over a runner that is loaded already."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from app.engine.core import EngineCore
+from app.engine.limits import EngineLimits
+from app.engine.messages import Message
+from app.engine.worker import WorkerListener
+from app.runtime.interface import Limits, Runner
+
+logger = logging.getLogger(__name__)
+
+
+class ThreadWorker:
+    """A worker in a thread of this process."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._core: EngineCore | None = None
+        self._thread: threading.Thread | None = None
+        self._has_exited = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """As `Worker.limits`."""
+        return self._runner.limits
+
+    @property
+    def step_started_at(self) -> float | None:
+        """As `Worker.step_started_at`."""
+        return None if self._core is None else self._core.step_started_at
+
+    @property
+    def is_alive(self) -> bool:
+        """As `Worker.is_alive`."""
+        return self._thread is not None and self._thread.is_alive() and not self._has_exited
+
+    def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
+        """As `Worker.start`."""
+        self._loop = asyncio.get_running_loop()
+        self._core = EngineCore(
+            self._runner, settings, report=lambda report: self._call_loop(lambda: listener.on_report(report))
+        )
+        self._thread = threading.Thread(
+            target=self._run, args=(self._core, listener), name="engine", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, message: Message) -> None:
+        """As `Worker.put`."""
+        assert self._core is not None
+        self._core.inbox.put(message)
+
+    def close(self) -> None:
+        """As `Worker.close`: a thread whose step never returns is abandoned."""
+        if self._thread is not None and self._has_exited:
+            self._thread.join()  # returns at once: `on_exit` is the last thing that the thread does
+
+    def _run(self, core: EngineCore, listener: WorkerListener) -> None:
+        """Step until a Stop arrives. `on_exit` is called whatever ends the loop, so that every future is failed."""
+        has_died = True
+        try:
+            core.run()
+            has_died = False
+        except BaseException:
+            logger.exception("the engine thread has died")
+        finally:
+            self._call_loop(lambda: self._on_exit(has_died, listener))
+
+    def _on_exit(self, has_died: bool, listener: WorkerListener) -> None:
+        self._has_exited = True
+        listener.on_exit(has_died)
+
+    def _call_loop(self, callback: Callable[[], None]) -> None:
+        """Run a callback on the event loop; does nothing when the loop has closed."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)

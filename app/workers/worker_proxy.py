@@ -1,0 +1,304 @@
+"""The server's side of a worker process: sends it messages, reads its reports, and notices its end.
+
+A process of its own shares neither a core nor Python's lock with the event loop. The fork server forks it; it is
+reached through a pair of sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import socket
+import time
+from collections import deque
+
+import msgspec
+
+from app import errors
+from app.engine.limits import EngineLimits
+from app.engine.messages import Cancel, Join, Message, Prioritize, Report, Submit, wakes
+from app.engine.sequence import Sequence, SequenceResult
+from app.engine.token_deltas import TokenDelta
+from app.engine.worker import WorkerListener
+from app.errors import ServiceError
+from app.observability.logging import log_event
+from app.runtime.interface import Limits
+from app.workers import framing, messages
+from app.workers.fork_server import END_TIMEOUT_S, ChildProcess, ForkServer
+from app.workers.shared_status import SharedWorkerStatus
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerProxy:
+    """A worker in a process. `load` may run on any thread, all else on the event loop's."""
+
+    def __init__(
+        self, fork_server: ForkServer, connection: socket.socket, status: SharedWorkerStatus, number: int
+    ) -> None:
+        """connection: the worker has its other side. status: shared by all workers. number: of this worker."""
+        self._fork_server = fork_server
+        self._child: ChildProcess | None = None  # until its first message
+        self._connection = connection
+        self._status = status
+        self._number = number
+        self._unread: deque[bytes] = deque()  # frames, while it loads
+        self._decoder = msgspec.msgpack.Decoder(messages.FromWorker)
+        self._frames = framing.FrameReader()
+        self._limits: Limits | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: WorkerListener | None = None
+        self._unsent = bytearray()
+        self._num_keys = 0
+        self._by_key: dict[int, Sequence] = {}
+        self._keys: dict[Sequence, int] = {}
+        self._reported_at = -math.inf  # time of its last report, in seconds of time.monotonic
+
+    def load(self) -> None:
+        """Wait until its model is loaded.
+
+        Raises BundleError and SettingsError as loading does, and RuntimeError when the process ends meanwhile.
+        """
+        message = self._next_message()
+        if isinstance(message, messages.WorkerStarted):
+            message = self._next_message()
+        if isinstance(message, messages.LoadFailed):
+            self.close()
+            raise message.error()
+        assert isinstance(message, messages.ModelLoaded)
+        self._limits = message.limits
+        with contextlib.suppress(TimeoutError):
+            self._fork_server.wait()
+
+    def _next_message(self) -> messages.FromWorker:
+        """Wait for the next message. Raises RuntimeError when the process has ended instead."""
+        if not self._unread:
+            self._unread += self._frames.first(lambda: self._connection.recv(framing.RECEIVE_BYTES))
+        if not self._unread:
+            raise RuntimeError(f"an engine process ended while it loaded, with {self._exit_code()}")
+        message: messages.FromWorker = self._decoder.decode(self._unread.popleft())
+        if isinstance(message, messages.WorkerStarted):
+            self._child = ChildProcess(message.process_id)
+        return message
+
+    @property
+    def limits(self) -> Limits:
+        """As `Worker.limits`, once it is loaded."""
+        assert self._limits is not None
+        return self._limits
+
+    @property
+    def process_id(self) -> int:
+        """The process's id, once it is loaded."""
+        assert self._child is not None
+        return self._child.process_id
+
+    @property
+    def step_started_at(self) -> float | None:
+        """As `Worker.step_started_at`; of an idle worker with unanswered sequences, when it last said anything."""
+        if not self.is_alive:
+            return None
+        started_at = self._status.get(self._number)
+        if started_at is None and self._by_key:
+            oldest = next(iter(self._by_key.values()))
+            return max(oldest.submitted_at, self._reported_at)
+        return started_at
+
+    @property
+    def is_alive(self) -> bool:
+        """As `Worker.is_alive`."""
+        return self._listener is not None
+
+    def start(self, settings: EngineLimits, listener: WorkerListener) -> None:
+        """As `Worker.start`."""
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._connection.setblocking(False)
+        self._loop.add_reader(self._connection.fileno(), self._on_readable)
+        self._send(messages.StartWorker(settings))
+
+    def put(self, message: Message) -> None:
+        """As `Worker.put`."""
+        self._send_as_frame(message)
+        if wakes(message):
+            self._status.wake_flags[self._number].set()
+
+    def _send_as_frame(self, message: Message) -> None:
+        if isinstance(message, Submit):
+            self._send(self._add(message))
+        elif not isinstance(message, Join | Prioritize | Cancel):
+            self._send(messages.StopWorker())
+        elif (key := self._keys.get(message.sequence)) is not None:
+            if isinstance(message, Join):
+                request = message.caller, message.request_id, message.deadline, message.streams
+                self._send(messages.JoinSequence(key, *request))
+            elif isinstance(message, Prioritize):
+                self._send(messages.PrioritizeSequence(key))
+            else:
+                self._forget(key)
+                self._send(messages.CancelSequence(key))
+
+    def close(self) -> None:
+        """As `Worker.close`: a process that has not ended yet is killed."""
+        self._stop_reading()
+        self._fork_server.close()
+        if self._child is None:
+            # The fork server forks no more: either this worker's first message has been sent, or there is no worker.
+            with contextlib.suppress(OSError, RuntimeError):
+                self._connection.settimeout(END_TIMEOUT_S)
+                self._next_message()
+        self._connection.close()
+        if self._child is not None:
+            self._child.kill()
+            with contextlib.suppress(TimeoutError):
+                self._child.wait()
+
+    # ---- to the process
+
+    def _add(self, message: Submit) -> messages.SubmitSequence:
+        sequence = message.sequence
+        self._num_keys += 1
+        key = self._keys[sequence] = self._num_keys
+        self._by_key[key] = sequence
+        return messages.SubmitSequence(
+            key,
+            sequence.source_ids.tobytes(),
+            sequence.options,
+            sequence.request_id,
+            sequence.caller,
+            sequence.deadline,
+            sequence.submitted_at,
+            message.streams,
+        )
+
+    def _forget(self, key: int) -> Sequence:
+        sequence = self._by_key.pop(key)
+        del self._keys[sequence]
+        return sequence
+
+    def _send(self, message: messages.ToWorker) -> None:
+        """Write what the socket takes now; the rest is written when it takes more."""
+        if not self.is_alive:
+            return
+        data = framing.encode_frame(message)
+        if not self._unsent:
+            data = data[self._write(data) :]
+        if data and self.is_alive:
+            assert self._loop is not None
+            if not self._unsent:
+                self._loop.add_writer(self._connection.fileno(), self._on_writable)
+            self._unsent += data
+
+    def _write(self, data: bytes | bytearray) -> int:
+        """Return how many bytes were written: all when the pipe is broken, since reading notices that too."""
+        try:
+            return self._connection.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)
+
+    def _on_writable(self) -> None:
+        del self._unsent[: self._write(self._unsent)]
+        self._status.wake_flags[self._number].set()
+        if not self._unsent and self._loop is not None:
+            self._loop.remove_writer(self._connection.fileno())
+
+    # ---- from the process
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._connection.recv(framing.RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        for found in self._frames.take(data):
+            message = self._decoder.decode(found)
+            if isinstance(message, messages.WorkerReport):
+                self._on_report(message)
+            elif isinstance(message, messages.WorkerExited):
+                return self._on_exit(has_died=message.has_died)
+        if not data:
+            self._on_exit(has_died=True)
+        return None
+
+    def _on_report(self, message: messages.WorkerReport) -> None:
+        """Pass a report on to the listener, without sequences that were cancelled meanwhile."""
+        self._reported_at = time.monotonic()
+        deltas = [
+            TokenDelta(self._by_key[one.key], one.position, one.ids)
+            for one in message.deltas
+            if one.key in self._by_key
+        ]
+        ended = []
+        for key, outcome in message.ended:
+            if key in self._by_key:
+                sequence = self._forget(key)
+                sequence.outcome = _outcome(outcome)
+                ended.append(sequence)
+        if self._listener is not None:
+            self._listener.on_report(Report(ended, message.steps, deltas))
+
+    def _on_exit(self, *, has_died: bool) -> None:
+        listener = self._listener
+        self._stop_reading()
+        if has_died:
+            exit_code = self._exit_code()
+            log_event(
+                logger,
+                logging.CRITICAL,
+                "engine_process_died",
+                fields={
+                    "lane": self._number,
+                    "exit": exit_code,
+                },  # the event's public field: the worker's number
+            )
+        if listener is not None:
+            listener.on_exit(has_died)
+
+    def _stop_reading(self) -> None:
+        if self._listener is not None and self._loop is not None:
+            self._listener = None
+            self._loop.remove_reader(self._connection.fileno())
+            self._loop.remove_writer(self._connection.fileno())
+
+    def _exit_code(self) -> str:
+        """Describe the end of the process that closed its side of the connection."""
+        try:
+            code = self._fork_server.wait()
+            if self._child is not None:
+                code = self._child.wait()
+        except TimeoutError:
+            return "no exit in time"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def start_workers(fork_server: ForkServer, num_workers: int, spec: bytes = b"") -> list[WorkerProxy]:
+    """Return the workers of one engine, which begin to load. Raises OSError; then no process is left.
+
+    spec: what they load.
+    """
+    workers: list[WorkerProxy] = []
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as unless_started:
+        unless_started.callback(fork_server.close)
+        status = SharedWorkerStatus.create(num_workers)
+        theirs.callback(status.close_descriptor)
+        descriptors = [status.descriptor]
+        for number in range(num_workers):
+            ours, other = socket.socketpair()
+            unless_started.enter_context(ours)
+            descriptors.append(theirs.enter_context(other).fileno())
+            workers.append(WorkerProxy(fork_server, ours, status, number))
+        fork_server.fork_workers(spec, descriptors)
+        unless_started.pop_all()
+    return workers
+
+
+def _outcome(outcome: messages.Answer | messages.Failure) -> SequenceResult | ServiceError:
+    if isinstance(outcome, messages.Answer):
+        return outcome.result
+    kind: type[ServiceError] = getattr(errors, outcome.kind)
+    return kind(outcome.message)

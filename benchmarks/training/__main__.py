@@ -1,0 +1,90 @@
+r"""Training speed beside a plain torch.nn.Transformer loop and Hugging Face's Marian: the same subwords, in turns.
+
+All train a model of the preset `small` on the same encoded pairs. The figure is real target subwords a second: padding
+does not count. Ours takes batches of up to 4,096 subwords of like lengths; the others take 128 random sentences.
+
+    python -m benchmarks.training --data train.tsv.xz --tokenizer training/en-de/tokenizer.spm \
+        --hf-python .venv-hf/bin/python --output benchmarks/results/training.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+from app.text.tokenizer import Tokenizer
+from benchmarks.machine import ROOT, commit, describe_machine, versions
+from benchmarks.training.encoded import Encoded
+from model.corpus import Filter, encode_corpus, read_data
+
+OURS, PLAIN, MARIAN = "ours", "plain_torch", "marian"
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--data", required=True, metavar="FILES", help="as of `transduce train`")
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="FILE.spm")
+    parser.add_argument("--limit", type=int, default=40_000, help="first pairs that are read")
+    parser.add_argument("--hf-python", type=Path, help="Python of an environment with torch and transformers")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--output", type=Path, help="JSON")
+    return parser.parse_args()
+
+
+def measure(python: str, subject: str, precision: str, data: Path, args: argparse.Namespace) -> float:
+    """Real target subwords a second of one subject in a process of its own. Raises CalledProcessError."""
+    command = [python, "-m", f"benchmarks.training.{subject}", "--data", str(data)]
+    how = ["--seconds", str(args.seconds), "--threads", str(args.threads), "--precision", precision]
+    done = subprocess.run([*command, *how], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    return float(json.loads(done.stdout.splitlines()[-1])["target_subwords_per_s"])
+
+
+def main() -> None:
+    """Measure in turns, print medians and ratios, write the result."""
+    args = parse_arguments()
+    machine = describe_machine()
+    tokenizer = Tokenizer(args.tokenizer)
+    pairs = islice(read_data(args.data), args.limit)
+    corpus = encode_corpus(pairs, tokenizer, keep=Filter(strange_share=0.0))
+    subjects = [(sys.executable, OURS, "bf16"), (sys.executable, OURS, "fp32")]
+    subjects += [(sys.executable, PLAIN, precision) for precision in ("bf16", "fp32")]
+    if args.hf_python is not None:
+        subjects += [(str(args.hf_python.absolute()), MARIAN, precision) for precision in ("bf16", "fp32")]
+    speeds: dict[str, list[float]] = {f"{name} {precision}": [] for _, name, precision in subjects}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "encoded.npz"
+        Encoded(corpus.ids, corpus.starts, tokenizer.vocab_size).save(data)
+        for _ in range(args.turns):
+            for python, name, precision in subjects:
+                speeds[f"{name} {precision}"].append(measure(python, name, precision, data, args))
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    best = medians[f"{OURS} bf16"]
+    for name, median in medians.items():
+        print(f"{name:18} {median:8,.0f} target subwords/s   ours over it {best / median:5.2f}")
+    if args.output is not None:
+        result = {
+            "command": shlex.join(["python", "-m", "benchmarks.training", *sys.argv[1:]]),
+            "commit": commit(),
+            "machine": machine,
+            "versions": versions(sys.executable),
+            "num_pairs": len(corpus),
+            "threads": args.threads,
+            "target_subwords_per_s": {k: [round(v, 1) for v in values] for k, values in speeds.items()},
+            "ours_bf16_over": {name: round(best / median, 2) for name, median in medians.items()},
+        }
+        args.output.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Time a training loop: real target subwords a second, padding not counted. NumPy only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+WARM_UP_UPDATES = 4
+
+
+def subject_arguments() -> argparse.Namespace:
+    """--data FILE.npz --seconds S --threads N --precision fp32|bf16."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), required=True)
+    return parser.parse_args()
+
+
+class Stopwatch:
+    """Counts target subwords from the first update after the warm-up until `seconds` are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._started = 0.0
+        self._elapsed_s = 0.0
+        self._num_updates = 0
+        self._num_tokens = 0
+
+    def is_running(self, num_tokens: int) -> bool:
+        """Note an update of `num_tokens` real target subwords; False once the time is over."""
+        self._num_updates += 1
+        if self._num_updates == WARM_UP_UPDATES:
+            self._started = time.perf_counter()
+        elif self._num_updates > WARM_UP_UPDATES:
+            self._num_tokens += num_tokens
+            self._elapsed_s = time.perf_counter() - self._started
+        return self._elapsed_s < self._seconds
+
+    def print(self) -> None:
+        """One line of JSON."""
+        updates = self._num_updates - WARM_UP_UPDATES
+        print(
+            json.dumps({"target_subwords_per_s": self._num_tokens / self._elapsed_s, "num_updates": updates})
+        )
+
+
+def run(update: Callable[[], int], seconds: float) -> None:
+    """Call `update`, which returns its real target subwords, until the time is over; print the speed."""
+    watch = Stopwatch(seconds)
+    while watch.is_running(update()):
+        pass
+    watch.print()

@@ -1,0 +1,168 @@
+"""The attention weights of every layer and head for one pair of sentences, computed by equation (1) step by step.
+
+The fused kernel of `MultiHeadAttention.forward` does not keep its weights; `attend_explicitly` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from app.text.tokenizer import Tokenizer
+from model.config import BOS_ID
+from model.evaluate import translate
+from model.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual, Transformer, causal_mask
+
+Floats = NDArray[np.float32]
+# How a space before a subword, the start and the end of a sentence are shown.
+SPACE, START, END = "\u2581", "<s>", "</s>"
+# What begins a word: a space, a special token, a subword without a letter or a digit.
+_OPENING = re.compile(f"^{SPACE}|^{START}$|^{END}$|^[\\W_]+$")
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one pair; each row of a matrix is a query and sums to 1.
+
+    source: the source's subwords, end token last: (S,). inputs: the decoder's inputs, start token first: (T,).
+    outputs: the subword that follows each input, end token last: (T,).
+    encoder: (num_encoder_layers, num_heads, S, S). decoder: (num_decoder_layers, num_heads, T, T).
+    cross: (num_decoder_layers, num_heads, T, S), from each input to the source.
+    """
+
+    source: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    encoder: Floats
+    decoder: Floats
+    cross: Floats
+
+
+@dataclass(frozen=True)
+class WordAlignment:
+    """Which source words each target word attends to: weights (target words, source words), rows sum to 1."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Floats
+
+    def links(self) -> tuple[int, ...]:
+        """Return for each target word the index of the source word with the largest weight."""
+        return tuple(self.weights.argmax(axis=1).tolist())
+
+
+def maps_of(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    source: str,
+    target: str | None = None,
+    *,
+    tag: str | None = None,
+) -> AttentionMaps:
+    """Compute the weights of a sentence and its translation.
+
+    target: None is the model's own greedy translation. tag: the subword before the source, where the model has one.
+    Raises TokenizerError for a tag that the vocabulary does not have and for text that it cannot encode, ValueError
+    for text that is longer than the model's positions.
+    """
+    if target is None:
+        (target,) = translate(model, tokenizer, [source], beam_size=1, tag=tag)
+    encoded = tokenizer.encode_tagged(source, tag)
+    labels = tokenizer.encode_target(target, encoded.carried)
+    inputs = (BOS_ID, *labels[:-1])
+    encoder, decoder, cross = attention_weights(model, encoded.ids, inputs)
+
+    def names(ids: Sequence[int]) -> tuple[str, ...]:
+        special = {BOS_ID: START, tokenizer.eos_id: END}
+        shown = (special.get(each) or tokenizer.text_of(each, encoded.carried) for each in ids)
+        return tuple(text.replace(" ", SPACE) for text in shown)
+
+    return AttentionMaps(names(encoded.ids), names(inputs), names(labels), encoder, decoder, cross)
+
+
+@torch.no_grad()
+def attention_weights(
+    model: Transformer, source: Sequence[int], target: Sequence[int]
+) -> tuple[Floats, Floats, Floats]:
+    """Compute the weights of encoder, decoder and cross-attention, shaped as in `AttentionMaps`.
+
+    source: ids, end token last. target: the decoder's inputs, start token first. Raises ValueError past max_length.
+    """
+    device = model.embedding.weight.device
+    memory, encoder = _encoder_weights(model, torch.tensor([list(source)], device=device))
+    decoder, cross = _decoder_weights(model, torch.tensor([list(target)], device=device), memory)
+    stacked = (torch.cat(weights).float().cpu().numpy() for weights in (encoder, decoder, cross))
+    return cast(tuple[Floats, Floats, Floats], tuple(stacked))
+
+
+def _encoder_weights(model: Transformer, source: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Memory (1, S, d_model) and each layer's weights (1, num_heads, S, S)."""
+    x, found = model.embedding(source), []
+    for layer in cast(list[EncoderLayer], model.encoder):
+        attention, feed_forward = cast(list[Residual], layer.residuals)
+        y = attention.before(x)
+        attended, weights = layer.self_attention.attend_explicitly(y, y)
+        x = _fed_forward(layer.feed_forward, feed_forward, attention.after(x, attended))
+        found.append(weights)
+    return model.encoder_norm(x), found
+
+
+def _decoder_weights(model: Transformer, target: Tensor, memory: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Each layer's weights of self-attention (1, num_heads, T, T) and of cross-attention (1, num_heads, T, S)."""
+    x, own, cross = model.embedding(target), [], []
+    mask = causal_mask(target.size(1), target.device)
+    for layer in cast(list[DecoderLayer], model.decoder):
+        self_attention, cross_attention, feed_forward = cast(list[Residual], layer.residuals)
+        y = self_attention.before(x)
+        attended, weights = layer.self_attention.attend_explicitly(y, y, mask)
+        own.append(weights)
+        x = self_attention.after(x, attended)
+        attended, weights = layer.cross_attention.attend_explicitly(cross_attention.before(x), memory)
+        cross.append(weights)
+        x = _fed_forward(layer.feed_forward, feed_forward, cross_attention.after(x, attended))
+    return own, cross
+
+
+def _fed_forward(feed_forward: FeedForward, residual: Residual, x: Tensor) -> Tensor:
+    """The feed-forward sub-layer with its residual connection."""
+    return residual.after(x, feed_forward(residual.before(x)))
+
+
+def align_words(
+    maps: AttentionMaps, *, layer: int | None = None, heads: Sequence[int] | None = None
+) -> WordAlignment:
+    """Return the cross-attention of one layer between words, averaged over heads.
+
+    A source word's weight is the sum over its subwords, a target word's row the mean over its subwords (Zenkel et al.
+    2019). layer: from 0; None is the last but one, which aligns best (Garg et al. 2019, section 4.1). heads: None is
+    all. The end token is a word of both sides. Raises ValueError for a layer or a head that the model does not have.
+    """
+    num_layers, num_heads = maps.cross.shape[:2]
+    chosen_layer = max(0, num_layers - 2) if layer is None else layer
+    chosen_heads = tuple(range(num_heads)) if heads is None else tuple(heads)
+    if not 0 <= chosen_layer < num_layers:
+        raise ValueError(f"there is no layer {chosen_layer}: the decoder's are 0 to {num_layers - 1}")
+    if not chosen_heads or not set(chosen_heads) <= set(range(num_heads)):
+        raise ValueError(f"there are no such heads: a layer's are 0 to {num_heads - 1}")
+    weights = maps.cross[chosen_layer, list(chosen_heads)].mean(axis=0)
+    source_starts, source = words_of(maps.source)
+    target_starts, target = words_of(maps.outputs)
+    by_source = np.add.reduceat(weights, source_starts, axis=1)
+    lengths = np.diff([*target_starts, len(maps.outputs)])[:, None]
+    by_word = np.add.reduceat(by_source, target_starts, axis=0) / lengths
+    return WordAlignment(source, target, by_word.astype(np.float32))
+
+
+def words_of(subwords: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Return where each word begins, and the words; punctuation and the end token are words of their own."""
+    starts = [index for index, text in enumerate(subwords) if index == 0 or _OPENING.search(text)]
+    ends = [*starts[1:], len(subwords)]
+    words = ("".join(subwords[start:end]).replace(SPACE, "") for start, end in zip(starts, ends, strict=True))
+    return starts, tuple(words)

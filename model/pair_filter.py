@@ -1,0 +1,123 @@
+"""Which pairs of a parallel text are dropped, and why: the rules that look at one pair alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from model.scripts import is_in_script, script_of
+from model.text_cleaning import is_broken, letters_key, sorted_digits
+
+# Characters by which two short sides may differ whatever their ratio. Larger: misaligned single words stay. Smaller:
+# translations such as "OK" and "In Ordnung" go.
+LENGTH_SLACK = 15
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class Reason(StrEnum):
+    """Why a pair is not written. The values are the names of the report and of `--keep`."""
+
+    DOMAIN = "domain"
+    EMPTY = "empty"
+    BROKEN = "broken"
+    LENGTH = "length"
+    RATIO = "ratio"
+    COPY = "copy"
+    NEAR_COPY = "near-copy"
+    SCRIPT = "script"
+    NUMBERS = "numbers"
+    EXCLUDED = "excluded"
+    DUPLICATE = "duplicate"
+    NEAR_DUPLICATE = "near-duplicate"
+    LANGUAGE = "language"
+    SAMPLING = "sampling"
+
+
+# What each reason means, for the report and for `--help`.
+MEANINGS = {
+    Reason.DOMAIN: "its domain has the weight 0",
+    Reason.EMPTY: "a side has no text",
+    Reason.BROKEN: "characters that were decoded wrongly",
+    Reason.LENGTH: "a side is too long",
+    Reason.RATIO: "the sides differ too much in length",
+    Reason.COPY: "both sides are the same",
+    Reason.NEAR_COPY: "the target is hardly translated",
+    Reason.SCRIPT: "a side is mostly in another script",
+    Reason.NUMBERS: "the sides have other digits",
+    Reason.EXCLUDED: "a side is in an excluded file",
+    Reason.DUPLICATE: "the same pair stood before",
+    Reason.NEAR_DUPLICATE: "a pair with other marks, case or numbers stood before",
+    Reason.LANGUAGE: "a side is in another language",
+    Reason.SAMPLING: "left out by its domain's weight",
+}
+# Reasons that follow from an option of their own: `--keep` does not take them.
+NOT_KEPT = frozenset({Reason.DOMAIN, Reason.EMPTY, Reason.NUMBERS, Reason.EXCLUDED, Reason.SAMPLING})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a pair must be like. The sides are normalised (`text_cleaning.normalise`) before they are looked at.
+
+    source, target: language codes of the columns.
+    max_characters: most of either side. max_ratio: longer against shorter side, in characters, above LENGTH_SLACK.
+    max_copied: largest share of the target's words that may stand in the source, 0 to 1.
+    checks_numbers: whether both sides must have the same digits.
+    kept: reasons that drop nothing.
+    """
+
+    source: str
+    target: str
+    max_characters: int = 600
+    max_ratio: float = 2.5
+    max_copied: float = 0.75
+    checks_numbers: bool = False
+    kept: frozenset[Reason] = frozenset()
+
+    def reason_against(self, source: str, target: str) -> Reason | None:
+        """Return the first rule that the pair breaks, or None."""
+        return next(
+            (
+                reason
+                for reason, breaks in _CHECKS
+                if reason not in self.kept and breaks(self, source, target)
+            ),
+            None,
+        )
+
+
+def _differs_in_length(rules: Rules, source: str, target: str) -> bool:
+    shorter, longer = sorted((len(source), len(target)))
+    return longer > rules.max_ratio * shorter + LENGTH_SLACK
+
+
+def _is_near_copy(rules: Rules, source: str, target: str) -> bool:
+    """Whether the sides differ in case and marks only, or share more than `max_copied` of the target's words."""
+    words = Counter(word.casefold() for word in _WORD.findall(target))
+    if not words:
+        return False
+    shared = words & Counter(word.casefold() for word in _WORD.findall(source))
+    return shared.total() > rules.max_copied * words.total() or letters_key(source) == letters_key(target)
+
+
+def _is_in_another_script(rules: Rules, source: str, target: str) -> bool:
+    return not (
+        is_in_script(source, script_of(rules.source)) and is_in_script(target, script_of(rules.target))
+    )
+
+
+_CHECKS: tuple[tuple[Reason, Callable[[Rules, str, str], bool]], ...] = (
+    (Reason.EMPTY, lambda _, source, target: not source or not target),
+    (Reason.BROKEN, lambda _, source, target: is_broken(source) or is_broken(target)),
+    (Reason.LENGTH, lambda rules, source, target: max(len(source), len(target)) > rules.max_characters),
+    (Reason.RATIO, _differs_in_length),
+    (Reason.COPY, lambda _, source, target: source == target),
+    (Reason.NEAR_COPY, _is_near_copy),
+    (Reason.SCRIPT, _is_in_another_script),
+    (
+        Reason.NUMBERS,
+        lambda rules, source, target: rules.checks_numbers and sorted_digits(source) != sorted_digits(target),
+    ),
+)

@@ -1,0 +1,176 @@
+"""The subcommand plot: figures of a checkpoint, of runs and of translated test sets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.data_arguments import DATA_HELP
+
+if TYPE_CHECKING:
+    from app.text.tokenizer import Tokenizer
+    from model.attention_maps import AttentionMaps
+    from model.picture import Picture
+    from model.transformer import Transformer
+
+OUTPUT_HELP = "FILE.png or FILE.svg; both where it has neither suffix"
+
+
+def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce plot`: a kind of figure, and what that needs."""
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, title="kinds of figures")
+
+    def add(name: str, text: str, draw: Callable[[argparse.Namespace], Picture]) -> argparse.ArgumentParser:
+        kind = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        kind.set_defaults(draw=draw)
+        kind.add_argument("--output", required=True, type=Path, metavar="FILE", help=OUTPUT_HELP)
+        return kind
+
+    kind = add("attention", "attention weights of every layer and head for a pair of sentences", _attention)
+    _pair_arguments(kind)
+    kind.add_argument(
+        "--part",
+        choices=("encoder", "decoder", "cross"),
+        default="cross",
+        help="self-attention of the encoder or decoder, or cross-attention (default: %(default)s)",
+    )
+    kind = add("alignment", "cross-attention as an alignment of words", _alignment)
+    _pair_arguments(kind)
+    kind.add_argument(
+        "--layer", type=int, metavar="N", help="of the decoder, from 0 (default: the last but one)"
+    )
+    kind.add_argument("--heads", type=_numbers, metavar="N,N", help="from 0 (default: all, averaged)")
+    kind = add("positions", "positional encodings", _positions)
+    _checkpoint_argument(kind)
+    kind.add_argument("--length", type=int, default=128, metavar="N", help="positions (default: %(default)s)")
+    kind = add("curves", "losses and BLEU of training runs", _curves)
+    kind.add_argument(
+        "--run",
+        required=True,
+        action="append",
+        metavar="[NAME=]DIR",
+        help="a run's folder or its train.csv; may be repeated",
+    )
+    kind.add_argument("--over", choices=("steps", "hours"), default="steps", help="default: %(default)s")
+    kind = add("lengths", "BLEU of a translated test set by length of the source", _lengths)
+    kind.add_argument("--data", required=True, metavar="FILES", help=f"the test set: {DATA_HELP}")
+    kind.add_argument(
+        "--translations",
+        required=True,
+        action="append",
+        metavar="[NAME=]FILE",
+        help="one translation a line, as `transduce translate` writes them; may be repeated",
+    )
+
+
+def run_plot(args: argparse.Namespace) -> int:
+    """Draw a figure and write it.
+
+    Raises ValueError for what cannot be drawn, OSError where a file cannot be read or written.
+    """
+    for path in args.draw(args).save(args.output):
+        print(path, file=sys.stderr)
+    return 0
+
+
+def _checkpoint_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint", required=True, type=Path, metavar="DIR", help="a checkpoint, or a bundle's weights"
+    )
+
+
+def _pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that name a model and a pair of sentences."""
+    _checkpoint_argument(parser)
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE.spm",
+        help="default: the checkpoint's own, or the one of the bundle that holds it",
+    )
+    parser.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
+    parser.add_argument(
+        "--target", metavar="TEXT", help="its translation (default: the model's own, by greedy search)"
+    )
+    parser.add_argument("--tag", metavar="SUBWORD", help="before the source, such as '>>de<<'")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them. Raises ArgumentTypeError."""
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 0,2") from error
+
+
+def _named(text: str) -> tuple[str, Path]:
+    """The name and the path of `[NAME=]PATH`; a path's own last part is its name by default."""
+    name, separator, path = text.partition("=")
+    return (name, Path(path)) if separator else (Path(text).name, Path(text))
+
+
+def load_for_figures(checkpoint: Path, vocabulary: Path | None = None) -> tuple[Transformer, Tokenizer]:
+    """Load a checkpoint's model with its tokenizer, which stands beside a bundle's weights as source.spm.
+
+    Raises CheckpointError, TokenizerError.
+    """
+    from app.text.tokenizer import Tokenizer
+    from model import checkpoint as checkpoints
+
+    model = checkpoints.load_model(checkpoint)
+    if vocabulary is None:
+        own, of_bundle = checkpoint / checkpoints.TOKENIZER, checkpoint.parent / "source.spm"
+        vocabulary = of_bundle if of_bundle.is_file() and not own.is_file() else own
+    return model, Tokenizer(vocabulary)
+
+
+def _maps(args: argparse.Namespace) -> AttentionMaps:
+    from model.attention_maps import maps_of
+
+    model, tokenizer = load_for_figures(args.checkpoint, args.tokenizer)
+    return maps_of(model, tokenizer, args.source, args.target, tag=args.tag)
+
+
+def _attention(args: argparse.Namespace) -> Picture:
+    from model.attention_figures import attention_picture
+
+    return attention_picture(_maps(args), args.part)
+
+
+def _alignment(args: argparse.Namespace) -> Picture:
+    from model.attention_figures import alignment_picture
+    from model.attention_maps import align_words
+
+    return alignment_picture(align_words(_maps(args), layer=args.layer, heads=args.heads))
+
+
+def _positions(args: argparse.Namespace) -> Picture:
+    from model.attention_figures import positions_picture
+    from model.checkpoint import load_model
+
+    positions = load_model(args.checkpoint).embedding.positions
+    if not 1 <= args.length <= len(positions):
+        raise ValueError(f"--length {args.length}: the model has {len(positions)} positions")
+    return positions_picture(positions[: args.length])
+
+
+def _curves(args: argparse.Namespace) -> Picture:
+    from model.run_figures import curves_picture, read_curves
+
+    return curves_picture({name: read_curves(path) for name, path in map(_named, args.run)}, over=args.over)
+
+
+def _lengths(args: argparse.Namespace) -> Picture:
+    from model.corpus import read_data, read_lines
+    from model.run_figures import bleu_by_length, lengths_picture
+
+    pairs = list(read_data(args.data))
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    systems = {
+        name: bleu_by_length(sources, list(read_lines(path)), references)
+        for name, path in map(_named, args.translations)
+    }
+    return lengths_picture(systems)

@@ -1,0 +1,168 @@
+"""Parallel text made ready for training: normalised, filtered, without duplicates, sampled by domain.
+
+Pairs flow through in blocks; what stays in memory is a block and the hashes of the pairs that were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from pathlib import Path
+
+import numpy as np
+
+from model.corpus import CorpusError, Pair, read_lines
+from model.language_check import LanguageCheck
+from model.pair_filter import Reason, Rules
+from model.prepare_report import Report
+from model.seen_hashes import SeenHashes, UInt64s
+from model.text_cleaning import hash64, letters_key, near_key, normalise
+
+# Pairs that are looked at together. Larger: more memory, some 1 kB a pair. Smaller: more calls of numpy a pair.
+BLOCK_PAIRS = 16_384
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to a parallel text.
+
+    weights: how often a pair of a domain is written, on average; 1 for domains that are not named.
+    excluded: `letters_key` hashes of sentences that no pair may hold on either side, sorted.
+    seed: decides which pairs a fractional weight keeps; a pair's fate depends on the seed and its text alone.
+    """
+
+    rules: Rules
+    weights: Mapping[str, float] = field(default_factory=dict)
+    excluded: UInt64s = field(default_factory=lambda: np.zeros(0, np.uint64))
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A normalised pair that no rule has dropped yet, with the hash of its text."""
+
+    pair: Pair
+    hash: int
+
+
+def prepare(pairs: Iterable[Pair], preparation: Preparation, report: Report) -> Iterator[Pair]:
+    """Yield the pairs to write, in order, and count all in `report`.
+
+    Raises CorpusError, once everything is read, for a weight of a domain that no pair has and where no pair is left.
+    """
+    chain = _Chain(preparation, report)
+    remaining = iter(pairs)
+    while block := list(islice(remaining, BLOCK_PAIRS)):
+        yield from chain.kept_of(block)
+    if unknown := sorted(set(preparation.weights) - set(report.read)):
+        known = ", ".join(sorted(report.read))
+        raise CorpusError(f"no pair has the domain {', '.join(unknown)}: there are {known}")
+    if not report.written:
+        raise CorpusError("no pair is left")
+
+
+class _Chain:
+    """The steps that a block of pairs goes through, cheapest first, with the hashes of all pairs before."""
+
+    def __init__(self, preparation: Preparation, report: Report) -> None:
+        self._preparation, self._report = preparation, report
+        self._exact, self._near = SeenHashes(), SeenHashes()
+        kept = preparation.rules.kept
+        self._language = None if Reason.LANGUAGE in kept else LanguageCheck()
+        if self._language is not None:
+            self._report.notes += [
+                f"the detector does not know {language}: its column is not checked for other languages"
+                for language in (preparation.rules.source, preparation.rules.target)
+                if not self._language.knows(language)
+            ]
+        self._duplicates = [
+            (reason, seen, hash_of)
+            for reason, seen, hash_of in (
+                (Reason.DUPLICATE, self._exact, lambda candidate: candidate.hash),
+                (Reason.NEAR_DUPLICATE, self._near, _near_hash),
+            )
+            if reason not in kept
+        ]
+
+    def kept_of(self, block: Sequence[Pair]) -> Iterator[Pair]:
+        """The pairs of a block that are written, repeated by their domains' weights."""
+        candidates = self._without_excluded(list(self._candidates(block)))
+        for reason, seen, hash_of in self._duplicates:
+            hashes = np.fromiter(map(hash_of, candidates), np.uint64, len(candidates))
+            candidates = self._split(candidates, ~seen.add(hashes), reason)
+        for candidate in candidates:
+            yield from self._sampled(candidate)
+
+    def _candidates(self, block: Sequence[Pair]) -> Iterator[_Candidate]:
+        """Normalise the pairs and drop those that break a rule by themselves."""
+        rules, weights, report = self._preparation.rules, self._preparation.weights, self._report
+        for raw in block:
+            report.read[raw.domain] += 1
+            if weights.get(raw.domain, 1.0) == 0:
+                report.drop(raw, Reason.DOMAIN)
+                continue
+            pair = Pair(normalise(raw.source), normalise(raw.target), raw.domain)
+            if reason := rules.reason_against(pair.source, pair.target):
+                report.drop(pair, reason)
+                continue
+            yield _Candidate(pair, hash64(f"{pair.source}\t{pair.target}"))
+
+    def _without_excluded(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        excluded = self._preparation.excluded
+        if not len(excluded):
+            return candidates
+        keys = [hash64(letters_key(text)) for c in candidates for text in (c.pair.source, c.pair.target)]
+        is_side_excluded = np.isin(np.array(keys, np.uint64).reshape(-1, 2), excluded)
+        return self._split(candidates, map(any, is_side_excluded.tolist()), Reason.EXCLUDED)
+
+    def _split(
+        self, candidates: list[_Candidate], is_dropped: Iterable[bool], reason: Reason
+    ) -> list[_Candidate]:
+        """The candidates that stay; the others are counted."""
+        kept = []
+        for candidate, drops in zip(candidates, is_dropped, strict=True):
+            if drops:
+                self._report.drop(candidate.pair, reason)
+            else:
+                kept.append(candidate)
+        return kept
+
+    def _sampled(self, candidate: _Candidate) -> Iterator[Pair]:
+        """The pair as often as its domain's weight says; never if a side is in another language."""
+        pair, rules = candidate.pair, self._preparation.rules
+        if self._language is not None and (
+            self._language.is_other(pair.source, rules.source)
+            or self._language.is_other(pair.target, rules.target)
+        ):
+            self._report.drop(pair, Reason.LANGUAGE)
+            return
+        draw = hash64(f"{self._preparation.seed}\t{candidate.hash}") / 2**64
+        copies = int(self._preparation.weights.get(pair.domain, 1.0) + draw)
+        if copies == 0:
+            self._report.drop(pair, Reason.SAMPLING)
+            return
+        self._report.written[pair.domain] += copies
+        yield from repeat(pair, copies)
+
+
+def _near_hash(candidate: _Candidate) -> int:
+    """The hash of what near-duplicates have in common."""
+    return hash64(f"{near_key(candidate.pair.source)}\t{near_key(candidate.pair.target)}")
+
+
+def excluded_hashes(paths: Iterable[Path]) -> UInt64s:
+    """Return the hashes of all sentences of test sets, sorted: every column of a TSV but a third one, the domain.
+
+    Raises CorpusError for a file that cannot be read and a line of more than three columns.
+    """
+    keys: set[int] = set()
+    for path in paths:
+        for number, line in enumerate(read_lines(path), 1):
+            columns = line.split("\t")
+            if len(columns) > 3:
+                raise CorpusError(
+                    f"{path}, line {number}: {len(columns)} columns, where at most 3 are allowed"
+                )
+            keys.update(hash64(key) for text in columns[-2:] if (key := letters_key(normalise(text))))
+    return np.array(sorted(keys), np.uint64)

@@ -1,0 +1,160 @@
+"""The subcommand prepare: parallel text made ready for training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.data_arguments import data_arguments, pairs_of
+
+if TYPE_CHECKING:
+    from model.corpus import Pair
+    from model.pair_filter import Rules
+    from model.prepare_report import Report
+    from model.progress import Progress
+
+REPORT = "report.json"
+# Reasons that can be switched off, as `model.pair_filter.Reason` names them.
+KEPT_CHOICES = (
+    "broken",
+    "copy",
+    "duplicate",
+    "language",
+    "length",
+    "near-copy",
+    "near-duplicate",
+    "ratio",
+    "script",
+)
+PROGRESS_EVERY = 1000
+
+
+def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `transduce prepare`."""
+    data_arguments(parser)
+    add = parser.add_argument
+    add("--source", required=True, metavar="LANG", help="language of the first column, such as en")
+    add("--target", required=True, metavar="LANG", help="language of the second column, such as de")
+    add(
+        "--output", required=True, type=Path, metavar="DIR", help="a new folder for the shards and the report"
+    )
+    add(
+        "--exclude",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="drop pairs whose side equals a line of this test set but for case and marks; may be repeated",
+    )
+    add(
+        "--max-characters",
+        type=_positive,
+        default=600,
+        metavar="N",
+        help="most of a side (default: %(default)s)",
+    )
+    add(
+        "--max-ratio",
+        type=float,
+        default=2.5,
+        metavar="X",
+        help="longer against shorter side, in characters, beyond 15 (default: %(default)s)",
+    )
+    add(
+        "--max-copied",
+        type=float,
+        default=0.75,
+        metavar="X",
+        help="largest share of the target's words that stand in the source, 0-1 (default: %(default)s)",
+    )
+    add("--check-numbers", action="store_true", help="drop pairs whose sides have other digits")
+    add(
+        "--keep",
+        action="append",
+        default=[],
+        choices=KEPT_CHOICES,
+        metavar="REASON",
+        help=f"do not drop for this reason: {', '.join(KEPT_CHOICES)}; may be repeated",
+    )
+    add("--seed", type=int, default=1, help="of the sampling by domain (default: %(default)s)")
+    add(
+        "--shard-pairs",
+        type=_positive,
+        default=250_000,
+        metavar="N",
+        help="most pairs of a file (default: %(default)s)",
+    )
+    add(
+        "--compression", choices=("gz", "xz"), default="gz", help="xz: smaller, slower (default: %(default)s)"
+    )
+
+
+def run_prepare(args: argparse.Namespace) -> int:
+    """Write shards and a report.
+
+    Raises CorpusError for text that cannot be read or that nothing is left of, OSError where it cannot be written.
+    """
+    from model.prepare import Preparation, excluded_hashes, prepare
+    from model.prepare_report import Report
+    from model.progress import Progress
+    from model.shards import ShardWriter
+
+    report = Report()
+    writer = ShardWriter(args.output, pairs_per_shard=args.shard_pairs, compression=args.compression)
+    preparation = Preparation(_rules(args), dict(args.domain), excluded_hashes(args.exclude), args.seed)
+    with writer:
+        with Progress("prepare", unit="pairs") as progress:
+            writer.write(prepare(_counted(pairs_of(args.data), progress, report), preparation, report))
+            progress.advance(0, f"{report.num_dropped:,} dropped")
+        content = {"options": _options(args), "shards": writer.names, **report.to_json()}
+        writer.write_file(REPORT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    for note in report.notes:
+        print(note, file=sys.stderr)
+    print(f"{report.table()}\n\n{args.output}: {len(writer.names)} files and {REPORT}", file=sys.stderr)
+    return 0
+
+
+def _rules(args: argparse.Namespace) -> Rules:
+    """The rules that the arguments name."""
+    from model.pair_filter import Reason, Rules
+
+    return Rules(
+        source=args.source,
+        target=args.target,
+        max_characters=args.max_characters,
+        max_ratio=args.max_ratio,
+        max_copied=args.max_copied,
+        checks_numbers=args.check_numbers,
+        kept=frozenset(map(Reason, args.keep)),
+    )
+
+
+def _counted(pairs: Iterable[Pair], progress: Progress, report: Report) -> Iterator[Pair]:
+    """The pairs; every PROGRESS_EVERY-th moves the progress on."""
+    number = 0
+    for number, pair in enumerate(pairs, 1):
+        yield pair
+        if number % PROGRESS_EVERY == 0:
+            progress.advance(PROGRESS_EVERY, f"{report.num_dropped:,} dropped")
+    progress.advance(number % PROGRESS_EVERY)
+
+
+def _options(args: argparse.Namespace) -> dict[str, object]:
+    """What decides the output, for the report."""
+    names = (
+        "data domain source target exclude max_characters max_ratio max_copied check_numbers keep seed shard_pairs "
+        "compression"
+    )
+    given = {name: getattr(args, name) for name in names.split()}
+    return {**given, "domain": dict(args.domain), "exclude": list(map(str, args.exclude))}
+
+
+def _positive(text: str) -> int:
+    """A whole number from 1. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)

@@ -1,0 +1,73 @@
+"""Which script a language is written in, and how much of a text is in it."""
+
+from __future__ import annotations
+
+import re
+
+# Blocks of Unicode that hold each script's letters.
+_BLOCKS = {
+    "Arabic": "\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufeff",
+    "Armenian": "\u0530-\u058f\ufb13-\ufb17",
+    "Bengali": "\u0980-\u09ff",
+    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "Cyrillic": "\u0400-\u052f\u1c80-\u1c8f\u2de0-\u2dff\ua640-\ua69f",
+    "Devanagari": "\u0900-\u097f\ua8e0-\ua8ff",
+    "Ethiopic": "\u1200-\u139f\u2d80-\u2ddf",
+    "Georgian": "\u10a0-\u10ff\u1c90-\u1cbf",
+    "Greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "Hebrew": "\u0590-\u05ff\ufb1d-\ufb4f",
+    "Japanese": "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uff66-\uff9f",
+    "Khmer": "\u1780-\u17ff",
+    "Korean": "\u1100-\u11ff\u3130-\u318f\uac00-\ud7af",
+    "Lao": "\u0e80-\u0eff",
+    "Latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u0250-\u02af\u1e00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uff21-\uff5a",
+    "Myanmar": "\u1000-\u109f",
+    "Sinhala": "\u0d80-\u0dff",
+    "Tamil": "\u0b80-\u0bff",
+    "Telugu": "\u0c00-\u0c7f",
+    "Thai": "\u0e00-\u0e7f",
+}
+_LANGUAGES = {
+    "Arabic": "ar fa ps ur ug",
+    "Armenian": "hy",
+    "Bengali": "as bn",
+    "Chinese": "zh yue",
+    "Cyrillic": "ba be bg kk ky mk mn ru tg tt uk",
+    "Devanagari": "hi mr ne sa",
+    "Ethiopic": "am ti",
+    "Georgian": "ka",
+    "Greek": "el",
+    "Hebrew": "he yi",
+    "Japanese": "ja",
+    "Khmer": "km",
+    "Korean": "ko",
+    "Lao": "lo",
+    "Myanmar": "my",
+    "Sinhala": "si",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Thai": "th",
+}
+# Written in two scripts, or in one that _BLOCKS does not have: never checked.
+_UNCHECKED = frozenset(["az", "bo", "dv", "dz", "gu", "kn", "ku", "ml", "or", "pa", "sd", "sr", "uz"])
+_SCRIPT_OF = {language: script for script, languages in _LANGUAGES.items() for language in languages.split()}
+_LETTER_OF = {script: re.compile(f"[{blocks}]") for script, blocks in _BLOCKS.items()}
+# Share of a text's letters that must be in the expected script. Larger: sentences about foreign names go. Smaller:
+# half-translated text stays.
+MIN_SHARE = 0.5
+
+
+def script_of(language: str) -> str | None:
+    """Return the script of a language code such as `de` or `pt-BR`; None where texts of it are not checked."""
+    base = language.partition("-")[0].lower()
+    return None if base in _UNCHECKED else _SCRIPT_OF.get(base, "Latin")
+
+
+def is_in_script(text: str, script: str | None) -> bool:
+    """Whether MIN_SHARE of the letters are in the script; True for a text without letters and for no script."""
+    if script is None or (script == "Latin" and text.isascii()):
+        return True
+    num_letters = sum(map(str.isalpha, text))
+    letter = _LETTER_OF[script]
+    num_expected = sum(1 for character in letter.findall(text) if character.isalpha())
+    return num_expected >= MIN_SHARE * num_letters

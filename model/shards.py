@@ -1,0 +1,80 @@
+"""Parallel text in a folder of compressed TSV files of limited size, written whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self, cast
+
+from model.corpus import CorpusError, Pair
+
+Compression = Literal["gz", "xz"]
+
+
+class ShardWriter:
+    """Writes `part-00000.tsv.gz` and so on into a folder. Use it as a context manager.
+
+    The folder has another name until the block ends without an error; after an error nothing is left of it. The same
+    pairs give the same bytes.
+    """
+
+    def __init__(self, folder: Path, *, pairs_per_shard: int, compression: Compression = "gz") -> None:
+        """Raises CorpusError where `folder` exists and is not empty."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise CorpusError(f"{folder} exists already; name a new folder")
+        self._folder, self._pairs_per_shard, self._compression = folder, pairs_per_shard, compression
+        self._temporary = folder.with_name(f".{folder.name}.tmp")
+        self._stack = ExitStack()
+        self._file: IO[str] | None = None
+        self._count = 0
+        self.names: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Make the folder under its temporary name, without what a killed run left there. Raises OSError."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if error is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            return
+        if self._folder.exists():
+            self._folder.rmdir()
+        self._temporary.replace(self._folder)
+
+    def write(self, pairs: Iterable[Pair]) -> None:
+        """Append pairs as lines of domain, source and target. Raises OSError."""
+        for pair in pairs:
+            if self._file is None or self._count % self._pairs_per_shard == 0:
+                self._file = self._next_file()
+            self._file.write(f"{pair.domain}\t{pair.source}\t{pair.target}\n")
+            self._count += 1
+
+    def write_file(self, name: str, content: str) -> None:
+        """Write a further file into the folder. Raises OSError."""
+        (self._temporary / name).write_text(content, "utf-8")
+
+    def _next_file(self) -> IO[str]:
+        """Close the shard that is open and open the next one."""
+        self._stack.close()
+        name = f"part-{len(self.names):05}.tsv.{self._compression}"
+        self.names.append(name)
+        raw = self._stack.enter_context((self._temporary / name).open("wb"))
+        packed: IO[bytes]
+        if self._compression == "gz":
+            # No name and no time in its head.
+            packed = cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, mtime=0))
+        else:
+            packed = lzma.open(raw, "wb", preset=2)  # noqa: SIM115 - closed by the stack
+        self._stack.enter_context(packed)
+        return self._stack.enter_context(io.TextIOWrapper(packed, "utf-8", newline="\n"))

@@ -1,0 +1,67 @@
+"""Normal forms of a sentence: the text that is written, and the keys by which two sentences count as equal."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+# Characters of category Cc that are no white space, and invisible ones that carry no meaning in a sentence: soft
+# hyphen, zero-width space, word joiner, byte order mark, marks of writing direction. The joiners U+200C and U+200D
+# stay: emoji and several scripts need them.
+_INVISIBLE = "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+_REMOVED = re.compile(f"[\\x00-\\x08\\x0e-\\x1b\\x7f-\\x84\\x86-\\x9f{_INVISIBLE}]")
+_NO_WORD_CHARACTER = re.compile(r"[\W_]+")
+_DIGIT = re.compile(r"\d")
+# UTF-8 that was read as Latin-1 or Windows-1252, and U+FFFD, which stands for a byte that could not be read.
+_BROKEN = re.compile(
+    "\ufffd|[\u00c3\u00c2][\u0080-\u00bf\u0152-\u0178\u02c6\u02dc\u2013-\u203a\u20ac\u2122]|\u00e2\u20ac"
+)
+# Letters from which on two texts that differ only in their digits count as near-duplicates. Smaller: "3.5 km" and
+# "4.2 km" are one text. Larger: more numbered boilerplate stays.
+MIN_LETTERS_TO_FOLD_DIGITS = 20
+
+
+def normalise(text: str) -> str:
+    """Return the text in Unicode NFC, with single spaces and without control characters.
+
+    Each run of white space, no-break spaces included, becomes one space; none stands at either end.
+    """
+    if not (text.isascii() and text.isprintable()):
+        text = unicodedata.normalize("NFC", _REMOVED.sub("", text))
+    return " ".join(text.split())
+
+
+def is_broken(text: str) -> bool:
+    """Whether the text holds U+FFFD or UTF-8 that was decoded with another encoding."""
+    return not text.isascii() and _BROKEN.search(text) is not None
+
+
+def letters_key(text: str) -> str:
+    """Return the letters and digits of the text, case-folded: sentences with one key differ in marks and case only."""
+    folded = text.casefold()
+    if folded.isascii():
+        return _NO_WORD_CHARACTER.sub("", folded)
+    return _NO_WORD_CHARACTER.sub(_marks_of, folded)
+
+
+def _marks_of(run: re.Match[str]) -> str:
+    """The combining marks of a run of other characters: vowel signs of several scripts belong to the word."""
+    return "".join(character for character in run[0] if unicodedata.category(character)[0] == "M")
+
+
+def near_key(text: str) -> str:
+    """Return `letters_key`, with every digit as 0 where the text has MIN_LETTERS_TO_FOLD_DIGITS characters and more."""
+    key = letters_key(text)
+    return _DIGIT.sub("0", key) if len(key) >= MIN_LETTERS_TO_FOLD_DIGITS else key
+
+
+def sorted_digits(text: str) -> str:
+    """Return the decimal digits of the text in ascending order, each as ASCII: equal for 1,200 and 1.200."""
+    return "".join(sorted(str(unicodedata.decimal(digit)) for digit in _DIGIT.findall(text)))
+
+
+def hash64(text: str) -> int:
+    """Return a 64-bit hash of the text, the same in every process and on every machine (BLAKE2b, RFC 7693)."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -1,0 +1,86 @@
+"""What a body becomes for the translator: the model's defaults where it does not say, and no other default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api.http.middleware import Requester
+from app.api.limits import RequestLimits
+from app.api.native.requests import NativeParser
+from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
+from app.decoding.validation import Bounds
+from app.translator import ScoreRequest, TranslationRequest
+
+DEFAULTS = DecodingOptions(beam_size=5, length_penalty=LengthPenalty.POWER, alpha=0.3, max_target_length=90)
+LIMITS = RequestLimits(
+    max_body_bytes=10_000,
+    max_items=4,
+    max_item_characters=100,
+    max_request_characters=200,
+    max_beam_size=8,
+    max_num_hypotheses=8,
+    default_timeout_s=3.0,
+    max_timeout_s=6.0,
+)
+BOUNDS = Bounds(vocab_size=100, eos_id=2, max_target_length=90, max_beam_size=64, has_alignment=True)
+PARSER = NativeParser(LIMITS, bounds=BOUNDS, defaults=DEFAULTS)
+REQUESTER = Requester("id", "somebody", 1000.0)
+
+
+def parsed(**fields: Any) -> TranslationRequest:
+    return PARSER.translate({"text": "a", "source": "en", "target": "de", **fields}, REQUESTER)
+
+
+def scored(**fields: Any) -> ScoreRequest:
+    body = {"text": "a", "translation": "b", "source": "en", "target": "de", **fields}
+    return PARSER.score(body, REQUESTER)
+
+
+def test_without_options_they_are_the_models() -> None:
+    request = parsed()
+    assert request.options == DEFAULTS
+    assert request.extra_target_length == EXTRA_TARGET_LENGTH
+    assert request.deadline == 1003.0
+    assert not request.returns_tokens
+    assert (request.suppress, request.target_prefixes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "beam_size"),
+    [
+        ({"num_hypotheses": 7}, 7),
+        ({"num_hypotheses": 3}, 5),
+        ({"num_hypotheses": 3, "beam_size": 3}, 3),
+        ({"sampling": {}}, 1),
+    ],
+)
+def test_the_default_beam_fits_the_other_options(fields: dict[str, Any], beam_size: int) -> None:
+    options = parsed(**fields).options
+    assert options is not None
+    assert options.beam_size == beam_size
+
+
+@pytest.mark.parametrize("fields", [{"max_target_length": 80}, {"max_target_ratio": 20}])
+def test_a_longest_length_of_the_request_replaces_the_default(fields: dict[str, Any]) -> None:
+    assert parsed(**fields).extra_target_length is None
+
+
+@pytest.mark.parametrize("fields", [{"token_scores": True}, {"num_alternatives": 1}, {"alignment": True}])
+def test_what_returns_tokens(fields: dict[str, Any]) -> None:
+    assert parsed(**fields).returns_tokens
+    assert scored(**fields).returns_tokens
+
+
+def test_sampling_has_its_own_defaults() -> None:
+    options = parsed(sampling={"seed": 4, "top_p": 0.5}).options
+    assert options is not None
+    assert options.sampling == Sampling(temperature=1.0, top_k=0, top_p=0.5, seed=4)
+
+
+def test_a_pair_is_scored_with_the_models_penalty() -> None:
+    request = scored(timeout_ms=500)
+    assert (request.texts, request.translations, request.deadline) == (("a",), ("b",), 1000.5)
+    assert request.options is not None
+    assert (request.options.length_penalty, request.options.alpha) == (LengthPenalty.POWER, 0.3)

@@ -1,0 +1,260 @@
+"""The real server with the bundled model in two workers: the same answers, and an end that leaves no process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.api.server_process import PATIENCE_S, ROOT, ServerProcess
+
+COMMAND = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+SETTINGS: dict[str, object] = {
+    "bundle": ROOT / "bundles" / "en-de",
+    "num_threads": 2,
+    "num_lanes": 2,
+    "device": "cpu",
+    "precision": "int8",
+    "stall_limit_s": 1.0,
+    "drain_timeout_s": PATIENCE_S,
+}
+TEXTS = [
+    f"The {size} house near the station was {done} in {year}, and nobody knows why."
+    for size in ("old", "small", "red")
+    for done, year in (("built", 1907), ("sold", 1998), ("burnt", 2011), ("painted", 2020))
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 6, "num_hypotheses": 3},
+    {"beam_size": 1, "sampling": {"temperature": 1.2, "top_k": 20, "seed": 7}},
+]
+# Which test runs, as pytest tells it and every process inherits.
+TEST = "PYTEST_CURRENT_TEST"
+# Of a worker whose weights, libraries and Python are shared, after a few answers: less than those take.
+MOST_PRIVATE_MB = 30.0
+# In which the workers end once the server was killed; a busy machine takes some of it.
+GONE_S = 2.0 + 28.0
+
+
+def post(client: httpx.Client, **options: Any) -> httpx.Response:
+    return client.post("/v1/translate", json={"text": TEXTS, "source": "en", "target": "de"} | options)
+
+
+def workers_of(server: ServerProcess) -> list[psutil.Process]:
+    found = psutil.Process(server.pid).children()
+    assert len(found) == 2
+    return found
+
+
+def send(number: int, *processes: psutil.Process) -> None:
+    for process in processes:
+        process.send_signal(number)
+
+
+def awaited_children(server: ServerProcess) -> list[psutil.Process]:
+    """Once they run their own command: a child that is stopped before holds up the server, which waits for that."""
+    parent = psutil.Process(server.pid)
+
+    def are_there() -> bool:
+        with contextlib.suppress(psutil.Error):
+            return any("app.workers" in child.cmdline() for child in parent.children())
+        return False
+
+    wait_until(are_there)
+    return parent.children()
+
+
+def workers_left() -> list[psutil.Process]:
+    """Workers, and what they come of, of the servers that this test has started: those that have not ended."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            is_worker = "app.workers" in one.cmdline()
+            if is_worker and one.environ().get(TEST) == os.environ[TEST] and not are_gone([one]):
+                found.append(one)
+    return found
+
+
+def private_mb(process: psutil.Process) -> float:
+    """Memory that a process shares with no other, in 10^6 bytes."""
+    found = process.memory_full_info().uss / 1e6
+    assert isinstance(found, float)
+    return found
+
+
+def are_gone(processes: list[psutil.Process]) -> bool:
+    """Also who has ended and whom nobody has asked of."""
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    until = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def priorities(process: psutil.Process) -> set[int]:
+    """Of all its threads; the larger, the later is it served."""
+    return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
+
+
+def hypotheses(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["translations"]
+
+
+def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Client) -> None:
+    """The work that is under way when the signal comes is done, by workers that the signal reached as well."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        workers = workers_of(server)
+        with server.client() as client:
+            for options in OPTIONS:
+                assert hypotheses(post(client, **options)) == hypotheses(post(bundled, **options))
+            (of_the_loop,) = priorities(psutil.Process(server.pid))
+            assert min(set.union(*map(priorities, workers))) > of_the_loop
+            send(signal.SIGSTOP, *workers)
+            running = pool.submit(post, client, beam_size=5)
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGTERM, *workers)
+            server.signal(signal.SIGTERM)
+            server.wait_for("draining")
+            send(signal.SIGCONT, *workers)
+            assert hypotheses(running.result()) == hypotheses(post(bundled, beam_size=5))
+        assert server.ended() == 0
+        assert are_gone(workers)
+        assert (server.errors, [line for line in server.log if '"level": "error"' in line]) == ([], [])
+
+
+def test_a_terminals_interrupt_drains() -> None:
+    """It goes to every process of the group."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        workers = workers_of(server)
+        send(signal.SIGSTOP, *workers)
+        with server.client() as client:
+            running = pool.submit(post, client)
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGINT, *workers, psutil.Process(server.pid))
+            server.wait_for("draining")
+            send(signal.SIGCONT, *workers)
+            assert len(hypotheses(running.result())) == len(TEXTS)
+        assert server.ended() == 0
+        assert are_gone(workers)
+        assert server.errors == []
+
+
+def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        workers = workers_of(server)
+        with server.client() as client:
+            assert client.get("/livez").status_code == 200
+            send(signal.SIGSTOP, *workers)
+            running = pool.submit(post, client)
+            with server.client() as probe:
+                wait_until(lambda: probe.get("/livez").status_code == 503)
+                send(signal.SIGCONT, *workers)
+                hypotheses(running.result())
+                wait_until(lambda: probe.get("/livez").status_code == 200)
+                send(signal.SIGSTOP, *workers)
+                running = pool.submit(post, client, beam_size=3)  # not what was answered before
+                server.wait_until("transduce_inflight_requests", 1)
+                send(signal.SIGKILL, workers[1])
+            assert running.result().status_code == 503
+        assert server.ended() == 70
+        died = server.wait_for("engine_process_died")
+        assert died["exit"] == "signal 9"
+        assert are_gone(workers)
+        assert server.errors == ["transduce serve: the engine has died; see the log for the cause\n"]
+
+
+def test_a_server_that_is_killed_leaves_no_lane() -> None:
+    """One in the midst of its work, and one that has nothing to do."""
+    with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
+        server.ready()
+        workers = workers_of(server)
+        with server.client() as client:
+            send(signal.SIGSTOP, *workers)
+            running = pool.submit(post, client, text="It is cold.")
+            server.wait_until("transduce_inflight_requests", 1)
+            send(signal.SIGCONT, *workers)
+            server.signal(signal.SIGKILL)
+            wait_until(lambda: are_gone(workers), GONE_S)
+            with pytest.raises(httpx.TransportError):
+                running.result()
+        assert server.ended() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("kernels", ["native", "standard"])
+def test_workers_share_what_was_loaded_before_they_parted(kernels: str) -> None:
+    """A forked process lacks ONNX Runtime's threads, so with its operators each worker loads the model itself."""
+    with ServerProcess(COMMAND, {**SETTINGS, "kernels": kernels, "num_threads": 4}) as server:
+        server.ready()
+        with server.client() as client:
+            assert len(hypotheses(post(client))) == len(TEXTS)
+        assert {one.pid for one in workers_left()} == {one.pid for one in workers_of(server)}
+        sizes = [private_mb(worker) for worker in workers_of(server)]
+        assert (max(sizes) < MOST_PRIVATE_MB) == (kernels == "native"), sizes
+
+
+def test_a_server_that_needs_no_lanes_after_all_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the start could not see without reading the settings: their names are of any case."""
+    settings = {name: value for name, value in SETTINGS.items() if name != "num_lanes"}
+    monkeypatch.setenv("Transduce_Num_Lanes", "1")
+    with ServerProcess(COMMAND, settings) as server:
+        (fork_server,) = awaited_children(server)
+        server.ready()
+        assert psutil.Process(server.pid).children() == []
+        assert are_gone([fork_server])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"), [({"num_rows": 0}, "NUM_ROWS"), ({"bundle": "/none"}, "bundle")]
+)
+def test_a_start_that_is_refused_leaves_no_process(settings: dict[str, object], says: str) -> None:
+    with ServerProcess(COMMAND, {**SETTINGS, **settings}) as server:
+        awaited_children(server)
+        assert server.ended() == 78
+        assert says in "".join(server.errors)
+        assert workers_left() == []
+
+
+def test_a_signal_while_it_loads_leaves_no_process() -> None:
+    with ServerProcess(COMMAND, SETTINGS) as server:
+        (fork_server,) = awaited_children(server)
+        send(signal.SIGSTOP, fork_server)
+        server.wait_for("listening")
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0
+        assert are_gone([fork_server])
+    assert workers_left() == []
+
+
+def test_a_worker_that_dies_while_loading_is_reported_and_the_others_end() -> None:
+    with ServerProcess(COMMAND, SETTINGS) as server:
+        (fork_server,) = awaited_children(server)
+        send(signal.SIGKILL, fork_server)
+        assert server.ended() == 70
+        assert are_gone([fork_server])
+        assert server.errors == ["transduce serve: an engine process ended while it loaded, with signal 9\n"]
+
+
+def test_settings_that_the_lanes_model_contradicts_end_the_server_and_its_lanes() -> None:
+    with ServerProcess(COMMAND, {**SETTINGS, "max_encode_tokens": 8}) as server:
+        (fork_server,) = awaited_children(server)
+        assert server.ended() == 78
+        wait_until(lambda: are_gone([fork_server]) and workers_left() == [], GONE_S)
+        (line,) = server.errors
+        assert "max_encode_tokens (8)" in line

@@ -1,0 +1,123 @@
+"""Changes that make a copied bundle invalid while its hashes are right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.graph_file import read_graph
+
+Change = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A change to a bundle, and a part of the expected error message."""
+
+    name: str
+    apply: Change
+    message: str
+
+
+def update_hashes(bundle: Path) -> None:
+    """Update the manifest's file entries."""
+    manifest = json.loads((bundle / "manifest.json").read_text("utf-8"))
+    for name in manifest["files"]:
+        content = (bundle / name).read_bytes()
+        entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        manifest["files"][name] = entry
+    (bundle / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+
+
+def set_field(path: str, value: Any) -> Change:
+    """A change of one manifest field, named by its path."""
+
+    def apply(bundle: Path) -> None:
+        file = bundle / "manifest.json"
+        manifest = json.loads(file.read_text("utf-8"))
+        part = manifest
+        *folders, last = path.split(".")
+        for folder in folders:
+            part = part[folder]
+        part[last] = value
+        file.write_text(json.dumps(manifest), "utf-8")
+
+    return apply
+
+
+def set_weights(value: float) -> Change:
+    """A change of the int8 embedding's scales to a value."""
+
+    def apply(bundle: Path) -> None:
+        graph = read_graph(bundle / "int8" / "encoder.onnx")
+        place = next(c.external for c in graph.constants if c.element_type == 1 and c.external)
+        content = bytearray((bundle / "int8" / "weights.bin").read_bytes())
+        begin = int(place["offset"]) + 64
+        content[begin : begin + 4] = np.array(value, "<f4").tobytes()
+        (bundle / "int8" / "weights.bin").write_bytes(content)
+        update_hashes(bundle)
+
+    return apply
+
+
+def flip(name: str, num_bytes: int) -> Change:
+    """A change of random bytes of a file."""
+
+    def apply(bundle: Path) -> None:
+        draw = random.Random(num_bytes)
+        content = bytearray((bundle / name).read_bytes())
+        for _ in range(num_bytes):
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        (bundle / name).write_bytes(content)
+        update_hashes(bundle)
+
+    return apply
+
+
+def damage_pieces(bundle: Path) -> None:
+    """Replace a piece of the source's vocabulary by bytes that are not UTF-8."""
+    file = bundle / "source.spm"
+    content = file.read_bytes()
+    space = "\u2581".encode()
+    assert space in content
+    file.write_bytes(content.replace(space, b"\xe2\x28\xa1", 1))
+    update_hashes(bundle)
+
+
+def put_pipe(name: str) -> Change:
+    """A replacement of a file by a pipe without a writer."""
+
+    def apply(bundle: Path) -> None:
+        (bundle / name).unlink()
+        os.mkfifo(bundle / name)
+
+    return apply
+
+
+def put_folder(name: str) -> Change:
+    """A replacement of a file by a folder."""
+
+    def apply(bundle: Path) -> None:
+        (bundle / name).unlink()
+        (bundle / name).mkdir()
+
+    return apply
+
+
+def write(name: str, content: bytes) -> Change:
+    """A change of a file's content."""
+
+    def apply(bundle: Path) -> None:
+        (bundle / name).write_bytes(content)
+        if name != "manifest.json":
+            update_hashes(bundle)
+
+    return apply

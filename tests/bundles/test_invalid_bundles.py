@@ -1,0 +1,190 @@
+"""An invalid bundle is an error that names bundle and field; a server ends with exit code 78."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app.bundle import load_bundle
+from app.decoding.validation import MAX_ALPHA
+from app.errors import BundleError
+from app.graph_file import GraphFileError, read_graph
+from app.startup import load_tokenizers
+from tests.api.server_process import ServerProcess
+from tests.bundles.damage import (
+    Damage,
+    damage_pieces,
+    flip,
+    put_folder,
+    put_pipe,
+    set_field,
+    set_weights,
+    update_hashes,
+    write,
+)
+from tests.export.tiny import MAX_LENGTH, VOCAB_SIZE, write_tiny_bundle
+
+SERVE = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
+HUGE = (99_999, 2**31, 2**62)
+VAST = (2**31, 2**62, 2**90)
+
+DIMENSIONS = [
+    Damage(f"{field}={value}", set_field(f"dimensions.{field}", value), message)
+    for field, values, message in (
+        ("vocab_size", (8, *VAST), "log_probabilities has axes"),
+        ("d_model", (8, *VAST), "by the dimensions they are"),
+        ("num_heads", (1,), "alignment.heads"),
+        ("num_heads", (3, *VAST), "d_model is not a multiple of num_heads"),
+        ("d_ff", (1, 8, *VAST), "dimensions.d_ff is"),
+        ("num_encoder_layers", (1, 3, *VAST), "dimensions.num_encoder_layers is"),
+        ("num_decoder_layers", (3, *VAST), "dimensions.num_decoder_layers is"),
+        ("norm", ("pre",), "dimensions.norm is pre"),
+        ("activation", ("silu",), "dimensions.activation is silu"),
+    )
+    for value in values
+]
+LENGTHS = [
+    Damage(f"{field}={value}", set_field(field, value), f"{field} is {value}, and the caches of")
+    for field in ("max_source_length", "max_target_length")
+    for value in (MAX_LENGTH + 1, *HUGE)
+]
+SPECIAL = [
+    Damage(f"{name}={value}", set_field(f"special_ids.{name}", value), f"special_ids.{name} is {value}")
+    for name in ("pad", "bos", "eos", "unk")
+    for value in (-1, VOCAB_SIZE, 2**40)
+]
+OTHERS = [
+    Damage(
+        "eos of another subword", set_field("special_ids.eos", 7), "special_ids.eos is 7, and int8/native"
+    ),
+    Damage("aligned layer", set_field("alignment.layer", 99), "alignment.layer: [99]"),
+    Damage("another aligned layer", set_field("alignment.layer", 1), "alignment.layer is 1, and int8/native"),
+    Damage("aligned heads", set_field("alignment.heads", [99, -1]), "alignment.heads: [99, -1]"),
+    Damage("aligned heads twice", set_field("alignment.heads", [0, 0]), "alignment.heads: [0, 0]"),
+    Damage("no alignment", set_field("alignment", None), "unexpected output alignment"),
+    Damage("alpha", set_field("decoding.alpha", float("nan")), "decoding.alpha"),
+    Damage("alpha large", set_field("decoding.alpha", MAX_ALPHA + 1), "decoding.alpha"),
+    Damage("alpha negative", set_field("decoding.alpha", -1), "decoding.alpha"),
+    Damage("weights NaN", set_weights(float("nan")), "int8/weights.bin: the weights"),
+    Damage("weights Inf", set_weights(float("-inf")), "values that are not numbers"),
+    Damage("weights huge", set_weights(3e38), "have values up to 3.0e+38, and none may be above 65504"),
+    Damage("graph of random bytes", flip("int8/native_encoder.onnx", 2000), "int8/native_encoder.onnx"),
+    Damage("no golden sentence", write("golden.jsonl", b""), "golden.jsonl holds no sentence"),
+    Damage("golden: blank", write("golden.jsonl", b"\n"), "golden.jsonl: line 1: it: "),
+    Damage("golden: not JSON", write("golden.jsonl", b"{}\nx\n"), "golden.jsonl: line 1: source: "),
+    Damage("golden: not UTF-8", write("golden.jsonl", b"\xff"), "golden.jsonl cannot be read"),
+    Damage("manifest deep", write("manifest.json", b"[" * 100_000), "manifest.json"),
+    Damage("manifest large", write("manifest.json", b" " * 20_000_000), "more than 8000000 bytes"),
+    *(
+        Damage(f"{name} a {kind}", put(name), message)
+        for name, message in (
+            ("manifest.json", "manifest.json is missing or unreadable"),
+            ("source.spm", "source.spm is not a plain file"),
+            ("int8/weights.bin", "int8/weights.bin is not a plain file"),
+            ("golden.jsonl", "golden.jsonl is not a plain file"),
+            ("weights/model.safetensors", "weights/model.safetensors is not a plain file"),
+        )
+        for kind, put in (("pipe", put_pipe), ("folder", put_folder))
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("valid")
+    write_tiny_bundle(folder)
+    return folder / "bundle"
+
+
+@pytest.fixture
+def bundle(valid: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(valid, tmp_path / "damaged"))
+
+
+@pytest.mark.parametrize(
+    "damage", [*DIMENSIONS, *LENGTHS, *SPECIAL, *OTHERS], ids=lambda damage: str(damage.name)
+)
+def test_the_error_names_bundle_and_field(damage: Damage, bundle: Path) -> None:
+    damage.apply(bundle)
+    started_at = time.monotonic()
+    with pytest.raises(BundleError) as caught:
+        load_bundle(bundle, choose=lambda manifest: "int8")
+    assert time.monotonic() - started_at < 20
+    assert caught.value.path == "damaged"
+    assert any(damage.message in problem for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "fp32"])
+def test_the_graphs_of_every_variant_are_checked(precision: str, bundle: Path) -> None:
+    set_field("dimensions.d_ff", 48)(bundle)
+    with pytest.raises(BundleError, match=f"d_ff is 48, and {precision}/encoder.onnx has"):
+        load_bundle(bundle, choose=lambda manifest: precision)  # type: ignore[arg-type, return-value]
+
+
+def test_a_piece_that_is_not_utf_8_is_an_error(bundle: Path) -> None:
+    damage_pieces(bundle)
+    with pytest.raises(BundleError, match=r"source\.spm is not a SentencePiece model, or damaged"):
+        load_tokenizers(load_bundle(bundle))
+
+
+def test_special_ids_must_be_those_of_the_tokenizer(bundle: Path) -> None:
+    set_field("special_ids.unk", 5)(bundle)
+    with pytest.raises(BundleError, match=r"source\.spm has the unk id 3, the manifest's special_ids\.unk"):
+        load_tokenizers(load_bundle(bundle))
+
+
+@pytest.mark.parametrize("num_bytes", [1, 5, 50])
+@pytest.mark.parametrize("name", ["source.spm", "int8/encoder.onnx", "int8/native_decoder.onnx"])
+def test_flipped_bytes_raise_a_bundle_error_or_none(name: str, num_bytes: int, bundle: Path) -> None:
+    flip(name, num_bytes)(bundle)
+    with contextlib.suppress(BundleError):  # another error fails the test
+        load_tokenizers(load_bundle(bundle, choose=lambda manifest: "int8"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x0a", b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 20, b"\x3b\x01"])
+def test_a_file_that_is_not_a_graph_is_an_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "graph.onnx").write_bytes(content)
+    with pytest.raises(GraphFileError):
+        read_graph(tmp_path / "graph.onnx")
+
+
+SERVED = [
+    (1, Damage("pipe", put_pipe("manifest.json"), "manifest.json is missing or unreadable")),
+    (2, Damage("length", set_field("max_target_length", 2**62), "max_target_length is")),
+    (1, Damage("start token", set_field("special_ids.bos", -1), "special_ids.bos is -1")),
+    (2, Damage("weights", set_weights(float("nan")), "int8/weights.bin")),
+    (1, Damage("pieces", damage_pieces, "source.spm")),
+    (2, Damage("golden", write("golden.jsonl", b""), "golden.jsonl holds no sentence")),
+]
+
+
+@pytest.mark.parametrize(
+    ("num_lanes", "damage"), SERVED, ids=lambda value: str(getattr(value, "name", value))
+)
+def test_a_server_ends_with_78(damage: Damage, num_lanes: int, bundle: Path) -> None:
+    damage.apply(bundle)
+    settings: dict[str, object] = {"bundle": bundle, "num_lanes": num_lanes, "golden_min_share": 0}
+    with ServerProcess(SERVE, settings) as server:
+        assert server.ended() == 78
+    assert server.errors
+    assert all(line.startswith("transduce serve: bundle damaged: ") for line in server.errors)
+    assert damage.message in "".join(server.errors)
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2])
+def test_a_golden_sentence_with_an_impossible_beam_size(num_lanes: int, bundle: Path) -> None:
+    """The error names the line of golden.jsonl; the engine does not fail."""
+    golden = bundle / "golden.jsonl"
+    golden.write_bytes(golden.read_bytes().replace(b'"beam_size":4', b'"beam_size":1000', 1))
+    update_hashes(bundle)
+    settings: dict[str, object] = {"bundle": bundle, "num_lanes": num_lanes}
+    with ServerProcess(SERVE, settings) as server:
+        assert server.ended() == 78
+    (line,) = server.errors
+    assert line.startswith("transduce serve: bundle damaged: golden.jsonl: line 2: beam_size")

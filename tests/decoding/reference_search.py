@@ -1,0 +1,141 @@
+"""Reference searches over whole prefixes and the whole vocabulary, in simple Python."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from app.decoding.options import DecodingOptions, EarlyStop, FinishReason, Hypothesis, LengthPenalty
+
+Ids = tuple[int, ...]
+# The log-probability of every subword after a target prefix (without its start token).
+NextScores = Callable[[Ids], Sequence[float]]
+# The attention from the next subword to each source token.
+Attention = Callable[[Ids], Sequence[float]]
+
+
+class ReferenceModel:
+    """A language model with a sentence's options."""
+
+    def __init__(
+        self,
+        next_scores: NextScores,
+        options: DecodingOptions,
+        *,
+        eos_id: int,
+        attention: Attention | None = None,
+    ) -> None:
+        self.next_scores = functools.cache(next_scores)
+        self.options = options
+        self.eos_id = eos_id
+        self.attention = attention
+
+    def breaks(self, target: Ids) -> bool:
+        """Whether the last token of a target, which may be the end token, is forbidden there."""
+        options, ids = self.options, target[:-1]
+        if target[-1] == self.eos_id and len(ids) < max(
+            1, options.min_target_length
+        ):  # never an empty translation
+            return True
+        if any(target[max(0, len(target) - len(run)) :] == run for run in options.suppress_sequences):
+            return True
+        n = options.no_repeat_ngram_size
+        ngrams = [target[start : start + n] for start in range(len(target) - n + 1)]
+        return n > 0 and len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
+
+    def score(self, target: Ids) -> float:
+        """The score of a target's last token; negative infinity if it is forbidden there."""
+        options, ids, token = self.options, target[:-1], target[-1]
+        value = np.float32(self.next_scores(ids)[token])
+        if len(ids) < len(options.target_prefix):
+            return float(value) if token == options.target_prefix[len(ids)] else -math.inf
+        if self.breaks(target):
+            return -math.inf
+        if token in ids and options.repetition_penalty != 1.0:
+            value *= np.float32(options.repetition_penalty)
+        return float(value)
+
+    def penalty(self, length: int) -> float:
+        if self.options.length_penalty is LengthPenalty.WU:
+            return float(((5 + length) / 6) ** self.options.alpha)
+        return float(length**self.options.alpha)
+
+    def hypothesis(self, target: Ids, reason: FinishReason) -> Hypothesis:
+        """target: with the end token, if it ended with it."""
+        scores = tuple(self.score(target[: position + 1]) for position in range(len(target)))
+        total = sum(scores)
+        score = total / self.penalty(max(1, len(target)))
+        if self.options.coverage_penalty and self.attention is not None and target:
+            rows = [self.attention(target[:position]) for position in range(len(target))]
+            paid = [min(1.0, sum(float(row[i]) for row in rows)) for i in range(len(rows[0]))]
+            score += self.options.coverage_penalty * sum(math.log(one) for one in paid)
+        ids = target[:-1] if reason is FinishReason.STOP else target
+        return Hypothesis(ids, total, score, reason, scores)
+
+
+def ranked(found: list[Hypothesis], options: DecodingOptions) -> list[Hypothesis]:
+    return sorted(found, key=lambda one: -one.score)[: options.num_hypotheses]
+
+
+def is_enough(model: ReferenceModel, complete: list[Hypothesis], best_live: float) -> bool:
+    options = model.options
+    if options.early_stop is EarlyStop.FIRST:
+        return len(complete) >= options.beam_size * options.patience
+    if len(complete) < options.num_hypotheses:
+        return False
+    return best_live / model.penalty(options.max_target_length + 1) <= ranked(complete, options)[-1].score
+
+
+def reference_search(
+    next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
+) -> list[Hypothesis]:
+    """Beam search of section 6.1 of the paper, best first; a beam of one is greedy search."""
+    model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
+    beam_size = options.beam_size
+    live: dict[Ids, float] = {(): 0.0}
+    complete: list[Hypothesis] = []
+    while True:
+        scored = [
+            (total + model.score((*ids, token)), ids, token)
+            for ids, total in live.items()
+            for token in range(len(model.next_scores(ids)))
+        ]
+        best = [one for one in sorted(scored, key=lambda one: -one[0]) if one[0] > -math.inf]
+        best = best[: 2 * beam_size]
+        ended = [ids for _, ids, token in best[:beam_size] if token == eos_id]
+        grown = {(*ids, token): total for total, ids, token in best if token != eos_id}
+        complete += [model.hypothesis((*ids, eos_id), FinishReason.STOP) for ids in ended]
+        if not grown or is_enough(model, complete, max(grown.values())):
+            break
+        if len(next(iter(live))) == options.max_target_length:
+            complete += [model.hypothesis(ids, FinishReason.LENGTH) for ids in live if ids not in ended]
+            break
+        live = dict(list(grown.items())[:beam_size])
+    if not complete:
+        complete = [model.hypothesis(ids, FinishReason.CONSTRAINT) for ids in live]
+    return ranked(complete, options)
+
+
+def every_translation(
+    next_scores: NextScores, options: DecodingOptions, *, eos_id: int, attention: Attention | None = None
+) -> list[Hypothesis]:
+    """All targets of at most max_target_length subwords that the options allow, best first.
+
+    They end with the end token, or at full length without it if it is forbidden.
+    """
+    model = ReferenceModel(next_scores, options, eos_id=eos_id, attention=attention)
+    words = [token for token in range(len(next_scores(()))) if token != eos_id]
+    found = []
+    for length in range(1, options.max_target_length + 1):
+        for ids in itertools.product(words, repeat=length):
+            if any(model.score(ids[: position + 1]) == -math.inf for position in range(length)):
+                continue
+            if model.score((*ids, eos_id)) > -math.inf:
+                found.append(model.hypothesis((*ids, eos_id), FinishReason.STOP))
+            elif length == options.max_target_length:
+                found.append(model.hypothesis(ids, FinishReason.LENGTH))
+    return sorted(found, key=lambda one: -one.score)

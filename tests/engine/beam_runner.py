@@ -1,0 +1,59 @@
+"""The fake runner, advancing beams with the native library's beam search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from app.runtime import native
+from app.runtime.beams import BeamOutcome
+from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
+from tests.engine.fake_runner import BOS, LIMITS, FakeRunner, StepBudget
+
+BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unused_rows=True)
+
+
+class BeamRunner(FakeRunner):
+    """beam_calls: for each decode with beams, their number and the steps taken."""
+
+    def __init__(self, limits: Limits = BEAM_LIMITS, *, eos_bonus: float = 1.0) -> None:
+        super().__init__(limits, eos_bonus=eos_bonus)
+        self.beam_calls: list[tuple[int, int]] = []
+        self.outcomes: list[BeamOutcome] = []
+
+    def decode(self, step: StepInput) -> StepOutput:
+        if not step.beams:
+            return super().decode(step)
+        self.calls["decode"] += 1
+        self.batches.append(len(step.ids))
+        rows = [row for beam in step.beams for row in beam.rows]
+        assert len(rows) == len(set(rows))
+        assert step.num_steps == 1 or (step.ids == UNUSED_ROW).all()
+        ids, positions = step.ids.copy(), step.positions.copy()
+        outcomes = [int(BeamOutcome.CONTINUES)] * len(step.beams)
+        num_steps = 0
+        budget = StepBudget(step)
+        while budget.is_open and BeamOutcome.CONTINUES in outcomes and BeamOutcome.UNDECIDED not in outcomes:
+            for beam, outcome in zip(step.beams, outcomes, strict=True):
+                if outcome == BeamOutcome.DONE:
+                    ids[beam.rows] = UNUSED_ROW
+                    continue
+                live = beam.rows if beam.length else beam.rows[:1]
+                ids[live], positions[live] = beam.history()[0][-beam.beam_size :] or [BOS], beam.length
+            output = self._decode_one(replace(step, ids=ids, positions=positions))
+            moves: list[list[int]] = []
+            for index, beam in enumerate(step.beams):
+                if outcomes[index] != BeamOutcome.DONE:
+                    candidates = output.log_probabilities, output.ids, output.alignment
+                    outcomes[index], copies = native.advance_beam(beam.address, *candidates)
+                    moves += copies
+            if moves:
+                sources, targets, firsts, ends = np.array(moves, np.int32).T
+                self.reorder(sources, targets, ends, firsts)
+            num_steps += 1
+            self.on_step(num_steps)
+            budget.note_step(has_ended=BeamOutcome.DONE in outcomes)
+        self.beam_calls.append((len(step.beams), num_steps))
+        self.outcomes += map(BeamOutcome, outcomes)
+        return replace(output, num_steps=num_steps, outcomes=outcomes)

@@ -1,0 +1,193 @@
+"""Callers share a worker's rows and time, with a runner that skips paused rows. The test sets the clock."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.engine.caller_fairness import DECAY_S, MAX_PAUSE_RATIO, TOLERANCE_S, CallerFairness
+from app.engine.messages import Join
+from app.engine.sequence import Status
+from app.engine.stats import StepStats
+from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
+from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
+from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
+
+STEP_S, ROW_S = 0.001, 0.001
+KEPT = replace(
+    LIMITS, num_rows=20, num_kept_rows=4, skips_unused_rows=True, max_steps=8, max_target_length=40
+)
+GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
+BEAM = DecodingOptions(beam_size=4, max_target_length=30)
+# A search that runs on the host at every step.
+GUIDED = DecodingOptions(beam_size=2, max_target_length=30, min_target_length=20)
+
+
+class TimedRunner(FakeRunner):
+    """Takes ROW_S for every row that it does not skip. stepped: their number in each decode."""
+
+    def __init__(self, limits: Limits = KEPT) -> None:
+        super().__init__(limits, eos_bonus=-30.0)
+        self.driver: TimedDriver
+        self.stepped: list[int] = []
+
+    def decode(self, step: StepInput) -> StepOutput:
+        output = super().decode(step)
+        self.stepped.append(int((step.ids != UNUSED_ROW).sum()))
+        self.driver.now += output.num_steps * (STEP_S + ROW_S * self.stepped[-1])
+        return output
+
+
+class TimedDriver(CoreDriver):
+    def __init__(self, limits: Limits = KEPT) -> None:
+        self.timed = TimedRunner(limits)
+        self.timed.driver = self
+        super().__init__(self.timed)
+
+    def rows_of(self, caller: str) -> int:
+        return self.core.scheduler.num_held_rows.get(caller, 0)
+
+
+def loud(driver: TimedDriver, count: int = 200, options: DecodingOptions = GREEDY) -> None:
+    for number in range(count):
+        driver.submit([5 + number % 7, EOS], options, request_id=f"r{number % 3}", caller="loud")
+
+
+def test_a_caller_alone_holds_all_rows_but_the_kept_ones() -> None:
+    driver = TimedDriver()
+    loud(driver)
+    driver.step()
+    assert driver.rows_of("loud") == 16
+
+
+def test_a_new_caller_gets_rows_at_once_and_no_more_than_its_share() -> None:
+    driver = TimedDriver()
+    loud(driver)
+    driver.step()
+    line = driver.submit([6, EOS], GREEDY, caller="quiet")
+    driver.step()
+    assert line.status is Status.RUNNING
+    for _ in range(50):
+        driver.submit([6, EOS], GREEDY, request_id="more", caller="quiet")
+    driver.step()
+    assert 1 < driver.rows_of("quiet") < 4
+    wide = driver.submit([7, EOS], DecodingOptions(beam_size=1, max_target_length=30), caller="third")
+    driver.step()
+    assert wide.status is Status.RUNNING, "rows are left for the next caller"
+
+
+def test_rows_that_become_free_go_to_the_new_caller() -> None:
+    driver = TimedDriver()
+    loud(driver)
+    driver.step()
+    for _ in range(200):
+        driver.submit([6, EOS], GREEDY, request_id="many", caller="quiet")
+    for _ in range(300):
+        driver.step()
+    assert driver.rows_of("loud") == pytest.approx(driver.rows_of("quiet"), abs=2)
+    assert driver.core.scheduler.slots.num_reserved < 20
+
+
+@pytest.mark.parametrize("options", [GREEDY, BEAM, GUIDED], ids=["greedy", "beam", "guided"])
+def test_a_line_is_stepped_without_the_others_rows(options: DecodingOptions) -> None:
+    driver = TimedDriver()
+    loud(driver, options=options)
+    for _ in range(10):
+        driver.step()
+    line = driver.submit([6, EOS], GREEDY, caller="quiet")
+    driver.timed.stepped.clear()
+    began_at = driver.now
+    while line.status is not Status.ENDED:
+        driver.step()
+    alone_s = 31 * (STEP_S + ROW_S)
+    assert driver.timed.stepped.count(1) > 0.8 * len(driver.timed.stepped)
+    assert driver.now - began_at < 1.8 * alone_s
+
+
+def test_paused_sequences_are_stepped_regularly() -> None:
+    driver = TimedDriver()
+    loud(driver)
+    for _ in range(10):
+        driver.step()
+    paused_s = longest_s = 0.0
+    for number in range(60):
+        driver.submit([6, EOS], GREEDY, request_id=str(number), caller=f"quiet {number}")
+        driver.timed.stepped.clear()
+        before = driver.now
+        driver.step()
+        paused_s = 0.0 if driver.timed.stepped[-1] > 8 else paused_s + driver.now - before
+        longest_s = max(longest_s, paused_s)
+    assert 0.0 < longest_s < 2 * MAX_PAUSE_RATIO * (STEP_S + 20 * ROW_S)
+
+
+def test_pauses_do_not_change_answers() -> None:
+    """Sentences of every kind, of callers that come and go at random, have the answers that they have alone."""
+    rng = random.Random(4)
+    driver = TimedDriver()
+    jobs = []
+    was_paused = False
+    for number in range(150):
+        options = rng.choice([GREEDY, BEAM, GUIDED])
+        source = [*(rng.randrange(4, 40) for _ in range(rng.randrange(1, 8))), EOS]
+        caller = rng.choice(["loud"] * 6 + ["quiet", f"guest {number}"])
+        jobs.append((source, options, driver.submit(source, options, request_id=str(number), caller=caller)))
+        for _ in range(rng.randrange(4)):
+            driver.step()
+        was_paused |= bool(driver.core._batch._paused)
+    driver.run()
+    assert was_paused
+    for source, options, sequence in jobs:
+        assert_same(hypotheses_of(sequence), expected(source, options, driver.timed))
+    assert not driver.core.scheduler.num_held_rows
+
+
+def test_a_shared_sentence_counts_for_the_caller_with_fewer_rows() -> None:
+    driver = TimedDriver()
+    loud(driver, 16)
+    driver.step()
+    shared = next(iter(driver.core.scheduler.running))
+    driver.core.inbox.put(Join(shared, "quiet", "line", 1e9))
+    driver.step()
+    assert (driver.rows_of("loud"), driver.rows_of("quiet")) == (15, 1)
+    driver.run()
+    assert not driver.core.scheduler.num_held_rows
+
+
+def test_a_wide_first_sentence_is_not_starved() -> None:
+    driver = TimedDriver()
+    loud(driver)
+    driver.step()
+    wide = driver.submit([7, EOS], DecodingOptions(beam_size=12, max_target_length=30), caller="wide")
+    for _ in range(200):
+        driver.submit([6, EOS], GREEDY, request_id="r", caller="narrow")
+        driver.step()
+    assert wide.status is not Status.WAITING
+
+
+def steps(time_s: float, *, num_paused: int = 0) -> StepStats:
+    return StepStats(step_time_s=time_s, num_paused=num_paused)
+
+
+def test_the_caller_with_less_time_runs_alone_until_both_are_even() -> None:
+    fairness = CallerFairness()
+    fairness.record({"loud": 16}, steps(0.2), 1.0)
+    assert fairness.choose(["loud"]) is None
+    assert fairness.choose(["loud", "quiet"]) == frozenset({"quiet"})
+    fairness.record({"quiet": 1}, steps(0.2 - TOLERANCE_S / 2, num_paused=16), 1.2)
+    assert fairness.choose(["loud", "quiet"]) is None
+
+
+def test_used_time_decays() -> None:
+    fairness = CallerFairness()
+    fairness.record({"loud": 16}, steps(0.2), 1.0)
+    fairness.record({"other": 1}, steps(0.001), 1.0 + 3 * DECAY_S)
+    assert fairness.choose(["loud", "quiet"]) is None
+
+
+def test_a_steps_time_is_shared_by_rows() -> None:
+    fairness = CallerFairness()
+    fairness.record({"loud": 15, "quiet": 1}, steps(0.2), 1.0)
+    assert fairness.choose(["loud", "quiet"]) == frozenset({"quiet"})

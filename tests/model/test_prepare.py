@@ -1,0 +1,257 @@
+"""`transduce prepare`: normal forms, rules, duplicates, sampling, shards and the report."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import prepare as prepare_module
+from model.corpus import CorpusError, Pair, read_data
+from model.pair_filter import MEANINGS, NOT_KEPT, Reason, Rules
+from model.prepare import Preparation, excluded_hashes, prepare
+from model.prepare_cli import KEPT_CHOICES
+from model.prepare_report import Report
+from model.seen_hashes import SeenHashes
+from model.text_cleaning import hash64, is_broken, letters_key, near_key, normalise, sorted_digits
+from tests.model.sentences import pairs, write_tsv
+from tests.model.test_cli import transduce
+
+RULES = Rules("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  a\u00a0 b\tc\x85d\u2028", "a b c d"),
+        ("nu\x00l\x1b \u200bzero\ufeff so\u00adft", "nul zero soft"),
+        ("u\u0308ber", "\u00fcber"),
+        ("\U0001f468\u200d\U0001f373 cooks", "\U0001f468\u200d\U0001f373 cooks"),
+        ("\n\x0c", ""),
+        ("plain text.", "plain text."),
+    ],
+)
+def test_normalise(text: str, expected: str) -> None:
+    assert normalise(text) == expected
+    assert normalise(expected) == expected
+
+
+def test_keys_ignore_case_and_marks_but_no_letters() -> None:
+    assert letters_key("Grüße, an ALLE!") == letters_key("grüsse an alle")
+    assert letters_key("कि") != letters_key("की")
+    assert near_key("Step 1 of the long tour of town") == near_key("step 9 of the long tour of town!")
+    assert near_key("3.5 km") != near_key("4.2 km")
+    assert sorted_digits("1,200 for 3") == sorted_digits("3 für 1.200")
+    assert sorted_digits("٣") == "3"
+
+
+def test_the_hash_is_the_same_everywhere() -> None:
+    assert hash64("Haus") == 0x9AC6701C29F59D7
+    assert hash64("Haus") != hash64("Maus")
+    assert hash64("\ud800") < 2**64
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("schÃ¶n", True), ("itâ€™s", True), ("\ufffd", True), ("schön", False), ("NÃO", False), ("it’s", False)],
+)
+def test_text_that_was_decoded_wrongly_is_recognised(text: str, expected: bool) -> None:
+    assert is_broken(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("The old house stands.", "Das alte Haus steht.", None),
+        ("", "Haus", Reason.EMPTY),
+        ("House \ufffd", "Haus", Reason.BROKEN),
+        ("word " * 150, "Wort " * 150, Reason.LENGTH),
+        ("House", "Ein Haus, das nicht mehr steht, wo es einst stand.", Reason.RATIO),
+        ("OK", "In Ordnung", None),
+        ("Dashboard", "Dashboard", Reason.COPY),
+        ("Save as...", "SAVE AS", Reason.NEAR_COPY),
+        ("Open the sync dashboard now", "Open the sync Dashboard jetzt", Reason.NEAR_COPY),
+        ("Enable Windows Firewall", "Windows-Firewall aktivieren", None),
+        ("1,200", "1.200", None),
+        ("The house", "Старый дом", Reason.SCRIPT),
+    ],
+)
+def test_rules(source: str, target: str, reason: Reason | None) -> None:
+    assert RULES.reason_against(source, target) == reason
+
+
+def test_numbers_are_compared_on_demand_only() -> None:
+    strict = Rules("en", "de", checks_numbers=True)
+    assert RULES.reason_against("Room 12", "Zimmer 21a3") is None
+    assert strict.reason_against("Room 12", "Zimmer 13") is Reason.NUMBERS
+    assert strict.reason_against("1,250.50 metres", "1.250,50 Meter") is None
+
+
+def test_a_kept_reason_drops_nothing() -> None:
+    rules = Rules("en", "de", kept=frozenset({Reason.COPY}))
+    assert rules.reason_against("Dashboard", "Dashboard") is Reason.NEAR_COPY
+    rules = Rules("en", "de", kept=frozenset({Reason.COPY, Reason.NEAR_COPY}))
+    assert rules.reason_against("Dashboard", "Dashboard") is None
+
+
+def test_every_reason_has_a_meaning_and_can_be_kept_or_has_an_option() -> None:
+    assert set(MEANINGS) == set(Reason)
+    assert set(map(Reason, KEPT_CHOICES)) == set(Reason) - NOT_KEPT
+
+
+def test_scripts_of_other_languages() -> None:
+    assert Rules("en", "ru").reason_against("The house", "Старый дом") is None
+    assert Rules("en", "ru").reason_against("The house", "Das Haus") is Reason.SCRIPT
+    assert Rules("en", "zh").reason_against("The old house", "老房子") is None
+    assert Rules("en", "ja").reason_against("The old house", "古い家です") is None
+
+
+def test_seen_hashes_are_those_of_a_set() -> None:
+    random_numbers = random.Random(4)
+    seen, expected = SeenHashes(), set[int]()
+    for _ in range(60):
+        block = [
+            random_numbers.randrange(500) + random_numbers.choice((0, 2**63))
+            for _ in range(random_numbers.randrange(40))
+        ]
+        is_new = []
+        for number in block:
+            is_new.append(number not in expected)
+            expected.add(number)
+        assert seen.add(np.array(block, np.uint64)).tolist() == is_new
+        assert len(seen) == len(expected)
+    assert seen.num_bytes == 8 * len(expected)
+    probes = np.arange(600, dtype=np.uint64)
+    assert seen.contains(probes).tolist() == [number in expected for number in range(600)]
+
+
+def run(chosen: list[Pair], **how: Any) -> tuple[list[Pair], Report]:
+    report = Report()
+    rules = how.pop("rules", Rules("en", "de", kept=frozenset({Reason.LANGUAGE})))
+    return list(prepare(chosen, Preparation(rules, **how), report)), report
+
+
+def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = [
+        *pairs()[:40],
+        *pairs()[:30],
+        Pair("ANNA SEES THE RIVER TODAY", "anna sieht heute den fluss", "b"),
+    ]
+    random.Random(2).shuffle(chosen)
+    expected, report = run(chosen)
+    assert len(expected) == 40
+    assert report.num_dropped_for(Reason.DUPLICATE) == 30
+    assert report.num_dropped_for(Reason.NEAR_DUPLICATE) == 1
+    monkeypatch.setattr(prepare_module, "BLOCK_PAIRS", 7)
+    again, other = run(chosen)
+    assert again == expected
+    assert other.to_json()["domains"] == report.to_json()["domains"]
+
+
+def test_sentences_of_other_languages_are_dropped() -> None:
+    chosen = [
+        Pair("The children are playing in the garden.", "Die Kinder spielen im Garten.", "a"),
+        Pair("The weather will be nice again tomorrow.", "The sky is going to be clear by then.", "a"),
+        Pair("Le temps sera de nouveau beau demain matin.", "Das Wetter wird morgen früh wieder schön.", "a"),
+        Pair("Buenos Aires", "Hauptstadt", "a"),
+    ]
+    kept, report = run(chosen, rules=RULES)
+    assert kept == [chosen[0], chosen[3]]
+    assert report.num_dropped_for(Reason.LANGUAGE) == 2
+    assert not report.notes
+    _, unchecked = run(chosen, rules=Rules("en", "tlh"))
+    assert unchecked.notes == [
+        "the detector does not know tlh: its column is not checked for other languages"
+    ]
+
+
+def test_weights_sample_a_domain_and_the_seed_decides_which() -> None:
+    chosen = [Pair(p.source, p.target, ("often", "rare", "never")[i % 3]) for i, p in enumerate(pairs())]
+    weights = {"often": 2.5, "rare": 0.25, "never": 0.0}
+    kept, report = run(chosen, weights=weights, seed=3)
+    counts = Counter(pair.domain for pair in kept)
+    assert 2.3 < counts["often"] / 86 < 2.7
+    assert 0.1 < counts["rare"] / 85 < 0.4
+    assert counts["never"] == 0
+    assert report.written == counts
+    assert report.num_dropped_for(Reason.DOMAIN) == 85
+    assert run(chosen, weights=weights, seed=3)[0] == kept
+    assert run(chosen, weights=weights, seed=4)[0] != kept
+    # A pair's fate does not depend on the pairs before it.
+    assert [p for p in kept if p in chosen[90:]] == run(chosen[90:], weights=weights, seed=3)[0]
+    with pytest.raises(CorpusError, match="no pair has the domain offten: there are never, often, rare"):
+        run(chosen, weights={"offten": 2.0})
+
+
+def test_pairs_of_test_sets_are_excluded(tmp_path: Path) -> None:
+    test_set = tmp_path / "test.tsv"
+    test_set.write_text(
+        "domain\tANNA sees the river today\t-\nKein Satz hier.\tniemand sieht heute 42 Katzen!\n", "utf-8"
+    )
+    chosen = pairs()
+    kept, report = run(chosen, excluded=excluded_hashes([test_set]))
+    gone = [pair for pair in chosen if pair not in kept]
+    assert [pair.source for pair in gone] == ["Anna sees the river today.", "nobody sees 42 cats today."]
+    assert report.num_dropped_for(Reason.EXCLUDED) == 2
+    test_set.write_text("a\tb\tc\td\n", "utf-8")
+    with pytest.raises(CorpusError, match="line 1: 4 columns"):
+        excluded_hashes([test_set])
+
+
+def command(data: Path, output: Path, *more: object) -> tuple[object, ...]:
+    return "prepare", "--data", data, "--source", "en", "--target", "de", "--output", output, *more
+
+
+def test_the_command_writes_shards_and_a_report(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "home.tsv", [*pairs(), *pairs()[:4], Pair("Dashboard", "Dashboard", "ui")])
+    options = ("--shard-pairs", 100, "--keep", "near-duplicate", "--keep", "language")
+    for name, compression in (("one", "gz"), ("two", "gz"), ("three", "xz")):
+        done = transduce(*command(data, tmp_path / name, *options, "--compression", compression))
+        assert done.returncode == 0, done.stderr
+    one = sorted((tmp_path / "one").iterdir())
+    assert [path.name for path in one] == [
+        *(f"part-{number:05}.tsv.gz" for number in range(3)),
+        "report.json",
+    ]
+    for path in one:
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    assert list(read_data(str(tmp_path / "one"))) == pairs()
+    assert list(read_data(str(tmp_path / "three"))) == pairs()
+    report = json.loads(one[-1].read_text("utf-8"))
+    assert (report["pairs_read"], report["pairs_dropped"], report["pairs_written"]) == (261, 5, 256)
+    assert report["dropped"] == {"duplicate": 4, "copy": 1}
+    assert report["domains"]["ui"] == {"read": 1, "written": 0, "dropped": {"copy": 1}}
+    assert report["examples"]["copy"] == [["ui", "Dashboard", "Dashboard"]]
+    assert report["shards"] == [path.name for path in one[:-1]]
+    assert done.stderr.startswith("prepare: 261 pairs, ")
+    assert "5 dropped" in done.stderr.splitlines()[0]
+    assert "duplicate      4   1.5%  the same pair stood before" in done.stderr
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_mistake_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "home.tsv", pairs()[:4])
+    (tmp_path / "bad.tsv").write_text("a\tb\n1\t2\t3\t4\n", "utf-8")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for arguments, message in (
+        (command(data, tmp_path / "full"), "exists already"),
+        (command(tmp_path / "bad.tsv", tmp_path / "new"), "bad.tsv, line 2: 4 columns"),
+        (command(tmp_path / "empty", tmp_path / "new"), "empty holds no TSV file"),
+        (command(data, tmp_path / "new", "--domain", "hme=2"), "no pair has the domain hme: there are home"),
+        (command(data, tmp_path / "new", "--domain", "home=0"), "no pair is left"),
+        (command(data, tmp_path / "new", "--exclude", tmp_path / "none"), "none does not exist"),
+    ):
+        failed = transduce(*arguments)
+        assert failed.returncode == 1
+        assert failed.stderr.startswith("transduce prepare: ")
+        assert message in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
+        assert not (tmp_path / "new").exists()
+        assert not list(tmp_path.glob(".*"))

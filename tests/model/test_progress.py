@@ -1,0 +1,36 @@
+"""Progress of long commands, where stderr is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from model.progress import LINE_EVERY_S, Progress
+
+
+def test_lines_come_now_and_then_and_at_the_end() -> None:
+    now = 0.0
+    file = io.StringIO()
+    with Progress("read", unit="pairs", total=4000, file=file, clock=lambda: now) as progress:
+        progress.start_at(1000)
+        progress.advance(500)
+        assert not file.getvalue()
+        now = LINE_EVERY_S
+        progress.advance(1000, "7 dropped")
+        now += 1.0
+        progress.advance(500, "8 dropped")
+        assert len(file.getvalue().splitlines()) == 1
+        now = 2 * LINE_EVERY_S
+        progress.advance(1000, "9 dropped")
+    assert file.getvalue().splitlines() == [
+        "read: 2,500 of 4,000 pairs, 50/s, 30 s left, 7 dropped",
+        "read: 4,000 of 4,000 pairs, 50/s, 9 dropped",
+    ]
+
+
+def test_nothing_is_said_at_the_end_of_what_failed() -> None:
+    file = io.StringIO()
+    with pytest.raises(OSError, match="gone"), Progress("read", unit="pairs", file=file):
+        raise OSError("gone")
+    assert not file.getvalue()

@@ -1,0 +1,251 @@
+"""`transduce distill`: forward and back, resumed after any end, honest about what was not translated."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from model.corpus import Pair, read_data
+from tests.export.tiny import write_tiny_bundle
+from transduce.cli import main
+from transduce.distill_corpus import PairForm, Sentence
+from transduce.distill_output import ResumableOutput
+from transduce.errors import CommandError
+
+PAIRS = [Pair(f"word {n}", f"Wort {n}", ("a", "b")[n % 2]) for n in range(50)]
+
+
+class UpperCase:
+    """A server from en to de and back that answers each text in capitals, and refuses one that holds `bad`.
+
+    num_left: answers until it fails with 500; None: it never does.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.bodies: list[dict[str, Any]] = []
+        self.num_left: int | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, is_more = b"", True
+        while is_more:
+            message = await receive()
+            body += message.get("body", b"")
+            is_more = message.get("more_body", False)
+        status, answer = self.models() if scope["method"] == "GET" else self.translate(json.loads(body))
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    def models(self) -> tuple[int, object]:
+        pairs = [{"source": "en", "target": "de"}, {"source": "de", "target": "en"}]
+        model = {"name": "m", "version": "1", "language_pairs": pairs, "precision": "int8"}
+        return 200, {"models": [{**model, "max_source_length": 100, "max_target_length": 100}]}
+
+    def translate(self, body: dict[str, Any]) -> tuple[int, object]:
+        self.bodies.append(body)
+        if self.num_left is not None:
+            self.num_left -= 1
+            if self.num_left < 0:
+                return 500, {"error": {"code": "internal", "message": "broken"}}
+        if any("bad" in text for text in body["text"]):
+            return 422, {"error": {"code": "invalid_request", "message": "bad", "field": "text[0]"}}
+        return 200, {"translations": [{"text": text.upper().replace("MUTE", "")} for text in body["text"]]}
+
+
+@pytest.fixture
+def server() -> Iterator[UpperCase]:
+    app = UpperCase()
+    listener = socket.create_server(("127.0.0.1", 0))
+    app.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    runner = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="critical"))
+    thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield app
+    runner.should_exit = True
+    thread.join(timeout=120)
+    listener.close()
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{pair.domain}\t{pair.source}\t{pair.target}\n" for pair in PAIRS), "utf-8")
+    return path
+
+
+def distill(
+    server: UpperCase, output: Path, *arguments: object, languages: tuple[str, str] = ("en", "de")
+) -> int:
+    source, target = languages
+    where = ["--url", server.url, "--source", source, "--target", target, "--output", str(output)]
+    return main(["distill", *where, "--batch-size", "8", *map(str, arguments)])
+
+
+def test_the_translation_becomes_the_target(server: UpperCase, data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tsv.gz"
+    assert distill(server, output, "--data", data, "--beam-size", 5) == 0
+    assert list(read_data(str(output))) == [Pair(p.source, p.source.upper(), p.domain) for p in PAIRS]
+    assert {body["beam_size"] for body in server.bodies} == {5}
+    assert {(body["source"], body["target"]) for body in server.bodies} == {("en", "de")}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tsv.gz", "pairs.tsv"]
+
+
+def test_back_translation_of_pairs_and_of_monolingual_text(
+    server: UpperCase, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "news.de.gz").write_bytes(gzip.compress(b"Ein Satz.\nwiki\tNoch einer.\n"))
+    options = ("--back-translation", "--source-tag", "<BT>", "--domain-tag", "bt", "--limit", 52)
+    texts = ("--data", data, "--text", tmp_path / "news.de.gz")
+    assert distill(server, tmp_path / "bt.tsv", *texts, *options, languages=("de", "en")) == 0
+    assert list(read_data(str(tmp_path / "bt.tsv"))) == [
+        *(Pair(f"<BT> {p.target.upper()}", p.target, f"{p.domain}-bt") for p in PAIRS),
+        Pair("<BT> EIN SATZ.", "Ein Satz.", "news-bt"),
+        Pair("<BT> NOCH EINER.", "Noch einer.", "wiki-bt"),
+    ]
+    assert "beam_size" not in server.bodies[0]
+
+
+def test_sampling_has_another_seed_for_each_batch(server: UpperCase, data: Path, tmp_path: Path) -> None:
+    options = ("--sample", "--top-k", 10, "--seed", 100, "--limit", 20)
+    assert distill(server, tmp_path / "out.tsv", "--data", data, *options) == 0
+    found = {body["text"][0]: body["sampling"] for body in server.bodies}
+    assert found == {f"word {n}": {"temperature": 1.0, "top_k": 10, "seed": 100 + n} for n in (0, 8, 16)}
+    assert {body["beam_size"] for body in server.bodies} == {1}
+
+
+def test_what_cannot_be_translated_is_left_out_and_counted(
+    server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute", "last one"]
+    (tmp_path / "mono.txt").write_text("".join(f"{line}\n" for line in ["first"] * 8 + lines), "utf-8")
+    # One request at a time: the first texts are answered before one is refused.
+    arguments = ("--text", tmp_path / "mono.txt", "--concurrency", 1)
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 0
+    found = [pair.source for pair in read_data(str(tmp_path / "out.tsv"))]
+    assert found == ["first"] * 8 + ["fine", "all right", "last one"]
+    assert "16 sentences, " in (lines_of := capsys.readouterr().err)
+    assert "5 without a translation" in lines_of
+    assert lines_of.splitlines()[-1].endswith("out.tsv: 11 pairs of 16 sentences")
+
+
+def test_a_server_that_refuses_the_first_texts_ends_the_run(
+    server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mono.txt").write_text("bad\n", "utf-8")
+    assert distill(server, tmp_path / "out.tsv", "--text", tmp_path / "mono.txt") == 1
+    assert capsys.readouterr().err == "transduce distill: the server answered 422: bad\n"
+
+
+@pytest.mark.parametrize("num_answers", [1, 3, 6])
+def test_the_same_command_goes_on_where_it_stopped(
+    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], num_answers: int
+) -> None:
+    expected = tmp_path / "whole.tsv"
+    assert distill(server, expected, "--data", data) == 0
+    output, arguments = tmp_path / "out.tsv", ("--data", data, "--concurrency", 1)
+    server.num_left = num_answers
+    assert distill(server, output, *arguments) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "the server answered 500" in error
+    assert error.endswith("the same command goes on where this one stopped")
+    assert not output.exists()
+    # As after a kill in the middle of a write.
+    part = tmp_path / "out.tsv.part"
+    with part.open("ab") as file:
+        file.write(b"a\tword 48\tWORD 48\na\twor")
+    server.num_left, server.bodies = None, []
+    assert distill(server, output, *arguments) == 0
+    assert output.read_bytes() == expected.read_bytes()
+    assert len(server.bodies) == 7 - num_answers
+    assert not part.exists()
+
+
+def test_other_options_do_not_go_on(
+    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.num_left = 2
+    arguments = ("--data", data, "--concurrency", 1)
+    assert distill(server, tmp_path / "out.tsv", *arguments) == 1
+    server.num_left = None
+    before = (tmp_path / "out.tsv.part").read_bytes()
+    capsys.readouterr()
+    assert distill(server, tmp_path / "out.tsv", *arguments, "--beam-size", 2) == 1
+    assert "out.tsv.part is of a run with another beam_size; delete it" in capsys.readouterr().err
+    assert (tmp_path / "out.tsv.part").read_bytes() == before
+
+
+def test_a_mistake_is_one_clear_line(
+    server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "old.tsv").touch()
+    (tmp_path / "wide.txt").write_text("a\tb\tc\n", "utf-8")
+    new = tmp_path / "new.tsv"
+    for output, arguments, languages, code, message in (
+        (new, (), ("en", "de"), 2, "give --data, --text or both"),
+        (new, ("--data", data, "--top-k", 3), ("en", "de"), 2, "--top-k needs --sample"),
+        (
+            new,
+            ("--data", data, "--sample", "--beam-size", 4),
+            ("en", "de"),
+            2,
+            "--sample excludes --beam-size",
+        ),
+        (new, ("--data", tmp_path / "none.tsv"), ("en", "de"), 1, "none.tsv does not exist"),
+        (new, ("--text", tmp_path / "wide.txt"), ("en", "de"), 1, "wide.txt, line 1: more than 2 columns"),
+        (new, ("--data", data), ("en", "fr"), 1, "does not translate en to fr: it has en to de, de to en"),
+        (tmp_path / "old.tsv", ("--data", data), ("en", "de"), 1, "old.tsv exists already"),
+        (tmp_path / "no" / "x.tsv", ("--data", data), ("en", "de"), 1, "no does not exist"),
+    ):
+        assert distill(server, output, *arguments, languages=languages) == code
+        error = capsys.readouterr().err
+        assert error.startswith("transduce distill: ")
+        assert message in error
+        assert len(error.splitlines()) == 1
+
+
+def test_a_line_has_no_tabs_and_breaks_of_its_own() -> None:
+    assert PairForm().line(Sentence("a\u00a0 b", "d"), " c\td\ne ") == "d\ta b\tc d e"
+
+
+def test_an_output_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
+    key = {"a": 1, "b": ["x"]}
+    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
+        output.write(["1\ta\tb", ""])
+        output.write(["2\ta\tb"])
+    with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
+        assert output.num_done == 2
+        output.write(["2\ta\tb"])
+        assert output.finish() == 2
+    assert list(read_data(str(tmp_path / "x.tsv.xz"))) == [Pair("a", "b", "1"), Pair("a", "b", "2")]
+    with pytest.raises(CommandError, match="exists already"):
+        ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2)
+    with pytest.raises(ValueError, match="not open"):
+        ResumableOutput(tmp_path / "y.tsv", key, batch_size=2).write(["x"])
+
+
+@pytest.mark.slow
+def test_a_bundle_is_served_for_the_length_of_the_command(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_tiny_bundle(tmp_path)
+    where = ["--bundle", str(tmp_path / "bundle"), "--source", "en", "--target", "de", "--data", str(data)]
+    assert main(["distill", *where, "--limit", "6", "--output", str(tmp_path / "out.tsv")]) == 0
+    found = list(read_data(str(tmp_path / "out.tsv")))
+    assert {pair.source for pair in found} <= {pair.source for pair in PAIRS[:6]}
+    assert "pairs of 6 sentences" in capsys.readouterr().err
+    where[1] = str(tmp_path)
+    assert main(["distill", *where, "--output", str(tmp_path / "other.tsv")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("transduce distill: no server could be started with")
+    assert len(error.splitlines()) == 1

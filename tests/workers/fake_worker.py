@@ -1,0 +1,134 @@
+"""A fork server with the fake runner: `python -P -m tests.workers.fake_worker PLAN CONTROL`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from app.errors import BundleError, EngineFailure, SettingsError
+from app.runtime.interface import Int32s, Runner, StepInput, StepOutput
+from app.workers.fork_server_main import load_and_fork
+from tests.engine.fake_runner import LIMITS, LoopingRunner
+
+# The longest target suffices for a sentence that loops.
+ALIGNED = replace(LIMITS, has_alignment=True, max_target_length=60)
+POISON = 39  # a source that begins with it cannot be encoded
+SHARED = -1
+PROBLEMS = ("one", "another")
+STEP_S = 0.001
+
+
+@dataclass(frozen=True)
+class FakePlan:
+    """What the workers do. eos_bonus, max_steps: of the runner; of several steps each takes at least STEP_S.
+
+    folder: while it holds `hold-NUMBER`, none of that worker's forwards returns; with holds_after above 0, none
+        that takes so many steps or more. `held-NUMBER` exists while a forward waits. `calls-NUMBER` records the calls
+        of the runner, one a line.
+    ends: how loading ends in the worker of number `ends_in` (SHARED: in the fork server): with an error of that name
+        or by SIGKILL.
+    """
+
+    folder: str
+    eos_bonus: float = 1.0
+    max_steps: int = 1
+    holds_after: int = 0
+    ends: str = ""
+    ends_in: int = 1
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", "-m", "tests.workers.fake_worker", json.dumps(asdict(self))]
+
+    def hold(self, *numbers: int) -> None:
+        for number in numbers:
+            self._file("hold", number).touch()
+
+    def release(self, *numbers: int) -> None:
+        for number in numbers:
+            self._file("hold", number).unlink()
+
+    def is_held(self, number: int) -> bool:
+        """Return whether a forward waits."""
+        return self._file("held", number).exists()
+
+    def calls(self, number: int, what: str) -> list[int]:
+        """Return the recorded calls of a worker's runner: `encode` (first subwords) or `share`."""
+        file = self._file("calls", number)
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [int(line.split()[1]) for line in lines if line.startswith(f"{what} ")]
+
+    def prepare(self, given: bytes) -> Callable[[int], Runner]:
+        self._end_if_planned(SHARED)
+        return self.load
+
+    def load(self, number: int) -> Runner:
+        self._end_if_planned(number)
+        return FakeWorkerRunner(self, number)
+
+    def _end_if_planned(self, place: int) -> None:
+        if place == self.ends_in:
+            if self.ends == "BundleError":
+                raise BundleError("fake", PROBLEMS)
+            if self.ends == "SettingsError":
+                raise SettingsError(PROBLEMS)
+            if self.ends == "SIGKILL":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def _file(self, kind: str, number: int) -> Path:
+        return Path(self.folder, f"{kind}-{number}")
+
+
+class FakeWorkerRunner(LoopingRunner):
+    """The fake runner; files hold its forwards and record its calls."""
+
+    def __init__(self, plan: FakePlan, number: int) -> None:
+        super().__init__(replace(ALIGNED, max_steps=plan.max_steps), eos_bonus=plan.eos_bonus)
+        self._holds_after = plan.holds_after
+        self._hold, self._held, self._calls = (plan._file(kind, number) for kind in ("hold", "held", "calls"))
+
+    def encode(self, sources: Sequence[Int32s], rows: Sequence[int]) -> None:
+        if any(source[0] == POISON for source in sources):
+            raise EngineFailure("poisoned")
+        super().encode(sources, rows)
+        for source in sources:
+            self._record("encode", int(source[0]))
+
+    def decode(self, step: StepInput) -> StepOutput:
+        self._wait_after(0)
+        return super().decode(step)
+
+    def on_step(self, num_taken: int) -> None:
+        if self.limits.max_steps > 1:
+            time.sleep(STEP_S)
+        self._wait_after(num_taken)
+
+    def _wait_after(self, num_taken: int) -> None:
+        if num_taken == self._holds_after and self._hold.exists():
+            self._held.touch()
+            while self._hold.exists():
+                time.sleep(0.001)
+            self._held.unlink()
+
+    def share_cores(self, num_sharing: int) -> None:
+        self._record("share", num_sharing)
+
+    def _record(self, what: str, number: int) -> None:
+        with self._calls.open("a") as file:
+            file.write(f"{what} {number}\n")
+
+
+def main(arguments: list[str]) -> None:
+    plan = FakePlan(**json.loads(arguments[0]))
+    with socket.socket(fileno=int(arguments[1])) as control:
+        load_and_fork(control, plan.prepare)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

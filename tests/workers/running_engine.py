@@ -1,0 +1,120 @@
+"""An engine over fake workers in processes; checks that no process and no descriptor is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.engine.engine import Engine
+from app.engine.limits import EngineLimits
+from app.engine.stats import StepStats
+from app.workers.fork_server import ForkServer
+from app.workers.worker_proxy import WorkerProxy, start_workers
+from tests.engine.test_engine import PATIENCE_S
+from tests.workers.fake_worker import FakePlan
+
+SETTINGS = EngineLimits(max_encode_tokens=64, stall_limit_s=0.2, max_consecutive_failures=4)
+
+
+@dataclass
+class RunningEngine:
+    """A started engine, its workers, what they do, and what they reported."""
+
+    engine: Engine
+    processes: list[WorkerProxy]
+    plan: FakePlan
+    steps: list[StepStats]
+    deaths: list[float] = field(default_factory=list)
+
+    def signal(self, number: int, *workers: int) -> None:
+        for worker in workers:
+            os.kill(self.processes[worker].process_id, number)
+
+    async def until_held(self, *workers: int) -> None:
+        """Wait until a forward of each of these workers is held."""
+        await until(lambda: all(self.plan.is_held(worker) for worker in workers))
+
+    async def until_idle(self, *workers: int) -> None:
+        """Wait until these workers are idle."""
+        await until(lambda: not any(self.began(worker) for worker in workers))
+
+    def began(self, worker: int) -> float | None:
+        """Return when its current step began, by its shared status."""
+        process = self.processes[worker]
+        return process._status.get(process._number)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition, checked every millisecond, while the event loop runs."""
+    patience = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < patience
+        await asyncio.sleep(0.001)
+
+
+def block_until(is_so: Callable[[], bool]) -> None:
+    """The same, while the event loop is blocked."""
+    patience = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < patience
+        time.sleep(0.001)
+
+
+def exists(process_id: int) -> bool:
+    """Return whether a process exists, also as a zombie."""
+    return Path(f"/proc/{process_id}").exists()
+
+
+def children() -> list[int]:
+    """Return the processes that this one has started or adopted, also zombies."""
+    return [
+        int(found)
+        for path in Path("/proc/self/task").glob("*/children")
+        for found in path.read_text().split()
+    ]
+
+
+def descriptors(kind: str) -> list[str]:
+    """Return this process's open descriptors of a kind."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(link.readlink())
+        except FileNotFoundError:  # the descriptor of this listing
+            continue
+        if target.startswith(kind):
+            found.append(target)
+    return sorted(found)
+
+
+@asynccontextmanager
+async def running(
+    plan: FakePlan, num_workers: int = 2, *, settings: EngineLimits = SETTINGS
+) -> AsyncIterator[RunningEngine]:
+    """Yield a started engine of num_workers workers, and close it at the end."""
+    before = descriptors("socket:")
+    processes = start_workers(ForkServer(plan.command()), num_workers)
+    for process in processes:
+        await asyncio.to_thread(process.load)
+    ids = [process.process_id for process in processes]
+    steps: list[StepStats] = []
+    deaths: list[float] = []
+    engine = Engine(
+        processes,
+        settings=settings,
+        on_steps=steps.extend,
+        on_death=lambda: deaths.append(time.monotonic()),
+    )
+    engine.start()
+    try:
+        yield RunningEngine(engine, processes, plan, steps, deaths)
+    finally:
+        await engine.close(0.0)
+        assert not engine.health().is_alive
+        assert not [process_id for process_id in ids if exists(process_id)]
+        assert descriptors("socket:") == before

@@ -1,0 +1,270 @@
+"""Worker processes that are killed, hang or fail to start: every future fails, and no process is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.engine.engine import Engine
+from app.engine.sequence import SequenceResult
+from app.errors import BundleError, NotReady, SettingsError
+from app.workers.fork_server import ForkServer
+from app.workers.worker_proxy import WorkerProxy, start_workers
+from tests.engine.fake_runner import EOS
+from tests.engine.test_engine import PATIENCE_S, WIDE, submit
+from tests.workers.fake_worker import POISON, PROBLEMS, SHARED, FakePlan
+from tests.workers.running_engine import SETTINGS, RunningEngine, children, descriptors, running, until
+from tests.workers.test_workers import run
+
+# Seconds: what Engine.close takes at most beside its drain, and what a busy machine may add.
+CLOSE_S = 1.0 + 30.0
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> FakePlan:
+    return FakePlan(str(tmp_path), eos_bonus=-30.0)
+
+
+@pytest.fixture
+def of_this_test() -> Callable[[], set[int]]:
+    """Return the processes that this one has started or adopted since the test began."""
+    before = set(children())
+    return lambda: set(children()) - before
+
+
+async def assert_dead(started: RunningEngine, futures: Sequence[asyncio.Future[SequenceResult]]) -> None:
+    """Long before any deadline, pending futures have failed and new sentences are refused."""
+    await until(lambda: bool(started.deaths))
+    done, pending = await asyncio.wait(futures, timeout=5.0) if futures else ((), ())
+    assert not pending
+    assert [type(future.exception()) for future in done] == [NotReady] * len(futures)
+    assert not started.engine.health().is_alive
+    with pytest.raises(NotReady):
+        submit(started.engine, [5, EOS])
+    with pytest.raises(NotReady):
+        started.engine.reserve(1, 1)
+    began = time.monotonic()
+    await started.engine.close(0.0)
+    assert time.monotonic() - began < CLOSE_S
+    assert len(started.deaths) == 1
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_when_a_worker_is_killed_all_futures_fail(
+    plan: FakePlan, is_idle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with running(plan) as started:
+            futures = []
+            if not is_idle:
+                plan.hold(0, 1)
+                futures = [submit(started.engine, [5 + number, EOS], WIDE) for number in range(8)]
+                await started.until_held(0, 1)
+            started.signal(signal.SIGKILL, 1)
+            await assert_dead(started, futures)
+
+    run(scenario())
+    (record,) = [one for one in caplog.records if one.getMessage() == "engine_process_died"]
+    assert vars(record)["fields"] == {"lane": 1, "exit": "signal 9"}
+
+
+def test_when_both_are_killed_the_death_is_reported_once(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan) as started:
+            started.signal(signal.SIGKILL, 0, 1)
+            await until(lambda: not any(process.is_alive for process in started.processes))
+            await assert_dead(started, [])
+
+    run(scenario())
+
+
+def test_a_worker_whose_forwards_all_fail_ends_the_engine(plan: FakePlan) -> None:
+    """After max_consecutive_failures in a row, in the worker's process."""
+
+    async def scenario() -> None:
+        async with running(plan) as started:
+            most = SETTINGS.max_consecutive_failures
+            for _ in range(most - 1):
+                await asyncio.wait([submit(started.engine, [POISON, EOS])])
+            assert started.engine.health().is_alive
+            last = submit(started.engine, [POISON, EOS])
+            other = submit(started.engine, [5, EOS])
+            await assert_dead(started, [last, other])
+
+    run(scenario())
+
+
+def test_a_step_that_hangs_is_a_stall_and_its_process_is_killed(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan) as started:
+            assert started.engine.health().step_age_s == 0.0
+            plan.hold(0)
+            future = submit(started.engine, [5, EOS])
+            await started.until_held(0)
+            started.signal(signal.SIGSTOP, 0)
+            plan.release(0)
+            await until(lambda: started.engine.health().is_stalled)
+            assert started.engine.health().is_alive
+            began = time.monotonic()
+            await started.engine.close(0.05)
+            assert time.monotonic() - began < 0.05 + CLOSE_S
+            assert isinstance(future.exception(), NotReady)
+            assert started.deaths == []
+
+    run(scenario())
+
+
+def test_a_worker_whose_server_is_gone_ends_within_a_step(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        async with running(plan, 1) as started:
+            plan.hold(0)
+            submit(started.engine, [5, EOS])
+            await started.until_held(0)
+            (worker,) = started.processes
+            worker._stop_reading()
+            worker._connection.close()
+            assert worker._child is not None
+            assert await asyncio.to_thread(worker._child.wait, PATIENCE_S) == 0
+            assert plan.is_held(0)
+
+    run(scenario())
+
+
+def test_a_worker_that_does_not_read_its_messages_is_a_stall(plan: FakePlan) -> None:
+    """Stopped while idle, its shared status stays idle."""
+
+    async def scenario() -> None:
+        async with running(plan) as started:
+            await submit(started.engine, [5, EOS])
+            await started.until_idle(0)
+            started.signal(signal.SIGSTOP, 0)
+            await asyncio.sleep(2 * SETTINGS.stall_limit_s)
+            assert started.engine.health().is_healthy
+            future = submit(started.engine, [5, EOS])
+            assert started.engine.health().is_healthy
+            await until(lambda: started.engine.health().is_stalled)
+            started.signal(signal.SIGCONT, 0)
+            await future
+            await started.until_idle(0)
+            assert started.engine.health().is_healthy
+            started.signal(signal.SIGSTOP, 0, 1)
+            began = time.monotonic()
+            await started.engine.close(0.05)
+            assert time.monotonic() - began < 0.05 + CLOSE_S
+
+    run(scenario())
+
+
+def wait_for_all(processes: Callable[[], set[int]], timeout_s: float) -> None:
+    """Wait until there are none."""
+    until = time.monotonic() + timeout_s
+    while found := processes():
+        assert time.monotonic() < until
+        for process_id in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, os.WNOHANG)
+        time.sleep(0.001)
+
+
+def load_all(processes: Sequence[WorkerProxy]) -> None:
+    """Load as `app.startup.load_model` does."""
+    try:
+        for process in processes:
+            process.load()
+    finally:
+        for process in processes:
+            process.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, SHARED])
+@pytest.mark.parametrize("ends", ["BundleError", "SettingsError", "SIGKILL"])
+def test_errors_of_loading_reach_the_server(
+    plan: FakePlan, ends: str, number: int, of_this_test: Callable[[], set[int]]
+) -> None:
+    before = descriptors("socket:")
+    fork_server = ForkServer(replace(plan, ends=ends, ends_in=number).command())
+    processes = start_workers(fork_server, 2)
+    kind = {"BundleError": BundleError, "SettingsError": SettingsError, "SIGKILL": RuntimeError}[ends]
+    with pytest.raises(kind) as caught:
+        load_all(processes)
+    if isinstance(caught.value, BundleError | SettingsError):
+        assert caught.value.problems == PROBLEMS
+        assert getattr(caught.value, "path", "fake") == "fake"
+    else:
+        assert str(caught.value) == "an engine process ended while it loaded, with signal 9"
+    assert not of_this_test()
+    assert descriptors("socket:") == before
+
+
+def test_workers_closed_while_they_load_are_gone(
+    plan: FakePlan, of_this_test: Callable[[], set[int]]
+) -> None:
+    processes = start_workers(ForkServer(plan.command()), 2)
+    assert of_this_test()
+    began = time.monotonic()
+    for process in processes:
+        process.close()
+    assert time.monotonic() - began < CLOSE_S
+    assert not of_this_test()
+    for process in processes:
+        process.close()  # a second close does nothing
+
+
+def test_a_failed_start_leaves_nothing(
+    plan: FakePlan, monkeypatch: pytest.MonkeyPatch, of_this_test: Callable[[], set[int]]
+) -> None:
+    gc.collect()  # shared memory of other tests
+    before = descriptors("socket:"), descriptors("/memfd:transduce")
+    with pytest.raises(FileNotFoundError):
+        ForkServer(["/no/such/command"])
+    assert descriptors("socket:") == before[0]
+    fork_server = ForkServer(plan.command())
+    made = [socket.socketpair()]
+    monkeypatch.setattr(socket, "socketpair", made.pop)  # the second call fails
+    with pytest.raises(IndexError):
+        start_workers(fork_server, 2)
+    assert not of_this_test()
+    assert (descriptors("socket:"), descriptors("/memfd:transduce")) == before
+
+
+@pytest.mark.parametrize("is_forking", [False, True])
+def test_a_fork_server_whose_server_is_gone_ends(
+    plan: FakePlan, is_forking: bool, of_this_test: Callable[[], set[int]]
+) -> None:
+    """Before it has received a spec, and with the workers that it has forked."""
+    fork_server = ForkServer(plan.command())
+    if is_forking:
+        for worker in start_workers(fork_server, 2):
+            worker._connection.close()
+    fork_server._control.close()
+    assert fork_server._process.wait(PATIENCE_S) == 0
+    wait_for_all(of_this_test, PATIENCE_S)
+
+
+def test_a_worker_that_dies_between_loading_and_the_start(plan: FakePlan) -> None:
+    async def scenario() -> None:
+        (process,) = start_workers(ForkServer(plan.command()), 1)
+        process.load()
+        assert process._child is not None
+        process._child.kill()
+        process._child.wait()
+        deaths: list[int] = []
+        engine = Engine([process], settings=SETTINGS, on_death=lambda: deaths.append(1))
+        engine.start()
+        future = submit(engine, [5, EOS])
+        with pytest.raises(NotReady):
+            await asyncio.wait_for(future, PATIENCE_S)
+        assert deaths == [1]
+        await engine.close(0.0)
+
+    run(scenario())

@@ -1,0 +1,60 @@
+"""Scheduling of tests in several xdist workers (`make test`): a test marked `alone` runs while no other does."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class XdistWorker:
+    """A pytest plugin of each xdist worker. folder: shared by all of them, for two lock files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Sort the files: first those with a slow test, so that none starts late; last those with an `alone` test.
+
+        By then the other workers have little left, so few of them wait for it.
+        """
+        marks: dict[Path, set[str]] = {}
+        for item in items:
+            marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+        items.sort(key=lambda item: ("alone" in marks[item.path], "slow" not in marks[item.path]))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        with turn(self._folder, is_alone=item.get_closest_marker("alone") is not None):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+        return encodable((yield))
+
+
+def encodable(value: Any) -> Any:
+    """Replace lone surrogates, which a test may log: a message to the main process cannot hold them."""
+    if isinstance(value, dict):
+        return {key: encodable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(encodable(each) for each in value)
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+@contextmanager
+def turn(folder: Path, *, is_alone: bool) -> Iterator[None]:
+    """Hold a lock around a test: shared with other tests, or exclusive if it is alone."""
+    with (folder / "gate").open("w") as gate, (folder / "floor").open("w") as floor:
+        # A test that waits for the exclusive lock holds the gate, so that later tests cannot overtake it.
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(floor, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(floor, fcntl.LOCK_UN)  # closing would not do: a child process may have the file too

@@ -1,0 +1,276 @@
+"""`transduce distill`: a served model's translations as training data.
+
+Of sources, for a student that learns from a teacher (Kim and Rush 2016, sequence-level knowledge distillation). Of
+targets, for a model of the other direction (Sennrich et al. 2016, back-translation).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from model.data_arguments import DATA_HELP
+from transduce.arguments import number, positive
+from transduce.client import Client, TransduceError
+from transduce.distill_corpus import PairForm, Sentence, read_sentences
+from transduce.errors import CommandError, ExitCode
+from transduce.own_server import OwnServer
+from transduce.patient import explained
+from transduce.teacher import Ask, Teacher
+from transduce.translate import MAX_RETRIES, batch_size, find_api_key
+
+if TYPE_CHECKING:
+    from model.progress import Progress
+    from transduce.distill_output import ResumableOutput
+
+
+def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `transduce distill`."""
+    add = parser.add_argument_group("what is translated").add_argument
+    add("--data", action="append", default=[], metavar="FILES", help=f"parallel text: {DATA_HELP}")
+    add(
+        "--text",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="monolingual text, plain, .gz or .xz: a sentence a line, or domain and sentence",
+    )
+    add("--source", required=True, metavar="LANG", help="language of the sentences that are translated")
+    add("--target", required=True, metavar="LANG", help="language that they are translated into")
+    add("--limit", type=positive, metavar="N", help="only the first N sentences")
+    add = parser.add_argument_group("what is written").add_argument
+    add(
+        "--output", required=True, type=Path, metavar="FILE", help="FILE.tsv[.gz|.xz]; goes on if interrupted"
+    )
+    add(
+        "--back-translation",
+        action="store_true",
+        help="the sentence becomes the target, its translation the source; of --data, the target is translated",
+    )
+    add("--source-tag", default="", metavar="TEXT", help="put before each written source, such as '<BT>'")
+    add(
+        "--domain-tag",
+        default="",
+        metavar="TEXT",
+        help="put behind each domain with a dash: bt makes news-bt of news",
+    )
+    _add_decoding_arguments(parser)
+    _add_server_arguments(parser)
+
+
+def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("how it is translated").add_argument
+    add("--beam-size", type=positive, metavar="N", help="hypotheses kept alive (default: the model's own)")
+    add("--sample", action="store_true", help="draw each subword by its probability instead of a beam search")
+    add(
+        "--temperature",
+        type=number,
+        metavar="X",
+        help="of --sample; below 1 what is probable becomes more so",
+    )
+    add("--top-k", type=positive, metavar="N", help="of --sample: draw from the N most probable")
+    add("--top-p", type=number, metavar="X", help="of --sample: draw from the fewest that reach X together")
+    add("--seed", type=int, default=1, help="of --sample (default: %(default)s)")
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the teacher")
+    where = group.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--bundle", type=Path, metavar="DIR", help="serve this bundle for the length of the command"
+    )
+    where.add_argument("--url", help="a server that runs already, such as http://127.0.0.1:8000")
+    add = group.add_argument
+    add("--api-key-file", type=Path, metavar="FILE", help="of --url: holds the key (else TRANSDUCE_API_KEY)")
+    add(
+        "--batch-size",
+        type=batch_size,
+        default=32,
+        metavar="N",
+        help="texts in a request (default: %(default)s)",
+    )
+    add(
+        "--concurrency",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="requests at a time (default: %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=number,
+        default=120.0,
+        metavar="S",
+        help="seconds for an answer (default: %(default)g)",
+    )
+    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to wait in all where the server is "
+        "overloaded (default: %(default)g)")  # fmt: skip
+
+
+def run_distill(args: argparse.Namespace) -> int:
+    """Translate and write.
+
+    Raises:
+        CommandError: the arguments contradict one another, the server fails, or the output stands in the way.
+        CorpusError: the input cannot be read. OSError: the output cannot be written.
+    """
+    from model.progress import Progress
+    from transduce.distill_output import ResumableOutput, check_output
+
+    ask = asked(args)
+    files_of(args)
+    check_output(args.output)
+    form = PairForm(args.back_translation, args.source_tag, args.domain_tag)
+    with ExitStack() as stack:
+        stack.enter_context(sigterm_as_interrupt())
+        url = args.url or stack.enter_context(OwnServer(args.bundle)).url
+        key = None if args.url is None else find_api_key(args.api_key_file)
+        client = stack.enter_context(
+            Client(
+                url, api_key=key, timeout_s=args.timeout, max_retries=MAX_RETRIES, max_wait_s=args.max_wait
+            )
+        )
+        model = served_model(client, ask)
+        output = stack.enter_context(
+            ResumableOutput(args.output, run_key(args, model), batch_size=args.batch_size)
+        )
+        progress = stack.enter_context(Progress("distill", unit="sentences", total=args.limit))
+        progress.start_at(output.num_done)
+        teacher = Teacher(client, ask, batch_size=args.batch_size, concurrency=args.concurrency)
+        sentences = read_sentences(args.data, args.text, is_back_translation=args.back_translation)
+        try:
+            write_pairs(teacher, islice(sentences, args.limit), form, output, progress)
+        except CommandError as error:
+            if not output.num_done:
+                raise
+            raise CommandError(f"{error.message}; the same command goes on where this one stopped") from error
+        num_done, count = output.num_done, output.finish()
+    print(f"{args.output}: {count:,} pairs of {num_done:,} sentences", file=sys.stderr)
+    return 0
+
+
+def write_pairs(
+    teacher: Teacher,
+    sentences: Iterator[Sentence],
+    form: PairForm,
+    output: ResumableOutput,
+    progress: Progress,
+) -> None:
+    """Translate what the output does not have yet, and append it batch by batch.
+
+    Raises CommandError, CorpusError, OSError.
+    """
+    first = output.num_done
+    for _ in islice(sentences, first):
+        pass
+    domains: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for sentence in sentences:
+            domains.append(sentence.domain)
+            yield sentence.text
+
+    num_without = 0
+    for batch in teacher.translations(texts(), first=first):
+        lines = [
+            form.line(Sentence(text, domain), translation) if translation and translation.strip() else ""
+            for (text, translation), domain in zip(batch, domains, strict=False)
+        ]
+        del domains[: len(batch)]
+        output.write(lines)
+        num_without += lines.count("")
+        progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
+
+
+def asked(args: argparse.Namespace) -> Ask:
+    """What every request asks for.
+
+    Raises:
+        CommandError: nothing is to be translated, or options exclude one another.
+    """
+    if not args.data and not args.text:
+        raise CommandError("give --data, --text or both", exit_code=ExitCode.USAGE)
+    sampling = {
+        name: value
+        for name in ("temperature", "top_k", "top_p")
+        if (value := getattr(args, name)) is not None
+    }
+    if not args.sample:
+        if sampling:
+            raise CommandError(
+                f"--{next(iter(sampling)).replace('_', '-')} needs --sample", exit_code=ExitCode.USAGE
+            )
+        options: dict[str, Any] = {} if args.beam_size is None else {"beam_size": args.beam_size}
+        return Ask(args.source, args.target, options)
+    if args.beam_size not in (None, 1):
+        raise CommandError("--sample excludes --beam-size", exit_code=ExitCode.USAGE)
+    return Ask(
+        args.source, args.target, {"beam_size": 1, "sampling": {"temperature": 1.0, **sampling}}, args.seed
+    )
+
+
+def served_model(client: Client, ask: Ask) -> dict[str, str]:
+    """Name, version and precision of the server's model for the pair of languages.
+
+    Raises:
+        CommandError: no model translates the pair, or the server cannot be reached.
+    """
+    try:
+        models = client.models()
+    except TransduceError as error:
+        raise CommandError(explained(error)) from error
+    pairs = {(pair.source, pair.target): model for model in models for pair in model.language_pairs}
+    if (ask.source, ask.target) not in pairs:
+        known = ", ".join(f"{source} to {target}" for source, target in pairs)
+        raise CommandError(f"the server does not translate {ask.source} to {ask.target}: it has {known}")
+    model = pairs[ask.source, ask.target]
+    return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
+
+
+def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:
+    """All that decides the output's lines, of JSON."""
+    names = (
+        "data source target limit back_translation source_tag domain_tag beam_size sample temperature top_k top_p "
+        "seed batch_size"
+    )
+    options = {name: getattr(args, name) for name in names.split()}
+    sizes = {str(path): path.stat().st_size for path in files_of(args)}
+    return {"model": model, **options, "text": list(map(str, args.text)), "file_sizes": sizes}
+
+
+def files_of(args: argparse.Namespace) -> list[Path]:
+    """The input's files; of a folder, the files in it.
+
+    Raises:
+        CommandError: one does not exist.
+    """
+    named = [Path(part) for specification in args.data for part in specification.split(":")]
+    for path in (*named, *args.text):
+        if not path.exists():
+            raise CommandError(f"{path} does not exist")
+    return [
+        file
+        for path in (*named, *args.text)
+        for file in (sorted(path.iterdir()) if path.is_dir() else [path])
+    ]
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Make SIGTERM end the block as Ctrl-C does, so that a server that it has started is ended."""
+
+    def handle(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

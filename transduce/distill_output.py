@@ -1,0 +1,135 @@
+"""The output of a long run, written so that the same command goes on where it was stopped.
+
+`OUTPUT.part` has one line for each sentence that was handled, an empty one where nothing came of it; `OUTPUT.part.json`
+says what the run is made of. At the end the lines become OUTPUT, compressed as its suffix says, and both files go.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
+
+from transduce.errors import CommandError
+
+
+class ResumableOutput:
+    """Lines in order. Use it as a context manager: `num_done` sentences need not be translated again."""
+
+    def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
+        """key: all that decides the lines, of JSON. batch_size: sentences that are written together.
+
+        Raises:
+            CommandError: as `check_output`.
+        """
+        check_output(path)
+        self._path, self._key, self._batch_size = path, json.loads(json.dumps(key)), batch_size
+        self._part = path.with_name(f"{path.name}.part")
+        self._head = path.with_name(f"{path.name}.part.json")
+        self.num_done = 0
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Open it, behind the last whole batch of an earlier run.
+
+        Raises:
+            CommandError: an earlier run was of other options.
+            OSError: a file cannot be written.
+        """
+        kept = 0
+        if self._head.exists():
+            self._check_head()
+            kept = self._find_end()
+        else:
+            self._part.unlink(missing_ok=True)
+            self._head.write_text(json.dumps(self._key, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        self._part.touch()
+        self._file = self._part.open("r+b")
+        self._file.truncate(kept)
+        self._file.seek(kept)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; what was written stays."""
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Append the lines of a batch, empty ones for sentences that nothing came of. Raises OSError."""
+        if self._file is None:
+            raise ValueError("the output is not open")
+        content = [line.encode("utf-8") + b"\n" for line in lines]
+        self._file.write(b"".join(content))
+        self._file.flush()
+        self.num_done += len(content)
+
+    def finish(self) -> int:
+        """Write the lines that are not empty to the output, remove the two files, and return how many lines there are.
+
+        Raises OSError.
+        """
+        if self._file is not None:
+            self._file.close()
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        count = 0
+        with self._part.open("rb") as lines, _opened(temporary, self._path.suffix) as output:
+            for line in lines:
+                if line != b"\n":
+                    output.write(line)
+                    count += 1
+        temporary.replace(self._path)
+        self._part.unlink()
+        self._head.unlink()
+        return count
+
+    def _check_head(self) -> None:
+        """Raise CommandError where the earlier run is of other options."""
+        try:
+            earlier = json.loads(self._head.read_text("utf-8"))
+        except ValueError:
+            earlier = {}
+        if not isinstance(earlier, dict) or earlier != self._key:
+            known = earlier if isinstance(earlier, dict) else {}
+            changed = [name for name in self._key if known.get(name) != self._key[name]]
+            raise CommandError(
+                f"{self._part} is of a run with another {', '.join(changed) or 'command'}; "
+                "delete it and its .json to begin anew"
+            )
+
+    def _find_end(self) -> int:
+        """Bytes of the part's whole batches; sets `num_done`. A killed run leaves a batch incomplete."""
+        if not self._part.exists():
+            return 0
+        end = position = count = 0
+        with self._part.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                position += len(line)
+                count += 1
+                if count % self._batch_size == 0:
+                    end, self.num_done = position, count
+        return end
+
+
+def check_output(path: Path) -> None:
+    """Raise CommandError where the output exists already, or its folder does not."""
+    if path.exists():
+        raise CommandError(f"{path} exists already")
+    if not path.parent.is_dir():
+        raise CommandError(f"the folder {path.parent} does not exist")
+
+
+def _opened(path: Path, suffix: str) -> IO[bytes]:
+    """The file, compressed for the suffixes .gz and .xz."""
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "wb"))
+    if suffix == ".xz":
+        return lzma.open(path, "wb", preset=2)
+    return path.open("wb")

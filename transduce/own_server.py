@@ -1,0 +1,107 @@
+"""A server of one's own for the length of a command: started on a free port of the loopback, ended with the command."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from transduce.errors import CommandError
+
+HOST = "127.0.0.1"
+PREFIX = "TRANSDUCE_"
+# Seconds until a server that is not ready counts as failed. Smaller: a large model on a busy machine is given up.
+START_LIMIT_S = 300.0
+# Seconds between SIGTERM and SIGKILL. Smaller: requests that are being answered are cut off.
+END_LIMIT_S = 30.0
+POLL_S = 0.1
+
+
+class OwnServer:
+    """`transduce serve` as a child process. Use it as a context manager; on entry it waits until the server is ready.
+
+    Settings of the environment (TRANSDUCE_...) do not reach the child, so that no setting of another server changes
+    what is translated.
+    """
+
+    def __init__(self, bundle: Path) -> None:
+        """bundle: what it serves."""
+        self._bundle = bundle
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """The server's root, from entry on."""
+        return f"http://{HOST}:{self._port}"
+
+    def __enter__(self) -> Self:
+        """Start it.
+
+        Raises:
+            CommandError: it ends before it is ready, or is not ready in time; the message has its last line.
+        """
+        self._port = free_port()
+        command = [sys.executable, "-m", "transduce", "serve", "--host", HOST, "--port", str(self._port)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        self._output = tempfile.TemporaryFile()  # closed in __exit__
+        self._process = subprocess.Popen(
+            [*command, "--bundle", str(self._bundle)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it: SIGTERM first, SIGKILL after END_LIMIT_S."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._output.close()
+
+    def _wait_until_ready(self) -> None:
+        """Return once /readyz answers 200."""
+        until = time.monotonic() + START_LIMIT_S
+        with httpx.Client(base_url=self.url, timeout=10.0, trust_env=False) as client:
+            while self._process.poll() is None and time.monotonic() < until:
+                try:
+                    if client.get("/readyz").status_code == httpx.codes.OK:
+                        return
+                except httpx.HTTPError:
+                    pass
+                time.sleep(POLL_S)
+        raise CommandError(f"no server could be started with {self._bundle}: {self._last_line()}")
+
+    def _last_line(self) -> str:
+        """The last line that the server wrote."""
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it is not ready, and says nothing"
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback that no process listens on."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+    return port

@@ -1,0 +1,111 @@
+"""Many sentences through a server, several requests at a time, in order.
+
+The server's scheduler makes its own batches of all requests that it has; the client only keeps it supplied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+
+from transduce.client import Client, RequestRefused, TimedOut, TransduceError
+from transduce.errors import CommandError
+from transduce.patient import explained
+from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
+
+# Answers that say that a request was too large or that one of its texts cannot be translated.
+OF_THE_TEXTS = frozenset({
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What every request asks for.
+
+    source, target: languages of the translation. options: as `Client.translate` takes them. seed: of sampling; each
+    batch has seed + the number of its first sentence, because all sentences of a request draw the same numbers. None
+    without sampling.
+    """
+
+    source: str
+    target: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+    def options_from(self, first: int) -> dict[str, Any]:
+        """The options of the batch that begins with sentence number `first`."""
+        if self.seed is None:
+            return dict(self.options)
+        return {**self.options, "sampling": {**self.options.get("sampling", {}), "seed": self.seed + first}}
+
+
+class Teacher:
+    """A server as a translator of many sentences."""
+
+    def __init__(self, client: Client, ask: Ask, *, batch_size: int, concurrency: int) -> None:
+        """batch_size: sentences of a request. concurrency: requests at a time."""
+        self._client, self._ask = client, ask
+        self._batch_size, self._concurrency = batch_size, concurrency
+        self._has_succeeded = False
+
+    def translations(self, texts: Iterable[str], *, first: int = 0) -> Iterator[list[tuple[str, str | None]]]:
+        """Yield batches of texts with their translations, in order.
+
+        first: the number of the first text, a multiple of the batch size. A text has None where it is blank or too long
+        for the server, or the server refuses it. Holds 2 * concurrency batches at most.
+
+        Raises:
+            CommandError: the server cannot be reached, fails, or refuses the first texts that it gets.
+        """
+        remaining = iter(texts)
+        waiting: deque[tuple[list[str], Future[list[str | None]]]] = deque()
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="teacher") as pool:
+            try:
+                number = first
+                while True:
+                    while len(waiting) < 2 * self._concurrency and (
+                        batch := list(islice(remaining, self._batch_size))
+                    ):
+                        waiting.append((batch, pool.submit(self._batch, batch, number)))
+                        number += len(batch)
+                    if not waiting:
+                        return
+                    batch, future = waiting.popleft()
+                    yield list(zip(batch, future.result(), strict=True))
+            finally:
+                for _, future in waiting:
+                    future.cancel()
+
+    def _batch(self, batch: Sequence[str], first: int) -> list[str | None]:
+        """The translations of a batch."""
+        options = self._ask.options_from(first)
+        is_sent = [not text.isspace() and 0 < len(text) <= MAX_ITEM_CHARACTERS for text in batch]
+        sent = [text for text, sends in zip(batch, is_sent, strict=True) if sends]
+        found = iter([each for part in requests(sent) for each in self._request(part, options)])
+        return [next(found) if sends else None for sends in is_sent]
+
+    def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
+        """The translations of one request; in two halves where it is refused or too slow."""
+        try:
+            result = self._client.translate(
+                texts, source=self._ask.source, target=self._ask.target, **options
+            )
+        except TransduceError as error:
+            is_refused = isinstance(error, RequestRefused) and error.status in OF_THE_TEXTS
+            is_late = isinstance(error, TimedOut) and error.status is not None
+            if len(texts) > 1 and (is_refused or is_late):
+                half = len(texts) // 2
+                return [*self._request(texts[:half], options), *self._request(texts[half:], options)]
+            if is_refused and self._has_succeeded:
+                return [None]
+            raise CommandError(explained(error)) from error
+        self._has_succeeded = True
+        return [each.text for each in result.translations]
