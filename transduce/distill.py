@@ -21,9 +21,9 @@ from transduce.client import Client, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
-from transduce.patient import explained
 from transduce.teacher import Ask, Teacher
 from transduce.translate import MAX_RETRIES, batch_size, find_api_key
+from transduce.translate_batch import error_line
 
 if TYPE_CHECKING:
     from model.progress import Progress
@@ -225,7 +225,7 @@ def served_model(client: Client, ask: Ask) -> dict[str, str]:
     try:
         models = client.models()
     except TransduceError as error:
-        raise CommandError(explained(error)) from error
+        raise CommandError(error_line(error)) from error
     pairs = {(pair.source, pair.target): model for model in models for pair in model.language_pairs}
     if (ask.source, ask.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)

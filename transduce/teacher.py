@@ -15,7 +15,7 @@ from typing import Any
 
 from transduce.client import Client, RequestRefused, TimedOut, TransduceError
 from transduce.errors import CommandError
-from transduce.patient import explained
+from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
 # Answers that say that a request was too large or that one of its texts cannot be translated.
@@ -106,6 +106,6 @@ class Teacher:
                 return [*self._request(texts[:half], options), *self._request(texts[half:], options)]
             if is_refused and self._has_succeeded:
                 return [None]
-            raise CommandError(explained(error)) from error
+            raise CommandError(error_line(error)) from error
         self._has_succeeded = True
         return [each.text for each in result.translations]
