@@ -1,7 +1,7 @@
-"""`transduce distill`: a served model's translations as training data.
+"""`transduce distill`: writes a served model's translations as training data.
 
-Of sources, for a student that learns from a teacher (Kim and Rush 2016, sequence-level knowledge distillation). Of
-targets, for a model of the other direction (Sennrich et al. 2016, back-translation).
+Translated sources train a student model (Kim and Rush 2016, sequence-level knowledge distillation). Translated targets
+train a model of the other direction (Sennrich et al. 2016, back-translation).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transduce.client import Client, TransduceError
 from transduce.distill_corpus import PairForm, Sentence, read_sentences
 from transduce.errors import CommandError, ExitCode
 from transduce.own_server import OwnServer
-from transduce.teacher import Ask, Teacher
+from transduce.teacher import Teacher, TeacherParams
 from transduce.translate import MAX_RETRIES, batch_size, find_api_key
 from transduce.translate_batch import error_line
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `transduce distill`."""
-    add = parser.add_argument_group("what is translated").add_argument
+    add = parser.add_argument_group("input").add_argument
     add("--data", action="append", default=[], metavar="FILES", help=f"parallel text: {DATA_HELP}")
     add(
         "--text",
@@ -40,91 +40,107 @@ def add_distill_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="monolingual text, plain, .gz or .xz: a sentence a line, or domain and sentence",
+        help="monolingual text, plain, .gz or .xz: one sentence per line, or domain and sentence",
     )
-    add("--source", required=True, metavar="LANG", help="language of the sentences that are translated")
-    add("--target", required=True, metavar="LANG", help="language that they are translated into")
-    add("--limit", type=positive, metavar="N", help="only the first N sentences")
-    add = parser.add_argument_group("what is written").add_argument
+    add("--source", required=True, metavar="LANG", help="language of the sentences to translate")
+    add("--target", required=True, metavar="LANG", help="language to translate into")
+    add("--limit", type=positive, metavar="N", help="translate only the first N sentences")
+    add = parser.add_argument_group("output").add_argument
     add(
-        "--output", required=True, type=Path, metavar="FILE", help="FILE.tsv[.gz|.xz]; goes on if interrupted"
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="FILE.tsv[.gz|.xz]; the same command resumes after an interruption",
     )
     add(
         "--back-translation",
         action="store_true",
-        help="the sentence becomes the target, its translation the source; of --data, the target is translated",
+        help="write the sentence as target and its translation as source; translates the target side of --data",
     )
-    add("--source-tag", default="", metavar="TEXT", help="put before each written source, such as '<BT>'")
+    add(
+        "--source-tag", default="", metavar="TEXT", help="text put before each written source, such as '<BT>'"
+    )
     add(
         "--domain-tag",
         default="",
         metavar="TEXT",
-        help="put behind each domain with a dash: bt makes news-bt of news",
+        help="text appended to each domain with a dash: bt turns news into news-bt",
     )
     _add_decoding_arguments(parser)
     _add_server_arguments(parser)
 
 
 def _add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("how it is translated").add_argument
-    add("--beam-size", type=positive, metavar="N", help="hypotheses kept alive (default: the model's own)")
-    add("--sample", action="store_true", help="draw each subword by its probability instead of a beam search")
+    add = parser.add_argument_group("decoding").add_argument
+    add("--beam-size", type=positive, metavar="N", help="beam size (default: the model's own)")
+    add("--sample", action="store_true", help="sample each subword instead of beam search")
     add(
         "--temperature",
         type=number,
         metavar="X",
-        help="of --sample; below 1 what is probable becomes more so",
+        help="with --sample: below 1 favours the more probable subwords",
     )
-    add("--top-k", type=positive, metavar="N", help="of --sample: draw from the N most probable")
-    add("--top-p", type=number, metavar="X", help="of --sample: draw from the fewest that reach X together")
-    add("--seed", type=int, default=1, help="of --sample (default: %(default)s)")
+    add("--top-k", type=positive, metavar="N", help="with --sample: sample from the N most probable subwords")
+    add(
+        "--top-p",
+        type=number,
+        metavar="X",
+        help="with --sample: sample from the smallest set with total probability X",
+    )
+    add("--seed", type=int, default=1, help="with --sample: seed (default: %(default)s)")
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the teacher")
+    group = parser.add_argument_group("teacher")
     where = group.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "--bundle", type=Path, metavar="DIR", help="serve this bundle for the length of the command"
+        "--bundle", type=Path, metavar="DIR", help="start a server with this bundle for this command"
     )
-    where.add_argument("--url", help="a server that runs already, such as http://127.0.0.1:8000")
+    where.add_argument("--url", help="root of a running server, such as http://127.0.0.1:8000")
     add = group.add_argument
-    add("--api-key-file", type=Path, metavar="FILE", help="of --url: holds the key (else TRANSDUCE_API_KEY)")
+    add(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="with --url: file with the API key (default: TRANSDUCE_API_KEY)",
+    )
     add(
         "--batch-size",
         type=batch_size,
         default=32,
         metavar="N",
-        help="texts in a request (default: %(default)s)",
+        help="texts per request (default: %(default)s)",
     )
     add(
         "--concurrency",
         type=positive,
         default=4,
         metavar="N",
-        help="requests at a time (default: %(default)s)",
+        help="concurrent requests (default: %(default)s)",
     )
     add(
         "--timeout",
         type=number,
         default=120.0,
         metavar="S",
-        help="seconds for an answer (default: %(default)g)",
+        help="seconds to wait for one response (default: %(default)g)",
     )
-    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to wait in all where the server is "
-        "overloaded (default: %(default)g)")  # fmt: skip
+    add("--max-wait", type=number, default=600.0, metavar="S", help="seconds to keep retrying while the server "
+        "is overloaded (default: %(default)g)")  # fmt: skip
 
 
 def run_distill(args: argparse.Namespace) -> int:
-    """Translate and write.
+    """Translate the input and write the output.
 
     Raises:
-        CommandError: the arguments contradict one another, the server fails, or the output stands in the way.
+        CommandError: the arguments contradict each other, the server fails, or the output exists.
         CorpusError: the input cannot be read. OSError: the output cannot be written.
     """
     from model.progress import Progress
     from transduce.distill_output import ResumableOutput, check_output
 
-    ask = asked(args)
+    params = teacher_params(args)
     files_of(args)
     check_output(args.output)
     form = PairForm(args.back_translation, args.source_tag, args.domain_tag)
@@ -137,20 +153,20 @@ def run_distill(args: argparse.Namespace) -> int:
                 url, api_key=key, timeout_s=args.timeout, max_retries=MAX_RETRIES, max_wait_s=args.max_wait
             )
         )
-        model = served_model(client, ask)
+        model = served_model(client, params)
         output = stack.enter_context(
             ResumableOutput(args.output, run_key(args, model), batch_size=args.batch_size)
         )
         progress = stack.enter_context(Progress("distill", unit="sentences", total=args.limit))
         progress.start_at(output.num_done)
-        teacher = Teacher(client, ask, batch_size=args.batch_size, concurrency=args.concurrency)
+        teacher = Teacher(client, params, batch_size=args.batch_size, concurrency=args.concurrency)
         sentences = read_sentences(args.data, args.text, is_back_translation=args.back_translation)
         try:
             write_pairs(teacher, islice(sentences, args.limit), form, output, progress)
         except CommandError as error:
             if not output.num_done:
                 raise
-            raise CommandError(f"{error.message}; the same command goes on where this one stopped") from error
+            raise CommandError(f"{error.message}; run the same command again to resume") from error
         num_done, count = output.num_done, output.finish()
     print(f"{args.output}: {count:,} pairs of {num_done:,} sentences", file=sys.stderr)
     return 0
@@ -163,7 +179,7 @@ def write_pairs(
     output: ResumableOutput,
     progress: Progress,
 ) -> None:
-    """Translate what the output does not have yet, and append it batch by batch.
+    """Translate the sentences that the output lacks, and append them batch by batch.
 
     Raises CommandError, CorpusError, OSError.
     """
@@ -189,11 +205,11 @@ def write_pairs(
         progress.advance(len(batch), f"{num_without:,} without a translation" if num_without else "")
 
 
-def asked(args: argparse.Namespace) -> Ask:
-    """What every request asks for.
+def teacher_params(args: argparse.Namespace) -> TeacherParams:
+    """The parameters of every request.
 
     Raises:
-        CommandError: nothing is to be translated, or options exclude one another.
+        CommandError: there is no input, or options exclude each other.
     """
     if not args.data and not args.text:
         raise CommandError("give --data, --text or both", exit_code=ExitCode.USAGE)
@@ -208,15 +224,15 @@ def asked(args: argparse.Namespace) -> Ask:
                 f"--{next(iter(sampling)).replace('_', '-')} needs --sample", exit_code=ExitCode.USAGE
             )
         options: dict[str, Any] = {} if args.beam_size is None else {"beam_size": args.beam_size}
-        return Ask(args.source, args.target, options)
+        return TeacherParams(args.source, args.target, options)
     if args.beam_size not in (None, 1):
         raise CommandError("--sample excludes --beam-size", exit_code=ExitCode.USAGE)
-    return Ask(
+    return TeacherParams(
         args.source, args.target, {"beam_size": 1, "sampling": {"temperature": 1.0, **sampling}}, args.seed
     )
 
 
-def served_model(client: Client, ask: Ask) -> dict[str, str]:
+def served_model(client: Client, params: TeacherParams) -> dict[str, str]:
     """Name, version and precision of the server's model for the pair of languages.
 
     Raises:
@@ -227,15 +243,17 @@ def served_model(client: Client, ask: Ask) -> dict[str, str]:
     except TransduceError as error:
         raise CommandError(error_line(error)) from error
     pairs = {(pair.source, pair.target): model for model in models for pair in model.language_pairs}
-    if (ask.source, ask.target) not in pairs:
+    if (params.source, params.target) not in pairs:
         known = ", ".join(f"{source} to {target}" for source, target in pairs)
-        raise CommandError(f"the server does not translate {ask.source} to {ask.target}: it has {known}")
-    model = pairs[ask.source, ask.target]
+        raise CommandError(
+            f"the server does not translate {params.source} to {params.target}: it has {known}"
+        )
+    model = pairs[params.source, params.target]
     return {"name": model.name, "version": model.version, "precision": str(model.raw.get("precision", ""))}
 
 
 def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object]:
-    """All that decides the output's lines, of JSON."""
+    """The JSON values that determine the output's lines."""
     names = (
         "data source target limit back_translation source_tag domain_tag beam_size sample temperature top_k top_p "
         "seed batch_size"
@@ -246,10 +264,10 @@ def run_key(args: argparse.Namespace, model: dict[str, str]) -> dict[str, object
 
 
 def files_of(args: argparse.Namespace) -> list[Path]:
-    """The input's files; of a folder, the files in it.
+    """The input files; for a folder, the files in it.
 
     Raises:
-        CommandError: one does not exist.
+        CommandError: a file does not exist.
     """
     named = [Path(part) for specification in args.data for part in specification.split(":")]
     for path in (*named, *args.text):
@@ -264,7 +282,7 @@ def files_of(args: argparse.Namespace) -> list[Path]:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM end the block as Ctrl-C does, so that a server that it has started is ended."""
+    """Make SIGTERM end the block as Ctrl-C does, so that the command's own server is stopped too."""
 
     def handle(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt

@@ -1,6 +1,6 @@
-"""Many sentences through a server, several requests at a time, in order.
+"""Translates many sentences through a server with several concurrent requests, and returns them in order.
 
-The server's scheduler makes its own batches of all requests that it has; the client only keeps it supplied.
+The server batches all pending requests itself; the client only keeps enough of them pending.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from transduce.errors import CommandError
 from transduce.translate_batch import error_line
 from transduce.translate_lines import MAX_ITEM_CHARACTERS, requests
 
-# Answers that say that a request was too large or that one of its texts cannot be translated.
-OF_THE_TEXTS = frozenset({
+# Statuses of a request that is too large or holds a text that cannot be translated.
+INVALID_REQUEST_STATUSES = frozenset({
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -27,12 +27,12 @@ OF_THE_TEXTS = frozenset({
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What every request asks for.
+class TeacherParams:
+    """The parameters of every request.
 
-    source, target: languages of the translation. options: as `Client.translate` takes them. seed: of sampling; each
-    batch has seed + the number of its first sentence, because all sentences of a request draw the same numbers. None
-    without sampling.
+    source, target: languages of the translation. options: as `Client.translate` takes them. seed: of the sampling; each
+    batch has seed + the number of its first sentence, because all sentences of a request share a seed. None without
+    sampling.
     """
 
     source: str
@@ -50,61 +50,61 @@ class Ask:
 class Teacher:
     """A server as a translator of many sentences."""
 
-    def __init__(self, client: Client, ask: Ask, *, batch_size: int, concurrency: int) -> None:
-        """batch_size: sentences of a request. concurrency: requests at a time."""
-        self._client, self._ask = client, ask
+    def __init__(self, client: Client, params: TeacherParams, *, batch_size: int, concurrency: int) -> None:
+        """batch_size: sentences per request. concurrency: concurrent requests."""
+        self._client, self._params = client, params
         self._batch_size, self._concurrency = batch_size, concurrency
         self._has_succeeded = False
 
     def translations(self, texts: Iterable[str], *, first: int = 0) -> Iterator[list[tuple[str, str | None]]]:
         """Yield batches of texts with their translations, in order.
 
-        first: the number of the first text, a multiple of the batch size. A text has None where it is blank or too long
-        for the server, or the server refuses it. Holds 2 * concurrency batches at most.
+        first: the number of the first text, a multiple of the batch size. A translation is None if its text is blank,
+        too long for the server, or rejected. At most 2 * concurrency batches are in memory.
 
         Raises:
-            CommandError: the server cannot be reached, fails, or refuses the first texts that it gets.
+            CommandError: the server cannot be reached, fails, or rejects the very first texts.
         """
         remaining = iter(texts)
-        waiting: deque[tuple[list[str], Future[list[str | None]]]] = deque()
+        pending: deque[tuple[list[str], Future[list[str | None]]]] = deque()
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="teacher") as pool:
             try:
                 number = first
                 while True:
-                    while len(waiting) < 2 * self._concurrency and (
+                    while len(pending) < 2 * self._concurrency and (
                         batch := list(islice(remaining, self._batch_size))
                     ):
-                        waiting.append((batch, pool.submit(self._batch, batch, number)))
+                        pending.append((batch, pool.submit(self._batch, batch, number)))
                         number += len(batch)
-                    if not waiting:
+                    if not pending:
                         return
-                    batch, future = waiting.popleft()
+                    batch, future = pending.popleft()
                     yield list(zip(batch, future.result(), strict=True))
             finally:
-                for _, future in waiting:
+                for _, future in pending:
                     future.cancel()
 
     def _batch(self, batch: Sequence[str], first: int) -> list[str | None]:
         """The translations of a batch."""
-        options = self._ask.options_from(first)
+        options = self._params.options_from(first)
         is_sent = [not text.isspace() and 0 < len(text) <= MAX_ITEM_CHARACTERS for text in batch]
         sent = [text for text, sends in zip(batch, is_sent, strict=True) if sends]
         found = iter([each for part in requests(sent) for each in self._request(part, options)])
         return [next(found) if sends else None for sends in is_sent]
 
     def _request(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[str | None]:
-        """The translations of one request; in two halves where it is refused or too slow."""
+        """The translations of one request, which is halved if it is rejected or too slow."""
         try:
             result = self._client.translate(
-                texts, source=self._ask.source, target=self._ask.target, **options
+                texts, source=self._params.source, target=self._params.target, **options
             )
         except TransduceError as error:
-            is_refused = isinstance(error, RequestRefused) and error.status in OF_THE_TEXTS
+            is_rejected = isinstance(error, RequestRefused) and error.status in INVALID_REQUEST_STATUSES
             is_late = isinstance(error, TimedOut) and error.status is not None
-            if len(texts) > 1 and (is_refused or is_late):
+            if len(texts) > 1 and (is_rejected or is_late):
                 half = len(texts) // 2
                 return [*self._request(texts[:half], options), *self._request(texts[half:], options)]
-            if is_refused and self._has_succeeded:
+            if is_rejected and self._has_succeeded:
                 return [None]
             raise CommandError(error_line(error)) from error
         self._has_succeeded = True
