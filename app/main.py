@@ -36,6 +36,7 @@ from app.api.http.routing import PathRouter, PlainApp, PlainRoute
 from app.api.http.server import Server, block_signals, listen
 from app.api.native.routes import add_native_routes
 from app.api.native.stream import StreamLimits, add_stream_route
+from app.api.openapi import describe
 from app.api.page import add_page
 from app.api.plain_translation import PlainTranslator
 from app.api.probes import add_docs, add_probes
@@ -121,7 +122,7 @@ class Application:
         add_dialects(app.router, plain, keys, usage, self._document_jobs)
         add_probes(app.router, self.service)
         if settings.docs_enabled:
-            add_docs(app.router, app.openapi)
+            add_docs(app.router, lambda: describe(app, limits))
         if settings.page_enabled:
             add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)

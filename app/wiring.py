@@ -7,7 +7,7 @@ from app.api.http.auth import ApiKeys
 from app.api.http.connections import ConnectionTable, max_per_address
 from app.api.http.protocol import ConnectionLimits
 from app.api.http.server import ServeOptions
-from app.api.native.schema import RequestLimits
+from app.api.limits import RequestLimits
 from app.api.page import PageFacts
 from app.engine.limits import EngineLimits
 from app.errors import SettingsError

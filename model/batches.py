@@ -63,6 +63,11 @@ class Batches:
         self._weights = np.array([weights.get(name, 1.0) for name in corpus.domain_names])
         self._lengths = corpus.lengths()
 
+    def only(self, domain: str) -> Batches:
+        """The same without the pairs of all other domains."""
+        others = {name: 0.0 for name in self.corpus.domain_names if name != domain}
+        return Batches(self.corpus, max_tokens=self.max_tokens, seed=self.seed, weights=others)
+
     def epoch(self, epoch: int) -> list[Int64s]:
         """The indices of each batch of one epoch."""
         generator = np.random.default_rng((self.seed, epoch))

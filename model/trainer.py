@@ -79,7 +79,9 @@ class Trainer:
         stream = self.batches.since(self.position)
         self._seed_dropout()
         with (
-            TrainingLog(self.run) if self.group.is_first else nullcontext() as log,
+            TrainingLog(self.run, [name for name, _ in dev_sets(dev)])
+            if self.group.is_first
+            else nullcontext() as log,
             tqdm(
                 total=self.options.max_steps,
                 initial=self.step,
@@ -164,15 +166,24 @@ class Trainer:
     # --- evaluation ---
 
     @torch.no_grad()
-    def dev_loss(self, dev: Batches) -> float:
-        """Mean -log p(label) in nats a subword over epoch 0 of the dev batches, without dropout."""
+    def dev_losses(self, dev: Batches) -> dict[str, float]:
+        """Mean -log p(label) in nats a subword, without dropout: `dev_loss` of all pairs, and that of each domain.
+
+        Domain NAME's is `dev_loss_NAME`; a corpus of one domain has `dev_loss` alone.
+        """
         self.model.eval()
+        sums = [(name, *self._dev_sums(batches)) for name, batches in dev_sets(dev) or [("", dev)]]
+        total, num_tokens = (sum(column) for column in list(zip(*sums, strict=True))[1:])
+        return {"dev_loss": total / num_tokens, **{name: loss / count for name, loss, count in sums if name}}
+
+    def _dev_sums(self, dev: Batches) -> tuple[float, int]:
+        """Sum of -log p(label) over epoch 0, and the number of labels."""
         total, num_tokens = 0.0, 0
         for indices in dev.epoch(0):
             batch = dev.collate(indices)
             total += self.loss(batch)[1]
             num_tokens += batch.num_target_tokens
-        return total / num_tokens
+        return total, num_tokens
 
     def _evaluate(self, dev: Batches, bleu: Bleu | None, window: Window) -> dict[str, float]:
         """Measure, and count how often in a row it was not better."""
@@ -180,7 +191,7 @@ class Trainer:
             "step": float(self.step),
             "epoch": float(self.position.epoch),
             "train_loss": window.plain_loss / window.num_tokens,
-            "dev_loss": self.dev_loss(dev),
+            **self.dev_losses(dev),
             "learning_rate": self.rate,
             "target_tokens_per_s": window.num_tokens / (time.monotonic() - window.started),
             "elapsed_s": round(self.elapsed_s, 1),
@@ -259,6 +270,14 @@ class Trainer:
         self.best = math.inf if state["best"] is None else state["best"]
         self.last_dev_loss = math.inf if state["dev_loss"] is None else state["dev_loss"]
         self.num_worse, self.elapsed_s = state["num_worse"], state["elapsed_s"]
+
+
+def dev_sets(dev: Batches) -> list[tuple[str, Batches]]:
+    """`dev_loss_NAME` and the batches of each domain of a dev corpus; none where it has one domain only."""
+    names = dev.corpus.domain_names
+    if len(names) == 1:
+        return []
+    return [(f"dev_loss_{name}", dev.only(name)) for name in names]
 
 
 def progress_line(row: Mapping[str, float], max_steps: int) -> str:

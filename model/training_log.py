@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,14 +22,16 @@ FIELDS = (
 class TrainingLog:
     """Appends to train.csv and to TensorBoard's events; `draw` makes curve.png of the whole CSV."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, more_fields: Sequence[str] = ()) -> None:
+        """more_fields: columns behind FIELDS. A file that is there keeps its columns; others go to TensorBoard only."""
         from torch.utils.tensorboard import SummaryWriter
 
         run.mkdir(parents=True, exist_ok=True)
         self.path = run / "train.csv"
         is_new = not self.path.exists()
+        fields = [*FIELDS, *more_fields] if is_new else fields_of(self.path)
         self._file = self.path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, FIELDS)
+        self._writer = csv.DictWriter(self._file, fields, extrasaction="ignore")
         if is_new:
             self._writer.writeheader()
         self._events = SummaryWriter(str(run / "tensorboard"))
@@ -43,7 +46,7 @@ class TrainingLog:
         self._events.close()
 
     def write(self, row: dict[str, float]) -> None:
-        """Write one row: `step` and any others of FIELDS; losses in nats a subword."""
+        """Write one row: `step` and any other fields; losses in nats a subword."""
         self._writer.writerow(row)
         self._file.flush()
         for name, value in row.items():
@@ -51,14 +54,21 @@ class TrainingLog:
                 self._events.add_scalar(name, value, int(row["step"]))
 
 
+def fields_of(path: Path) -> list[str]:
+    """The columns of a train.csv."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.reader(file), list(FIELDS))
+
+
 def drop_rows_after(path: Path, step: int) -> None:
     """Remove the rows past a step, which a run that was killed will write again."""
     if not path.exists():
         return
+    fields = fields_of(path)
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if int(float(row["step"])) <= step]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, fields)
         writer.writeheader()
         writer.writerows(rows)
 

@@ -1,4 +1,4 @@
-"""The other APIs whose clients are understood."""
+"""The other APIs whose clients the server understands."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def add_dialects(
     usage: UsageCounter,
     jobs: DocumentJobs | None = None,
 ) -> None:
-    """Add the routes of all of them; those that take files where there is a jobs for them."""
+    """Add the routes of all dialects; those of files where `jobs` is set."""
     suffixes: tuple[str, ...] = ()
     if jobs is not None:
-        # A server that takes no files does not load what reads them.
+        # A server without file routes does not load the modules that read files.
         from app.api.files import routes as files
         from app.api.v2 import documents as v2_documents
         from app.files import SUFFIXES

@@ -1,6 +1,6 @@
-"""The whole API as a page for people, made of its description and of an example for each route.
+"""The OpenAPI document as a page for people, with a form for each route that sends a request to this server.
 
-Each route has a form that sends a request to this server. Style and script stand in the page: nothing is loaded.
+Style and script are part of the page: nothing else is loaded.
 """
 
 from __future__ import annotations
@@ -9,25 +9,26 @@ import base64
 import hashlib
 import html
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 
-from app.api.docs_examples import EXAMPLES, Example
 from app.api.page import FOLDER
 
 Json = dict[str, Any]
 _STYLE = (FOLDER / "docs" / "docs.css").read_text("utf-8")
 _SCRIPT = (FOLDER / "docs" / "docs.js").read_text("utf-8")
+_UPLOAD = "multipart/form-data"
 
 
 def _source(text: str) -> str:
-    """What a policy calls a style or script that stands in the page."""
+    """A Content-Security-Policy's name of an inline style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-# The one style and the one script that the page may have are these, and it may ask this server only.
+# The page may have this one style and this one script, and may send requests to this server only.
 POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -43,82 +44,79 @@ POLICY = "; ".join(
 )
 
 
-def docs_page(document: Json, routes: Iterable[tuple[str, str]]) -> str:
-    """The routes as one HTML page. document: describes some of them. routes: method and path of all."""
-    described = {
-        (method.upper(), path): operation
+def docs_page(document: Json) -> str:
+    """The document's routes as one HTML page."""
+    routes = [
+        (method, path, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-    }
-    operations = [
-        (method.lower(), path, described.get((method, path), {}))
-        for method, path in sorted(routes, key=lambda route: (route not in described, route[1], route[0]))
     ]
     title = html.escape(document["info"]["title"])
     links = "".join(
         f'<li><a href="#{_anchor(method, path)}">{_route(method, path)}</a></li>'
-        for method, path, _ in operations
+        for method, path, _ in routes
     )
+    schemas = document["components"]["schemas"]
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}: API</title><style>{_STYLE}</style></head><body><main>",
             f"<h1>{title}: API</h1>",
-            '<p>The native API for programs: <a href="openapi.json">openapi.json</a>.</p>',
+            '<p>For programs: <a href="openapi.json">openapi.json</a>.</p>',
             f'<nav aria-label="Routes"><ul>{links}</ul></nav>',
-            *(_section(*each) for each in operations),
+            *(_section(*each, schemas) for each in routes),
             f"</main><script>{_SCRIPT}</script></body></html>",
         ]
     )
 
 
-def _section(method: str, path: str, operation: Json) -> str:
-    """One route: what it is for, its fields, what it answers, and a form to try it."""
-    example = EXAMPLES.get((method.upper(), path), Example(""))
+def _section(method: str, path: str, operation: Json, schemas: Json) -> str:
+    """One route: its purpose, fields and answers, and a form to try it."""
+    body = operation.get("requestBody", {}).get("content", {})
     parts = [
         f'<section id="{_anchor(method, path)}" aria-label="{method.upper()} {html.escape(path)}">',
-        f"<h2>{_route(method, path)}</h2><p>{html.escape(operation.get('summary') or example.summary)}</p>",
+        f"<h2>{_route(method, path)}</h2><p>{html.escape(operation['summary'])}</p>",
     ]
-    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = content.get("schema", {})
-        if fields := schema.get("properties"):
-            parts.append(f'<p class="soft">Body: <code>{html.escape(media_type)}</code></p>')
-            required = schema.get("required", [])
-            rows = [
-                (
-                    name,
-                    kind_of(field),
-                    _default_of(field, is_required=name in required),
-                    field.get("description", ""),
-                )
-                for name, field in fields.items()
-            ]
-            parts.append(_table(("field", "type", "default", "meaning"), rows))
-    answers = [
-        (code, answer.get("description", "")) for code, answer in operation.get("responses", {}).items()
-    ]
-    if answers:
-        parts.append(_table(("status", "when"), answers))
-    return "".join([*parts, _form(method, path, example), "</section>"])
+    if body:
+        content = next(iter(body.values()))
+        parts += [
+            f'<p class="soft">Body: <code>{html.escape(" or ".join(body))}</code></p>',
+            _table(("field", "type", "default", "meaning"), _fields(content["schema"], schemas)),
+        ]
+    answers = [(code, answer["description"]) for code, answer in operation["responses"].items()]
+    parts.append(_table(("status", "when"), answers))
+    return "".join([*parts, _form(method, path, operation), "</section>"])
 
 
-def _form(method: str, path: str, example: Example) -> str:
-    """What sends a request; the script shows the answer in it."""
-    address = html.escape(path.removeprefix("/") + example.query)
+def _fields(schema: Json, schemas: Json) -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, default and meaning of each field of a body."""
+    body = _resolved(schema, schemas)
+    required = body.get("required", [])
+    for name, field in body["properties"].items():
+        default = _default_of(field, is_required=name in required)
+        yield name, kind_of(field, schemas), default, field.get("description", "")
+
+
+def _form(method: str, path: str, operation: Json) -> str:
+    """The form that sends a request; the script shows the answer in it."""
+    query = {
+        each["name"]: each["example"] for each in operation.get("parameters", []) if each["in"] == "query"
+    }
+    address = html.escape(path.removeprefix("/") + (f"?{urlencode(query)}" if query else ""))
     parts = [
         f'<details><summary>Try it</summary><form data-method="{method.upper()}">',
         f'<label>Path <input name="path" value="{address}" spellcheck="false"></label>',
     ]
-    if example.body is not None:
-        text = html.escape(orjson.dumps(example.body, option=orjson.OPT_INDENT_2).decode())
-        name = "Fields" if example.takes_file else "Body"
+    for media, content in itertools.islice(operation.get("requestBody", {}).get("content", {}).items(), 1):
+        text = html.escape(orjson.dumps(content["example"], option=orjson.OPT_INDENT_2).decode())
+        name = "Fields" if media == _UPLOAD else "Body"
         rows = text.count("\n") + 1
         parts.append(
             f'<label>{name} <textarea name="body" rows="{rows}" spellcheck="false">{text}</textarea></label>'
         )
-    if example.takes_file:
-        parts.append('<label>File <input type="file" name="file"></label>')
+        if media == _UPLOAD:
+            parts.append('<label>File <input type="file" name="file"></label>')
     parts.append(
         '<button type="submit">Send</button><p class="status" role="status"></p><pre class="answer" tabindex="0" '
         'aria-label="Answer" hidden></pre><a class="save" hidden></a></form></details>'
@@ -126,22 +124,33 @@ def _form(method: str, path: str, example: Example) -> str:
     return "".join(parts)
 
 
-def kind_of(schema: Json) -> str:
+def kind_of(schema: Json, schemas: Json) -> str:
     """A schema's type, choices and bounds in a few words."""
+    schema = _resolved(schema, schemas)
     if "enum" in schema:
         return " or ".join(f'"{each}"' for each in schema["enum"])
-    if "oneOf" in schema:
-        return " or ".join(kind_of(each) for each in schema["oneOf"])
-    kind = schema.get("type", "any")
+    for several in ("oneOf", "anyOf"):
+        if several in schema:
+            return " or ".join(kind_of(each, schemas) for each in schema[several])
+    kind = str(schema.get("type", "any"))
     if kind == "array":
-        return f"array of {kind_of(schema.get('items', {}))}"
+        return f"array of {kind_of(schema.get('items', {}), schemas)}"
     if kind == "object" and "properties" in schema:
         return f"object of {', '.join(schema['properties'])}"
-    name = " or ".join(kind) if isinstance(kind, list) else kind
+    if "maxLength" in schema:
+        return f"{kind}, at most {schema['maxLength']} characters"
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
-        return f"{name}, {low} to {high}"
-    return f"{name}, {low} or more" if low is not None else name
+        return f"{kind}, {low} to {high}"
+    return f"{kind}, {low} or more" if low is not None else kind
+
+
+def _resolved(schema: Json, schemas: Json) -> Json:
+    """The schema itself where this one is a reference."""
+    if "$ref" not in schema:
+        return schema
+    found: Json = schemas[schema["$ref"].rpartition("/")[2]]
+    return found
 
 
 def _default_of(schema: Json, *, is_required: bool) -> str:

@@ -1,4 +1,4 @@
-"""Languages as people and other APIs name them."""
+"""Matches the language codes of callers to the served languages."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Collection, Iterable
 
 from app.bundle import LanguagePair
 
-# ISO 3166-1 or UN M.49. A script, as in zh-Hant, is not passed over: that would be another writing.
+# A region by ISO 3166-1 or UN M.49. A script, as in zh-Hant, is not ignored: the text would be written differently.
 _REGION = re.compile(r"[A-Za-z]{2}|[0-9]{3}")
 _ALIASES = {"zh": "zh-hans", "zt": "zh-hant", "pb": "pt-br"}
 
 
 def served_languages(pairs: Iterable[LanguagePair]) -> list[str]:
-    """Every language of the pairs, by code."""
+    """The codes of every language of the pairs, sorted."""
     return sorted({code for pair in pairs for code in (pair.source, pair.target)})
 
 
 def find_language(code: str, served: Collection[str]) -> str | None:
-    """The served language that a code means in any case of letters, or by an alias."""
+    """The served language of a code, in any case of letters, or of its alias; None where there is none."""
     by_lower = {known.lower(): known for known in served}
     wanted = code.lower().replace("_", "-")
     return by_lower.get(wanted) or by_lower.get(_ALIASES.get(wanted, ""))
 
 
 def served_language(code: str, served: Collection[str]) -> str | None:
-    """The served language that a code of a caller means; None where there is none, or more than one.
+    """The served language of a caller's code; None where none or several match.
 
-    In any case of letters, by an alias, or but for its region: `EN-US` is `en` where that is served, `PT` is `pt-BR`
-    where that is the only Portuguese.
+    A code matches in any case of letters, by an alias, or without its region: `EN-US` is `en` where that is served,
+    `PT` is `pt-BR` where that is the only Portuguese.
     """
     found = find_language(code, served)
     base, _, region = code.replace("_", "-").partition("-")
@@ -41,7 +41,7 @@ def served_language(code: str, served: Collection[str]) -> str | None:
 
 
 def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
-    """The served pair that two codes of a caller mean; a code that means none, or more than one, as it is."""
+    """The served pair of a caller's two codes; a code that matches none or several is returned unchanged."""
     if (source, target) in pairs:
         return source, target
     source = served_language(source, {each for each, _ in pairs}) or source
@@ -49,5 +49,5 @@ def served_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) ->
 
 
 def served_target(target: str, targets: Collection[str]) -> str:
-    """The one of the targets that a caller's code means, else the code as it is."""
+    """The target that a caller's code matches, else the code."""
     return served_language(target, targets) or target

@@ -1,4 +1,4 @@
-"""The page for people at `/` and its files: read once, named by their content, and kept from loading anything else."""
+"""The web page at `/` and its files: read once, with ETags, and with a policy against loading anything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "web"
 ASSETS = "/assets/"
 FACTS_PATH = f"{ASSETS}server.json"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# Nothing from another host, no inline script or style, no text that a script could turn into markup, no frame.
+# No content of another host, no inline script or style, no markup from a script's strings, no frame.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -25,16 +25,16 @@ HEADERS = {
     "content-security-policy": POLICY,
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
-    # Kept by the browser and asked after each time: a file of another version is never mixed in.
+    # The browser keeps a file and revalidates it each time: files of two versions are never mixed.
     "cache-control": "no-cache",
 }
 
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What the page has to know of a server before it may ask it anything.
+    """What the page has to know of a server before its first request.
 
-    max_characters: code points of one text. file_suffixes: of the files that are taken; empty where none are.
+    max_characters: code points of one text. file_suffixes: of the files that are translated; empty where none are.
     max_file_bytes: of an uploaded file with its form.
     """
 
@@ -47,7 +47,7 @@ class PageFacts:
 
 
 class PageFile(NamedTuple):
-    """A file as it is sent. tag: its ETag."""
+    """A file's response. tag: its ETag."""
 
     content: bytes
     media_type: str
@@ -55,12 +55,12 @@ class PageFile(NamedTuple):
 
 
 def page_paths() -> frozenset[str]:
-    """Every path of the page. They are open where keys are needed: a browser has none yet."""
+    """Every path of the page. None of them needs a key: a browser has none at first."""
     return frozenset({FACTS_PATH, *(_path_of(file) for file in _files())})
 
 
 def add_page(router: APIRouter, facts: PageFacts) -> None:
-    """Add the page. Raises OSError where its files are not there."""
+    """Add the page. Raises OSError where its files are missing."""
     for file in _files():
         _add_file(router, _path_of(file), _page_file(file.read_bytes(), _TYPES[file.suffix]))
     _add_file(router, FACTS_PATH, _page_file(orjson.dumps(facts), "application/json"))

@@ -1,4 +1,4 @@
-"""Texts to plain translations for the dialects: a thin way to the translator, in their words."""
+"""Plain translations for the dialects: a thin layer over the translator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from starlette.requests import Request
 from app.api.http.disconnect import while_connected
 from app.api.http.middleware import requester_of
 from app.api.languages import served_languages
+from app.api.limits import RequestLimits
 from app.api.native.routes import record_usage
-from app.api.native.schema import RequestLimits
 from app.api.service import Service
 from app.decoding.options import DecodingOptions
 from app.errors import UnsupportedLanguages
@@ -34,10 +34,10 @@ class NoSuchPair(Exception):
 
 @dataclass(frozen=True)
 class PlainRequest:
-    """Languages served; source None: detected, text by text. num_alternatives: other translations of each text.
+    """A dialect's request. source, target: served languages; source None: detected, text by text.
 
-    beam_size: None: the model's own. timeout_s: only ever shortens the server's own. The rest as in
-    `TranslationRequest`.
+    num_alternatives: other translations of each text. beam_size None: the model's. timeout_s: counts where it is
+    shorter than the server's. The rest as in `TranslationRequest`.
     """
 
     source: str | None
@@ -53,7 +53,7 @@ class PlainRequest:
 
 @dataclass(frozen=True)
 class PlainTranslation:
-    """source: as it was given or detected. confidence: of the detection, 0 to 1. alternatives: others, best first."""
+    """source: as sent or detected. confidence: of the detection, 0 to 1. alternatives: other texts, best first."""
 
     text: str
     source: str
@@ -62,10 +62,10 @@ class PlainTranslation:
 
 
 class PlainTranslator:
-    """The dialects' way to the translator."""
+    """Translates texts for the dialects."""
 
     def __init__(self, service: Service, limits: RequestLimits, *, timeout_s: float) -> None:
-        """timeout_s: from a request's arrival to its answer, at most."""
+        """timeout_s: from a request's arrival to its deadline."""
         self.service = service
         self.limits = limits
         self._timeout_s = timeout_s
@@ -80,11 +80,11 @@ class PlainTranslator:
         return frozenset((pair.source, pair.target) for pair in pairs)
 
     async def detect(self, texts: Sequence[str]) -> list[Ranked]:
-        """The likeliest languages of each text with probabilities, the likeliest first; empty without letters."""
+        """The likeliest languages of each text with their probabilities, the likeliest first; empty without letters."""
         return await self.service.check_open().detect(texts)
 
     async def source_of(self, text: str, target: str) -> str:
-        """The language to translate a text from; the target where it stays as it is. Raises NoSuchPair."""
+        """The language of a text; the target where the text is in it. Raises NoSuchPair."""
         try:
             return await self.service.check_open().source_of(text, target)
         except UnsupportedLanguages as error:
@@ -95,8 +95,8 @@ class PlainTranslator:
     ) -> list[PlainTranslation]:
         """One translation a text, in order.
 
-        What is in the target language comes back as it is, whether it was said to be or detected. Raises NoSuchPair,
-        and what `Translator.translate` does.
+        A text in the target language, by `source` or by detection, is returned unchanged. Raises NoSuchPair, and as
+        `Translator.translate`.
         """
         if wanted.source == wanted.target:
             self.service.check_open()
@@ -110,7 +110,7 @@ class PlainTranslator:
         self, request: Request, translator: Translator, texts: Sequence[str], wanted: PlainRequest
     ) -> TranslationResult:
         request_id, caller, received_at, share = requester_of(request)
-        asked = TranslationRequest(
+        translation_request = TranslationRequest(
             texts=tuple(texts),
             source=wanted.source,
             target=wanted.target,
@@ -125,19 +125,19 @@ class PlainTranslator:
             options=_options(translator, wanted),
         )
         try:
-            return await translator.translate(asked)
+            return await translator.translate(translation_request)
         except UnsupportedLanguages as error:
             raise NoSuchPair(error.source, wanted.target) from error
 
 
 def to_plain(translation: Translation) -> PlainTranslation:
-    """A translation's text, and its other hypotheses that say something else than it and than one another."""
+    """A translation's text, and its other hypotheses without repetitions."""
     others = dict.fromkeys(text for text in translation.hypotheses[1:] if text != translation.text)
     return PlainTranslation(translation.text, translation.source, translation.confidence, tuple(others))
 
 
 def _options(translator: Translator, wanted: PlainRequest) -> DecodingOptions | None:
-    """None: the model's own."""
+    """The search's options; None: the model's."""
     if not wanted.num_alternatives and wanted.beam_size is None:
         return None
     options, num_hypotheses = translator.default_options, wanted.num_alternatives + 1

@@ -5,47 +5,66 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
+from typing_extensions import TypedDict
 
 from app.api.docs_page import POLICY, docs_page
 from app.api.http.error_table import OrjsonResponse
-from app.api.openapi import PROBE
+from app.api.openapi import Errors, operation
 from app.api.page import page_paths
 from app.api.service import Service
 from app.observability.metrics import CONTENT_TYPE
 
+Json = dict[str, Any]
 NOT_READY_STATUS = 503
+TAG = "server"
+
+
+class ProbeAnswer(TypedDict):
+    """The answer of a probe."""
+
+    status: Annotated[str, Field(description="ok, or what is wrong")]
+
+
+_NOT_OK = Errors(ProbeAnswer, {NOT_READY_STATUS: "no, with the reason"})
 
 
 def add_probes(router: APIRouter, service: Service) -> None:
     """Add liveness, readiness and metrics of `service`."""
 
-    @router.get("/livez", openapi_extra=PROBE, summary="503 once this process should be replaced")
+    @router.get(
+        "/livez", **operation(TAG, "503 once this process should be replaced", ProbeAnswer, errors=_NOT_OK)
+    )
     async def livez() -> Response:
         return _probe(service.why_not_live())
 
-    @router.get("/readyz", openapi_extra=PROBE, summary="503 while no traffic should come here")
+    @router.get(
+        "/readyz", **operation(TAG, "503 while no traffic should come here", ProbeAnswer, errors=_NOT_OK)
+    )
     async def readyz() -> Response:
         return _probe(service.why_not_ready())
 
-    @router.get("/metrics", summary="Prometheus metrics")
+    @router.get("/metrics", **operation(TAG, "Prometheus metrics", "text/plain"))
     async def metrics() -> Response:
         return Response(service.metrics.render(), headers={"content-type": CONTENT_TYPE})
 
 
-def add_docs(router: APIRouter, describe: Callable[[], dict[str, object]]) -> None:
-    """Add the OpenAPI document of the native API, and a page of all of the router's routes that loads nothing.
+def add_docs(router: APIRouter, describe: Callable[[], Json]) -> None:
+    """Add the OpenAPI document, and a page of it that loads nothing.
 
-    describe: makes the document, some 30 ms long; called off the event loop for the first who asks.
+    describe: makes the document, some 100 ms long; called once, off the event loop.
     """
-    page = functools.cache(lambda: docs_page(describe(), api_routes(router)))
+    document = functools.cache(describe)
+    page = functools.cache(lambda: docs_page(document()))
 
-    @router.get("/openapi.json", include_in_schema=False)
+    @router.get("/openapi.json", **operation(TAG, "This description of the API", "application/json"))
     async def openapi() -> Response:
-        return OrjsonResponse(await asyncio.to_thread(describe))
+        return OrjsonResponse(await asyncio.to_thread(document))
 
     @router.get("/docs", include_in_schema=False)
     async def docs() -> Response:

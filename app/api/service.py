@@ -1,4 +1,4 @@
-"""What the routes see of the server: whether it takes work, the translator, its stores, and how work drains."""
+"""The state that all routes share: whether the server takes work, the translator, the stores, and the drain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.stores.glossaries import GlossaryStore
 from app.translator import Translator
 
 T = TypeVar("T")
-# Without a request at work, before garbage is looked for.
+# Seconds without a request before garbage is collected. Shorter, and a collection delays the next request more often.
 IDLE_S = 0.5
 
 
 class Phase(StrEnum):
-    """The server's life, in order; FAILED is start-up's other end."""
+    """The phases of the server, in order. FAILED replaces READY where the start failed."""
 
     LOADING = "loading"
     READY = "ready"
@@ -50,7 +50,7 @@ class Service:
         return self._translator
 
     def become_ready(self, translator: Translator, *, precision: str) -> None:
-        """Loading, golden check and warm-up are done. Without effect once the server drains."""
+        """Take requests: loading, golden check and warm-up are done. It has no effect once the server drains."""
         self._translator = translator
         self.precision = precision
         if self.phase is Phase.LOADING:
@@ -58,11 +58,11 @@ class Service:
             self.metrics.ready.set(1)
 
     def become_failed(self) -> None:
-        """The bundle cannot be served."""
+        """Note that the bundle cannot be served."""
         self.phase = Phase.FAILED
 
     def start_draining(self, *, is_taking: bool) -> None:
-        """Readiness falls at once. is_taking: whether new work is still accepted for now."""
+        """End readiness at once. is_taking: whether new work is still accepted."""
         self.phase = Phase.DRAINING
         self._is_taking = is_taking
         self.metrics.ready.set(0)
@@ -71,14 +71,14 @@ class Service:
                 close()
 
     def check_open(self) -> Translator:
-        """The translator. Raises NotReady while no request is taken."""
+        """The translator. Raises NotReady while no request is accepted."""
         is_open = self.phase is Phase.READY or (self.phase is Phase.DRAINING and self._is_taking)
         if self._translator is None or not is_open:
             raise NotReady(f"the server takes no requests: {self.phase}")
         return self._translator
 
     def why_not_live(self) -> str | None:
-        """Why this process should be replaced; None while it should not. Queues and load are no reason."""
+        """Why this process should be replaced; None while it is well. Queues and load are no reason."""
         if self._translator is None:
             return None
         health = self._translator.engine.health()
@@ -87,13 +87,13 @@ class Service:
         return "the engine has stalled" if health.is_stalled else None
 
     def why_not_ready(self) -> str | None:
-        """Why no traffic should come here; None while it should."""
+        """Why this server should get no traffic; None while it is ready."""
         if self.phase is not Phase.READY:
             return str(self.phase)
         return self.why_not_live()
 
     async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that no drain waits for, such as reading a body. Raises NotReady once none is taken."""
+        """The result of work that no drain waits for, such as reading a body. Raises NotReady when the drain begins."""
         task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
         is_closed = False
 
@@ -126,7 +126,7 @@ class Service:
                 self._collect_when_idle()
 
     def _collect_when_idle(self) -> None:
-        """Collect garbage when the server is idle: once no request has been at work for IDLE_S."""
+        """Collect garbage once no request has been in work for IDLE_S."""
         if self._collection is not None:
             self._collection.cancel()
         self._collection = asyncio.get_running_loop().call_later(IDLE_S, self._collect)
@@ -137,7 +137,7 @@ class Service:
             collect_if_grown()
 
     async def drained(self, timeout_s: float) -> bool:
-        """Wait until no request is at work. Returns False where timeout_s passed first."""
+        """Wait until no request is in work. Returns False where timeout_s passes first."""
         if not self.num_inflight:
             return True
         self._emptied.clear()

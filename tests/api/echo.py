@@ -1,4 +1,4 @@
-"""A model that says what it hears: what comes back shows what was split, carried and joined."""
+"""A model that repeats its source: the answer shows what was split, copied and joined."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def let_through(hang_file: Path, num_steps: int) -> None:
 
 
 class EchoRunner(FakeRunner):
-    """Says the source's subwords one after another; other hypotheses stumble over the first."""
+    """Repeats the source's subwords; other hypotheses differ in the first."""
 
     def __init__(self, limits: Limits, behaviour: Behaviour, poison: tuple[int, ...]) -> None:
         super().__init__(limits)

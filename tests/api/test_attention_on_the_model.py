@@ -1,4 +1,4 @@
-"""Every token's weight for every subword of the source, asked of a server with the bundled model."""
+"""Every token's weight for every subword of the source, on a server with the bundled model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_sources_subwords_stand_in_the_callers_text(bundled: httpx.Client) -
         check_weights(segment["source_tokens"], segment["tokens"])
 
 
-def test_without_attention_none_is_told(bundled: httpx.Client) -> None:
+def test_without_attention_the_answer_has_none(bundled: httpx.Client) -> None:
     (segment,) = segments_of(bundled, TEXT, attention=False)
     assert "source_tokens" not in segment
     assert all("weights" not in token for token in segment["tokens"])

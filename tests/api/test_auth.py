@@ -101,7 +101,7 @@ def test_a_wrong_key(key: str) -> None:
     assert key not in raised.value.message or not key
 
 
-def test_keys_are_told_apart_without_being_shown() -> None:
+def test_caller_names_differ_by_key_and_hide_it() -> None:
     keys = ApiKeys([sha256(KEY), sha256(OTHER_KEY)])
     first = keys.caller("/metrics", [b"bearer " + KEY.encode()])
     second = keys.caller("/metrics", [b"Bearer " + OTHER_KEY.encode()])
@@ -120,7 +120,7 @@ def test_no_log_line_holds_a_key(guarded: ServerProcess, client: httpx.Client) -
     assert sha256(KEY) not in text
 
 
-def test_without_keys_everyone_is_let_in() -> None:
+def test_without_keys_every_request_is_accepted() -> None:
     assert ApiKeys([]).caller("/metrics", []) == ""
 
 

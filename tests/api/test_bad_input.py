@@ -1,4 +1,4 @@
-"""What a caller can send that is wrong: each is told so with a 4xx in our shape, and the server stays as it was."""
+"""Each wrong request gets a 4xx in the shape of the server's errors, and leaves the server unchanged."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.native.schema import SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native.models import ScoreBody, TranslateBody
 from tests.api.echo import GOLDEN
 from tests.api.server_process import HEADERS
 from tests.api.test_bad_input import check_error
@@ -115,14 +115,14 @@ def with_raw(fields: dict[str, Any], name: str, value: str) -> bytes:
 
 
 def test_every_field_has_values_that_are_refused() -> None:
-    assert {*BAD_VALUES, "text", "source", "target"} == {*TRANSLATE_FIELDS, *SCORED_FIELDS}
+    assert {*BAD_VALUES, "text", "source", "target"} == {*TranslateBody.model_fields, *ScoreBody.model_fields}
 
 
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        *(("/v1/translate", name) for name in BAD_VALUES if name in TRANSLATE_FIELDS),
-        *(("/v1/score", name) for name in BAD_VALUES if name in SCORED_FIELDS),
+        *(("/v1/translate", name) for name in BAD_VALUES if name in TranslateBody.model_fields),
+        *(("/v1/score", name) for name in BAD_VALUES if name in ScoreBody.model_fields),
     ],
 )
 def test_a_value_that_the_field_cannot_have(client: httpx.Client, path: str, name: str) -> None:
@@ -156,7 +156,7 @@ def test_options_that_contradict_each_other(
     ("path", "name"),
     [
         ("/v1/translate", "translation"),
-        *(("/v1/score", name) for name in TRANSLATE_FIELDS if name not in SCORED_FIELDS),
+        *(("/v1/score", name) for name in TranslateBody.model_fields if name not in ScoreBody.model_fields),
     ],
 )
 def test_a_field_of_the_other_route(client: httpx.Client, path: str, name: str) -> None:
@@ -181,7 +181,7 @@ def test_a_pair_that_cannot_be_scored(client: httpx.Client, changes: dict[str, A
     refused(client, "/v1/score", json.dumps({**SCORE, **changes}).encode(), about)
 
 
-def test_a_text_that_is_more_than_one_piece_is_not_scored(client: httpx.Client) -> None:
+def test_a_text_that_is_too_long_for_the_model_is_not_scored(client: httpx.Client) -> None:
     answer = client.post("/v1/score", json={**SCORE, "text": "Anna sees the river. " * 40})
     assert answer.status_code == 422
     check_error(answer, "source_too_long", "text[0]")
@@ -201,7 +201,7 @@ def test_every_text_of_a_request_counts(client: httpx.Client) -> None:
             assert "limit" in message
 
 
-def test_a_longer_answer_than_is_told_is_refused(client: httpx.Client) -> None:
+def test_an_answer_with_too_many_lists_of_tokens_is_refused(client: httpx.Client) -> None:
     texts = ["Anna sees the river."] * 40
     content = {**TRANSLATE, "text": texts, "num_alternatives": 12}
     message = refused(client, "/v1/translate", json.dumps(content).encode(), "num_alternatives", status=413)

@@ -72,7 +72,7 @@ def receive_until(connection: socket.socket, is_enough: Callable[[bytes], bool])
         "second request",
     ],
 )
-def test_who_does_not_finish_a_request_is_closed(server: ServerProcess, begin: bytes, drip: bytes) -> None:
+def test_an_unfinished_request_is_closed(server: ServerProcess, begin: bytes, drip: bytes) -> None:
     before = server.metric("transduce_http_request_read_timeouts_total")
     started = time.monotonic()
     with server.connect() as connection:

@@ -1,4 +1,4 @@
-"""A page of another site cannot leave anything on a server that needs no key, through the browser of who reads it."""
+"""A page of another site cannot change a server without keys through its reader's browser."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_all_other_forms_are_served(http: httpx.Client, path: str, headers: dict
     assert send(http, path, own).status_code < 300
 
 
-def test_other_sites_may_read_and_translate_where_the_api_says_so(http: httpx.Client) -> None:
+def test_pages_of_other_sites_may_call_the_routes_at_the_root(http: httpx.Client) -> None:
     assert http.get("/v2/glossary-language-pairs", headers=ELSEWHERE).status_code == 200
     question = {"q": GOLDEN, "source": "en", "target": "de", "api_key": KEY}
     answer = http.post("/translate", data=question, headers=ELSEWHERE)

@@ -1,4 +1,4 @@
-"""Every example of docs/http-api.md is asked of a server with the bundled model, and answered as it says there.
+"""A server with the bundled model answers every example of docs/http-api.md as the page says.
 
 Numbers may differ in the second decimal: kernels and processors round differently.
 """

@@ -1,4 +1,4 @@
-"""A server that is told to end does, within its limit, whatever its threads and its event loop do."""
+"""A server ends within its limit after a signal, whatever its threads and its event loop do."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_status_and_class_agree(kind: type[ServiceError]) -> None:
     assert orjson.loads(bytes(response.body))["error"]["code"] == ANSWERS[kind].code
 
 
-def test_a_wrong_key_is_told_from_a_missing_one() -> None:
+def test_a_wrong_key_and_a_missing_one_have_different_statuses() -> None:
     assert answer_to(Unauthorized("", is_missing=True)).status == 401
     assert answer_to(Unauthorized("", is_missing=False)).status == 403
 

@@ -111,7 +111,7 @@ def test_a_full_queue_of_one_key_refuses_no_line_of_another(server: ServerProces
     assert 429 in loud.statuses, "it is its own queue that was full"
 
 
-def test_rows_held_by_one_request_are_not_waited_for(server: ServerProcess) -> None:
+def test_no_request_waits_for_the_rows_of_another(server: ServerProcess) -> None:
     """All rows are held for 200 steps: lines of another key are answered before the first of those sentences."""
     loud = Caller(server, key=LOUD)
     with Caller(server, key=QUIET) as quiet:
@@ -129,7 +129,7 @@ def test_rows_held_by_one_request_are_not_waited_for(server: ServerProcess) -> N
     assert num_of_loud <= len(LINES)
 
 
-def test_without_keys_addresses_are_told_apart() -> None:
+def test_without_keys_each_address_has_its_share() -> None:
     with ServerProcess(COMMAND, {**SETTINGS, **SMALL}) as server:
         server.ready()
         loud = Caller(server)

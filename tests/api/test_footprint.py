@@ -18,7 +18,7 @@ TEXT = "The children were playing in the garden."
 
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[ServerProcess]:
-    """A server with the bundled model that nobody else asks; the tests here take it in their order."""
+    """A server with the bundled model for these tests only; they depend on their order."""
     settings: dict[str, object] = {"bundle": ROOT / "bundles" / "en-de", "device": "cpu", "num_threads": 1}
     command = [sys.executable, "-W", "error", "-m", "transduce", "serve"]
     with ServerProcess(command, settings) as process:
@@ -38,7 +38,7 @@ def test_the_detector_is_loaded_before_the_server_is_ready(fresh: ServerProcess)
     assert events.index("detector_loading") < events.index("detector_loaded") < events.index("ready")
 
 
-def test_many_who_ask_first_share_one_detector(fresh: ServerProcess) -> None:
+def test_concurrent_first_detections_share_one_detector(fresh: ServerProcess) -> None:
     with fresh.client() as client, ThreadPoolExecutor(NUM_CALLERS) as callers:
         answers = list(callers.map(lambda _: translate(client, "auto"), range(NUM_CALLERS)))
         detections = client.post("/v1/detect", json={"text": TEXT})

@@ -168,7 +168,7 @@ class Place:
         self.is_open = False
 
 
-def test_a_request_that_has_come_and_is_not_read_yet_counts() -> None:
+def test_a_request_that_is_not_read_yet_counts() -> None:
     table = ConnectionTable(2, 2, num_reserved=0)
     coming, silent, new = Place(has_request=True), Place(), Place()
     for place in (coming, silent):
@@ -181,7 +181,7 @@ def test_a_request_that_has_come_and_is_not_read_yet_counts() -> None:
     assert table.admit(Place(), HERE)[0] is Admission.SERVED
 
 
-def test_a_table_forgets_whom_it_refused() -> None:
+def test_a_table_forgets_refused_connections() -> None:
     table = ConnectionTable(1, 1, num_reserved=1)
     busy = [Place(has_request=True) for _ in range(3)]
     admitted = [table.admit(place, HERE)[0] for place in busy]

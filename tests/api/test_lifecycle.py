@@ -73,7 +73,7 @@ def test_a_signal_lets_running_work_end(echo_command: list[str], hang_file: Path
         assert not [line for line in server.log if '"level": "error"' in line]
 
 
-def test_a_drain_is_bounded_and_what_it_cuts_is_told(echo_command: list[str], hang_file: Path) -> None:
+def test_a_drain_is_bounded_and_reports_what_it_cuts(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"drain_timeout_s": 0.5}
     with (
         ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server,
@@ -220,7 +220,7 @@ def test_a_taken_port_is_one_clear_line(echo_command: list[str]) -> None:
             assert server.errors == [f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"]
 
 
-def test_a_model_that_says_other_than_its_bundle_is_not_served(echo_command: list[str]) -> None:
+def test_a_model_that_differs_from_its_golden_lines_is_not_served(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, "golden_says=Nobody draws."]) as server:
         assert server.ended() == 78
         (line,) = server.errors

@@ -79,7 +79,7 @@ def test_a_deadline_ends_a_request_even_while_a_step_hangs(server: ServerProcess
     assert post(server).status_code == 200
 
 
-def test_who_leaves_frees_the_queue(server: ServerProcess, hang_file: Path) -> None:
+def test_a_disconnect_frees_the_queue(server: ServerProcess, hang_file: Path) -> None:
     hang_file.touch()
     content = json.dumps(BODY).encode()
     head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"

@@ -1,4 +1,4 @@
-"""What each decoding option does, asked of a server with the bundled model."""
+"""The effect of each decoding option, on a server with the bundled model."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def segment_of(client: httpx.Client, text: str = TEXT, **options: Any) -> dict[s
 
 
 def num_subwords(segment: dict[str, Any]) -> int:
-    """Of a segment whose tokens are told, without the end token."""
+    """A segment's tokens without the end token."""
     return sum(token["text"] is not None for token in segment["tokens"])
 
 
-def test_nothing_is_told_that_was_not_asked_for(bundled: httpx.Client) -> None:
+def test_an_answer_has_no_field_that_the_request_does_not_set(bundled: httpx.Client) -> None:
     answer = ask(
         bundled, "/v1/translate", text=TEXT, beam_size=2, patience=1, loop_guard=False, alignment=False
     )
@@ -48,7 +48,7 @@ def test_nothing_is_told_that_was_not_asked_for(bundled: httpx.Client) -> None:
     assert set(answer["translations"][0]["segments"][0]) == {"source", "target", "score", "finish_reason"}
 
 
-def test_tokens_say_the_translation_and_sum_to_its_score(bundled: httpx.Client) -> None:
+def test_tokens_join_to_the_translation_and_sum_to_its_score(bundled: httpx.Client) -> None:
     translation = translated(
         bundled, SEVERAL, token_scores=True, length_penalty={"formula": "power", "alpha": 1}
     )
@@ -106,7 +106,7 @@ def test_alignment_points_into_the_callers_text(bundled: httpx.Client) -> None:
     assert found["\U0001f600"] == "\U0001f600"
 
 
-def test_the_model_says_that_it_gives_its_alignment(bundled: httpx.Client) -> None:
+def test_the_description_of_the_model_has_its_alignment(bundled: httpx.Client) -> None:
     (model,) = bundled.get("/v1/models").json()["models"]
     assert model["alignment"] is True
 
@@ -148,7 +148,7 @@ def test_lengths_are_held(bundled: httpx.Client) -> None:
     assert num_subwords(double) >= 2 * num_source
 
 
-def test_no_subwords_in_a_row_come_twice(bundled: httpx.Client) -> None:
+def test_no_ngram_occurs_twice(bundled: httpx.Client) -> None:
     text = "He runs and runs and runs and runs and runs and runs."
 
     def pairs_of(**options: Any) -> list[tuple[str, ...]]:
@@ -169,7 +169,7 @@ def test_what_was_said_is_worth_less(bundled: httpx.Client) -> None:
     assert len(penalised) - len(set(penalised)) < len(plain) - len(set(plain))
 
 
-def test_the_guard_ends_circles_and_says_so(bundled: httpx.Client) -> None:
+def test_the_loop_guard_ends_repetitions_and_reports_them(bundled: httpx.Client) -> None:
     """A length that the sentence cannot fill sends the model round in circles."""
     circling = {"beam_size": 1, "min_target_length": 100, "loop_guard": True}
     looped = segment_of(bundled, "Yes.", **circling, token_scores=True)
@@ -230,7 +230,7 @@ def test_without_a_seed_several_samples_can_be_drawn_again(bundled: httpx.Client
 
 
 def test_several_samples_in_a_stream(bundled: httpx.Client) -> None:
-    """The first is told while it comes."""
+    """The first text is streamed while it is made."""
     body = {"text": TEXT, "source": "en", "target": "de", "sampling": {"seed": 11}, "num_hypotheses": 3}
     whole = bundled.post("/v1/translate", json=body).json()
     events = bundled.post("/v1/translate/stream", json=body).text
@@ -295,7 +295,7 @@ def test_a_wrong_translation_scores_lower_where_it_is_wrong(bundled: httpx.Clien
     assert right[first["start"] : first["end"]] == "Das"
 
 
-def test_a_decomposed_translation_is_told_as_it_was_sent(bundled: httpx.Client) -> None:
+def test_a_decomposed_translation_is_returned_as_sent(bundled: httpx.Client) -> None:
     translation = "Es ist spa\u0308t."
     answer = ask(bundled, "/v1/score", text="It is late.", translation=translation, token_scores=True)
     assert "".join(token["text"] or "" for token in answer["scores"][0]["tokens"]) == translation

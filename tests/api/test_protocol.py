@@ -77,7 +77,7 @@ def body(part: bytes, *, more: bool = False) -> Message:
 LENGTH = (b"content-length", b"5")
 
 
-def test_a_whole_answer_is_what_was_said() -> None:
+def test_a_single_write_is_the_response_as_sent() -> None:
     head, _, told = answer(saying(start((b"X-One", b"1"), LENGTH), body(b"hello")), GET + LAST_GET).partition(
         b"\r\n\r\n"
     )
@@ -97,12 +97,12 @@ def test_no_value_makes_a_header(nasty: bytes) -> None:
 
 
 @pytest.mark.parametrize("said", [b"4", b"6"])
-def test_a_body_of_another_length_is_no_whole_answer(said: bytes) -> None:
+def test_a_body_of_another_length_is_sent_by_uvicorn(said: bytes) -> None:
     told = answer(saying(start((b"content-length", said)), body(b"hello")), GET + LAST_GET)
     assert told.count(b"HTTP/1.1") == 1, "the connection is closed"
 
 
-def test_an_answer_in_parts_comes_in_order() -> None:
+def test_an_answer_in_parts_arrives_in_order() -> None:
     app = saying(start(LENGTH), body(b"he", more=True), body(b"llo"))
     assert answer(app, LAST_GET).endswith(b"\r\n\r\nhello")
     app = saying(start(), body(b"he", more=True), body(b"llo"))
@@ -116,7 +116,7 @@ def test_no_body_where_there_is_none() -> None:
     assert answer(saying(start(status=204), body(b"")), LAST_GET).endswith(b"\r\n\r\n")
 
 
-def test_who_fails_between_head_and_body_is_told_as_a_failure() -> None:
+def test_a_failure_between_head_and_body_is_an_error() -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(start(LENGTH))
         raise RuntimeError

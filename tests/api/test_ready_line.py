@@ -25,9 +25,7 @@ from tests.api.server_process import PATIENCE_S, ROOT
         ),
     ],
 )
-def test_a_terminal_is_told_where_the_server_is(
-    echo_command: list[str], settings: dict[str, str], line: str
-) -> None:
+def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[str, str], line: str) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TRANSDUCE_PORT": "0", **settings}
     process = subprocess.Popen(
@@ -48,7 +46,7 @@ def test_a_terminal_is_told_where_the_server_is(
         os.close(ours)
 
 
-def test_nothing_is_told_where_there_is_no_terminal(echo_command: list[str]) -> None:
+def test_without_a_terminal_nothing_is_printed(echo_command: list[str]) -> None:
     environment = {**os.environ, "TRANSDUCE_PORT": "0"}
     with subprocess.Popen(
         echo_command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

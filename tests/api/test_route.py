@@ -1,4 +1,4 @@
-"""Requests that go past the router are answered as those that go through it."""
+"""Requests to the same path are answered alike, whatever form the path has."""
 
 from __future__ import annotations
 

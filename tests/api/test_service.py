@@ -23,7 +23,7 @@ class Knot:
         self.own = self
 
 
-def test_garbage_is_looked_for_once_nobody_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.api.service.IDLE_S", 0.01)
 
     async def run() -> None:
@@ -70,7 +70,7 @@ def test_a_large_request_starts_no_collection_of_all_objects() -> None:
         ("fe80::1%eth0", "fe80::"),
     ],
 )
-def test_a_host_is_one_caller_whichever_of_its_addresses_it_takes(host: str, share: str) -> None:
+def test_the_addresses_of_one_network_are_one_caller(host: str, share: str) -> None:
     assert caller_address({"client": (host, 1234)}) == share
 
 

@@ -42,7 +42,7 @@ def stopped_reader(server: ServerProcess, content: bytes) -> socket.socket:
 
 
 @pytest.mark.slow
-def test_answers_that_nobody_takes_are_neither_made_nor_kept(echo_command: list[str]) -> None:
+def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> None:
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,
         server.ready().client() as client,
@@ -72,7 +72,7 @@ def test_answers_that_nobody_takes_are_neither_made_nor_kept(echo_command: list[
 
 
 @pytest.mark.slow
-def test_who_reads_slowly_is_not_cut_off(echo_command: list[str]) -> None:
+def test_a_slow_reader_is_not_cut_off(echo_command: list[str]) -> None:
     """A little is taken within each span: far too little for the system to ask the server for more."""
     with (
         ServerProcess(echo_command, {"reader_stall_s": STALL_S}) as server,

@@ -1,4 +1,4 @@
-"""POST /v1/translate/stream: what is told adds up, the end is the answer without a stream, nobody is held up."""
+"""POST /v1/translate/stream: the events add up to the answer, and a slow reader delays no other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Events = list[tuple[str, Any]]
 
 
 def events_of(content: str) -> Events:
-    """Names and data; comments are told as ("", None)."""
+    """Names and data; comments are ("", None)."""
     found: Events = []
     for block in content.split("\n\n")[:-1]:
         lines = [line for line in block.split("\n") if not line.startswith(":")]
@@ -56,7 +56,7 @@ def streamed(client: httpx.Client, **changes: Any) -> Events:
 
 
 def screen_of(events: Events) -> dict[tuple[int, int], str]:
-    """What a reader shows who only knows `delta` and `replace`."""
+    """The text of a reader that applies only `delta` and `replace`."""
     shown: dict[tuple[int, int], str] = {}
     for name, data in events:
         if name in {"delta", "replace"}:
@@ -111,7 +111,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_the_end_is_the_answer_and_what_was_told_adds_up_to_it(bundled: httpx.Client, kind: str) -> None:
+def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, kind: str) -> None:
     body = {**BODY, **REQUESTS[kind]}
     events = streamed(bundled, **REQUESTS[kind])
     check_order(events)
@@ -270,7 +270,7 @@ def test_what_goes_wrong_once_it_has_begun_is_an_event(echo_command: list[str], 
         assert slow.metric('transduce_rejected_total{reason="deadline"}') >= 1
 
 
-def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str], hang_file: Path) -> None:
+def test_a_disconnect_frees_the_rows_within_two_steps(echo_command: list[str], hang_file: Path) -> None:
     settings: dict[str, object] = {"sentence_cache_bytes": 0}
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], settings) as server:
         server.ready()
@@ -298,9 +298,7 @@ def test_who_leaves_frees_the_rows_within_two_steps(echo_command: list[str], han
         assert server.metric('transduce_engine_sentences_total{outcome="finished"}') <= 4 + 2  # of the start
 
 
-def test_who_leaves_takes_nothing_from_who_waits_for_the_same(
-    echo_command: list[str], hang_file: Path
-) -> None:
+def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], hang_file: Path) -> None:
     command = [*echo_command, f"hang_file={hang_file}"]
     with ServerProcess(command) as server, ThreadPoolExecutor(1) as pool:
         server.ready()
@@ -336,7 +334,7 @@ def is_cut_off(connection: socket.socket) -> bool:
 
 
 @pytest.mark.slow
-def test_a_reader_that_does_not_read_holds_up_nobody_and_is_cut_off(echo_command: list[str]) -> None:
+def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[str]) -> None:
     """Its events are kept as text, not as events, and its connection ends when its time is over."""
     settings: dict[str, object] = {"reader_stall_s": STALL_S, "max_item_characters": 50_000, "num_rows": 64}
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
@@ -365,7 +363,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_is_cut_off(echo_command
         server.wait_until('transduce_rejected_total{reason="cancelled"}', 2)
 
 
-def test_a_reader_that_takes_nothing_is_handed_one_chunk_and_no_more() -> None:
+def test_a_stopped_reader_is_sent_one_chunk() -> None:
     """What the server has let go of, however long the event is; the rest is never copied into its buffers."""
     handed: list[int] = []
 

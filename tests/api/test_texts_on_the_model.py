@@ -1,4 +1,4 @@
-"""Formats, terms and languages, asked of a server with the bundled model."""
+"""Formats, terms and languages, on a server with the bundled model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ask(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
     return translations
 
 
-def test_nothing_is_told_that_was_not_asked_for(bundled: httpx.Client) -> None:
+def test_an_answer_has_no_field_that_the_request_does_not_set(bundled: httpx.Client) -> None:
     (translation,) = ask(bundled, text="The water is cold.")
     assert set(translation) == {"text", "source", "segments"}
     assert set(translation["segments"][0]) == {"source", "target", "score", "finish_reason"}
@@ -53,7 +53,7 @@ def test_where_sentences_end(bundled: httpx.Client) -> None:
         ({"non_splitting_tags": ["s"]}, "<d><s>The house is old</s><s>and the garden is big</s></d>", 1),
     ],
 )
-def test_a_caller_says_where_xml_splits(
+def test_tags_of_the_request_decide_where_xml_splits(
     bundled: httpx.Client, tags: dict[str, list[str]], text: str, number: int
 ) -> None:
     (translation,) = ask(bundled, text=text, format="xml", **tags)

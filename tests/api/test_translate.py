@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.api.native.schema import DETECT_FIELDS, SCORED_FIELDS, TRANSLATE_FIELDS
+from app.api.native.models import DetectBody, ScoreBody, TranslateBody
 from tests.api.echo import GOLDEN, POISON
 from tests.api.server_process import ServerProcess
 
@@ -68,7 +68,7 @@ def test_texts_come_back_in_order(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u200b\ufeff\u00a0", "\u2028", "--- ...", "\U0001f600"])
-def test_a_text_without_words_is_not_given_to_the_model(
+def test_a_text_without_words_does_not_reach_the_model(
     client: httpx.Client, server: ServerProcess, text: str
 ) -> None:
     before = server.metric("transduce_decode_steps_total")
@@ -95,7 +95,7 @@ def test_a_text_without_words_is_not_given_to_the_model(
         "e\u0301" * 200,
     ],
 )
-def test_what_the_model_does_not_change_comes_back(client: httpx.Client, text: str) -> None:
+def test_text_that_the_model_repeats_is_unchanged(client: httpx.Client, text: str) -> None:
     """Composed, as the tokenizer composes what it translates."""
     import unicodedata
 
@@ -105,7 +105,7 @@ def test_what_the_model_does_not_change_comes_back(client: httpx.Client, text: s
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_any_text_is_answered_and_spans_stand_where_they_say(client: httpx.Client, text: str) -> None:
+def test_any_text_is_answered_with_true_spans(client: httpx.Client, text: str) -> None:
     answer = translated(client, text, beam_size=1)["translations"][0]
     source_end = target_end = 0
     for segment in answer["segments"]:
@@ -117,7 +117,7 @@ def test_any_text_is_answered_and_spans_stand_where_they_say(client: httpx.Clien
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet="Anna sees 42 cats.\u00fcu\u0308\u4f60\U0001f600\ue000\n\t", max_size=60))
-def test_tokens_of_any_text_stand_where_they_say(client: httpx.Client, text: str) -> None:
+def test_tokens_of_any_text_have_true_spans(client: httpx.Client, text: str) -> None:
     """And those of a pair: what is said for a text scores as it was said."""
     answer = translated(client, text, beam_size=1, token_scores=True)["translations"][0]
     for segment in answer["segments"]:
@@ -154,7 +154,7 @@ def test_without_n_best_there_are_no_hypotheses(client: httpx.Client) -> None:
     assert "hypotheses" not in answer["segments"][0]
 
 
-def test_a_length_that_is_reached_is_told(client: httpx.Client) -> None:
+def test_a_reached_length_is_reported(client: httpx.Client) -> None:
     segment = translated(client, GOLDEN, max_target_length=2)["translations"][0]["segments"][0]
     assert segment["finish_reason"] == "length"
 
@@ -173,7 +173,7 @@ def test_the_length_penalty_counts(client: httpx.Client) -> None:
     assert score() == score(length_penalty=0.6) == score(length_penalty={"formula": "wu", "alpha": 0.6})
 
 
-def test_the_time_of_each_phase_is_told(client: httpx.Client) -> None:
+def test_the_header_has_the_time_of_each_phase(client: httpx.Client) -> None:
     timing = ask(client, GOLDEN).headers["server-timing"]
     phases = re.fullmatch(r"(?:(?:^|, )\w+;dur=\d+\.\d\d)+", timing)
     assert phases, timing
@@ -197,27 +197,28 @@ def test_models(client: httpx.Client) -> None:
     assert model["defaults"] == {"beam_size": 4, "length_penalty": {"formula": "wu", "alpha": 0.6}}
 
 
-def test_the_description_names_every_route_and_field(client: httpx.Client) -> None:
+def test_the_document_describes_every_field_of_the_bodies(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-    assert set(document["paths"]) == {
-        "/v1/translate",
-        "/v1/translate/stream",
-        "/v1/score",
-        "/v1/detect",
-        "/v1/models",
-        "/livez",
-        "/readyz",
-        "/metrics",
-    }
-    for path, fields in (
-        ("/v1/translate", TRANSLATE_FIELDS),
-        ("/v1/score", SCORED_FIELDS),
-        ("/v1/detect", DETECT_FIELDS),
+    for path, model in (
+        ("/v1/translate", TranslateBody),
+        ("/v1/translate/stream", TranslateBody),
+        ("/v1/score", ScoreBody),
+        ("/v1/detect", DetectBody),
     ):
         content = document["paths"][path]["post"]["requestBody"]["content"]
-        properties = content["application/json"]["schema"]["properties"]
-        assert set(properties) == set(fields)
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        properties = document["components"]["schemas"][name]["properties"]
+        assert set(properties) == set(model.model_fields)
         assert all(field["description"] for field in properties.values())
+
+
+def test_the_document_has_the_limits_that_are_settings(client: httpx.Client) -> None:
+    properties = client.get("/openapi.json").json()["components"]["schemas"]["TranslateBody"]["properties"]
+    assert properties["beam_size"]["maximum"] == 16
+    one, several = properties["text"]["oneOf"]
+    assert one["maxLength"] == several["items"]["maxLength"] == 2000
+    assert (several["minItems"], several["maxItems"]) == (1, 128)
+    assert "maximum" not in properties["max_target_length"], "the model's limits are not known at first"
 
 
 def test_the_page_loads_nothing(client: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""A log that nobody reads costs its lines, and nothing else: no answer, no probe, no end of the process."""
+"""An unread log loses lines, and delays no answer, probe or end of the process."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_the_rest_of_the_header_counts(server: ServerProcess) -> None:
     ],
     ids=["no host", "HTTP/2.0", "length and chunks", "CONNECT"],
 )
-def test_nothing_bad_comes_in_with_an_offer(server: ServerProcess, bad: bytes) -> None:
+def test_an_offered_upgrade_hides_no_second_request(server: ServerProcess, bad: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(bad)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")

@@ -1,4 +1,4 @@
-"""Words, numbers and lengths of answers, asked of a server with the bundled model: properties, no translations."""
+"""Words, numbers and lengths of answers of a server with the bundled model: properties, no translations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_hot_sample_is_not_longer_than_is_likely(bundled: httpx.Client) -> Non
 
 
 @pytest.mark.parametrize("text", [". a" * 400, "very " * 300])
-def test_a_repetition_that_is_cut_short_is_told(bundled: httpx.Client, text: str) -> None:
+def test_a_shortened_repetition_is_reported(bundled: httpx.Client, text: str) -> None:
     (found,) = ask(bundled, text)
     is_shorter = len(found["text"].split()) < len(text.split()) / 2
     reasons = {segment["finish_reason"] for segment in found["segments"]}

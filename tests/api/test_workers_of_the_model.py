@@ -114,7 +114,7 @@ def hypotheses(answer: httpx.Response) -> Any:
     return answer.json()["translations"]
 
 
-def test_answers_are_those_of_one_lane_and_a_signal_drains(bundled: httpx.Client) -> None:
+def test_answers_are_those_of_one_worker_and_a_signal_drains(bundled: httpx.Client) -> None:
     """The work that is under way when the signal comes is done, by workers that the signal reached as well."""
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
@@ -155,7 +155,7 @@ def test_a_terminals_interrupt_drains() -> None:
         assert server.errors == []
 
 
-def test_a_lane_that_is_stopped_is_a_stall_and_one_that_is_killed_the_servers_end() -> None:
+def test_a_stopped_worker_is_a_stall_and_a_killed_one_ends_the_server() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server, ThreadPoolExecutor(2) as pool:
         server.ready()
         workers = workers_of(server)
@@ -242,7 +242,7 @@ def test_a_signal_while_it_loads_leaves_no_process() -> None:
     assert workers_left() == []
 
 
-def test_a_lane_that_dies_while_it_loads_is_told_and_no_other_is_left() -> None:
+def test_a_worker_that_dies_while_loading_is_reported_and_the_others_end() -> None:
     with ServerProcess(COMMAND, SETTINGS) as server:
         (fork_server,) = awaited_children(server)
         send(signal.SIGKILL, fork_server)

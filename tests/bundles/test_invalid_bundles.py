@@ -165,7 +165,7 @@ SERVED = [
 
 
 @pytest.mark.parametrize(
-    ("num_lanes", "damage"), SERVED, ids=lambda given: str(getattr(given, "name", given))
+    ("num_lanes", "damage"), SERVED, ids=lambda value: str(getattr(value, "name", value))
 )
 def test_a_server_ends_with_78(damage: Damage, num_lanes: int, bundle: Path) -> None:
     damage.apply(bundle)

@@ -80,16 +80,16 @@ def drive(
         ] = -np.inf
         order = np.argsort(-ranked, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(ranked, order, axis=1)
-        asked: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
+        stepped: list[tuple[BeamSearch | GuidedSearch, list[int]]] = []
         for index, own_rows in zip(alive, rows, strict=True):
             search = searches[index]
             if isinstance(search, GreedySearch):
                 search.append(int(order[own_rows[0], 0]), float(scores[own_rows[0], 0]))
             else:
-                asked.append((search, own_rows))
+                stepped.append((search, own_rows))
         advance(
-            [search for search, _ in asked],
-            [own_rows for _, own_rows in asked],
+            [search for search, _ in stepped],
+            [own_rows for _, own_rows in stepped],
             log_probabilities=scores,
             ids=order.astype(np.int64),
             distributions=table if any(searches[index].wants_distributions for index in alive) else None,

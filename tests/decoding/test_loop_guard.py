@@ -52,9 +52,9 @@ def test_is_looping(ids: list[int], source: list[int], expected: bool) -> None:
     assert is_looping(ids, source) is expected
 
 
-@pytest.mark.parametrize(("asked", "size"), [(0, 3), (2, 2), (3, 3), (20, 3)])
-def test_the_second_attempt_forbids_repeated_trigrams_and_has_no_guard(asked: int, size: int) -> None:
-    options = guarded(DecodingOptions(no_repeat_ngram_size=asked, loop_guard=True))
+@pytest.mark.parametrize(("wanted", "size"), [(0, 3), (2, 2), (3, 3), (20, 3)])
+def test_the_second_attempt_forbids_repeated_trigrams_and_has_no_guard(wanted: int, size: int) -> None:
+    options = guarded(DecodingOptions(no_repeat_ngram_size=wanted, loop_guard=True))
     assert (options.no_repeat_ngram_size, options.loop_guard) == (size, False)
 
 
@@ -75,17 +75,17 @@ def looping(period: int) -> NextScores:
 def test_a_looping_search_ends_early_without_a_hypothesis(beam_size: int, period: int) -> None:
     options = DecodingOptions(beam_size=beam_size, loop_guard=True, max_target_length=50)
     search = start(options)
-    asked: list[int] = []
+    lengths: list[int] = []
     language = looping(period)
 
     def counted(prefix: tuple[int, ...]) -> list[float]:
-        asked.append(len(prefix))
+        lengths.append(len(prefix))
         return list(language(prefix))
 
     assert drive([search], [counted])[0] == []
     assert search.is_done
     assert search.has_looped
-    assert max(asked) < max(16, 3 * period) + 8
+    assert max(lengths) < max(16, 3 * period) + 8
     second = guarded_search(search)
     (found,) = drive([second], [language])
     assert not second.has_looped

@@ -116,15 +116,15 @@ def test_bound_ends_early_if_no_continuation_can_be_better() -> None:
     """Without a length penalty sums only fall, so a complete best hypothesis cannot be beaten."""
     language = random_language(3, vocab_size=10, eos_bonus=3.0)
     options = DecodingOptions(beam_size=4, early_stop=EarlyStop.BOUND, alpha=0.0, max_target_length=60)
-    asked: list[int] = []
+    lengths: list[int] = []
 
     def counted(prefix: tuple[int, ...]) -> list[float]:
-        asked.append(len(prefix))
+        lengths.append(len(prefix))
         return list(language(prefix))
 
     found = found_by(options, counted)
     assert_same(found, reference_search(language, options, eos_id=EOS))
-    assert max(asked) < 30
+    assert max(lengths) < 30
 
 
 NEUTRAL: dict[str, dict[str, Any]] = {

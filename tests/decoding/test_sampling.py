@@ -111,7 +111,7 @@ def test_scores_are_the_models() -> None:
 def test_constraints_apply_to_draws() -> None:
     language = random_language(3, vocab_size=8)
     for seed in range(30):
-        asked = DecodingOptions(
+        wanted = DecodingOptions(
             beam_size=1,
             sampling=Sampling(seed=seed),
             suppress_sequences=((4,),),
@@ -120,7 +120,7 @@ def test_constraints_apply_to_draws() -> None:
             target_prefix=(4, 5),
             max_target_length=10,
         )
-        (found,) = found_by(asked, language)
+        (found,) = found_by(wanted, language)
         assert found.ids[:2] == (4, 5)
         assert 4 not in found.ids[2:]
         assert len(found.ids) >= 3

@@ -134,17 +134,17 @@ def test_beam_size_is_limited_by_the_cache_rows() -> None:
 def test_ratios_become_lengths(
     minimum: float, maximum: float | None, source_length: int, lengths: tuple[int, int]
 ) -> None:
-    asked = replace(BEAM, min_target_ratio=minimum, max_target_ratio=maximum)
-    bounded = bounded_by_source(asked, source_length)
+    options = replace(BEAM, min_target_ratio=minimum, max_target_ratio=maximum)
+    bounded = bounded_by_source(options, source_length)
     assert (bounded.min_target_length, bounded.max_target_length) == lengths
     assert bounded_by_source(bounded, 1) == bounded
 
 
 def test_the_stricter_of_length_and_ratio_applies() -> None:
-    asked = replace(
+    options = replace(
         BEAM, min_target_length=6, min_target_ratio=0.5, max_target_length=9, max_target_ratio=2.0
     )
-    bounded = bounded_by_source(asked, 8)
+    bounded = bounded_by_source(options, 8)
     assert (bounded.min_target_length, bounded.max_target_length) == (6, 9)
 
 

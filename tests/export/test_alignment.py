@@ -41,8 +41,8 @@ def test_points_are_subwords_of_anchors(tmp_path: Path) -> None:
     points = points_of(pair, tokenizer)
     assert {point.kind for point in points} == {"name", "number"}
     for point in points:
-        said = tokenizer.decode([target[point.step]]).text.strip()
-        assert said in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
+        word = tokenizer.decode([target[point.step]]).text.strip()
+        assert word in "".join(tokenizer.decode([source[index]]).text.strip() for index in point.right)
 
 
 def test_subwords_that_share_a_character() -> None:

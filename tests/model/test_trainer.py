@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,7 +21,7 @@ from model import checkpoint
 from model.batches import Batches
 from model.checkpoint import CheckpointError, Saved
 from model.config import preset
-from model.corpus import Filter, encode_corpus
+from model.corpus import Filter, Pair, encode_corpus
 from model.dropout import Dropout
 from model.options import TrainingOptions
 from model.trainer import Trainer
@@ -155,6 +156,30 @@ def test_it_stops_when_the_dev_loss_no_longer_falls(
     trainer.train(dev_of(trainer))
     assert trainer.step == 4
     assert checkpoint.step_folders(tmp_path)[-1].name == "step-4"
+
+
+def test_every_domain_of_the_dev_text_has_a_loss(
+    tmp_path: Path, tokenizer: Tokenizer, tokenizer_path: Path
+) -> None:
+    trainer = trainer_in(tmp_path, tokenizer, tokenizer_path, max_steps=2, evaluate_every=1)
+    named = [Pair(p.source, p.target, "news" if i % 3 else "talk") for i, p in enumerate(pairs())]
+    corpus = encode_corpus(named, tokenizer, keep=Filter(strange_share=0.0))
+    dev = Batches(corpus, max_tokens=500, seed=0)
+    trainer.train(dev)
+    with (tmp_path / "train.csv").open() as file:
+        last = list(csv.DictReader(file))[-1]
+    sums = dict.fromkeys(("news", "talk"), 0.0)
+    counts = dict.fromkeys(sums, 0)
+    trainer.model.eval()
+    for index in range(len(corpus)):
+        batch = dev.collate(np.array([index]))
+        name = corpus.domain_names[corpus.domains[index]]
+        with torch.no_grad():
+            sums[name] += trainer.loss(batch)[1]
+        counts[name] += batch.num_target_tokens
+    for name, total in sums.items():
+        assert float(last[f"dev_loss_{name}"]) == pytest.approx(total / counts[name], abs=0.02)
+    assert float(last["dev_loss"]) == pytest.approx(sum(sums.values()) / sum(counts.values()), abs=0.02)
 
 
 def test_it_stops_when_bleu_no_longer_rises(

@@ -57,10 +57,10 @@ def test_a_teacher_forced_score_is_the_sum_over_steps() -> None:
     judge = Judge(model)
     assert judge.worth(pairs[:2]) == judge.worth(pairs)[:2]
     for (source, target), found in zip(pairs, judge.worth(pairs), strict=True):
-        said, total = [BOS_ID], 0.0
+        tokens, total = [BOS_ID], 0.0
         for token in (*target, EOS_ID):
-            total += float(next_log_probabilities(model, source, [said])[0, token])
-            said.append(token)
+            total += float(next_log_probabilities(model, source, [tokens])[0, token])
+            tokens.append(token)
         assert found == pytest.approx(total, abs=1e-4)
 
 

@@ -194,11 +194,11 @@ def test_cpu_fallback_is_disabled() -> None:
 def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
     both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given: dict[str, dict[str, str]] = {}
+    provider_options: dict[str, dict[str, str]] = {}
 
     def load_on_cpu(folder: Path, spec: Any, options: SessionOptions) -> Session:
         assert options.device == "cuda"
-        given[spec.file] = dict(options.provider)
+        provider_options[spec.file] = dict(options.provider)
         return Session(folder, spec, SessionOptions("cpu", num_threads=1))
 
     monkeypatch.setattr(cuda_runner, "Cuda", host_cuda)
@@ -210,8 +210,10 @@ def test_both_graphs_run_on_the_runners_stream_and_the_decoder_is_captured(
                 bundle.path, bundle.manifest.variants["fp16"], limits=both[0].limits, has_graphs=has_graphs
             )
         common = {"user_compute_stream": str(STREAM), "sdpa_kernel": "531"}
-        assert given["fp16/encoder.onnx"] == common
-        assert given["fp16/decoder.onnx"] == common | ({"enable_cuda_graph": "1"} if has_graphs else {})
+        assert provider_options["fp16/encoder.onnx"] == common
+        assert provider_options["fp16/decoder.onnx"] == common | (
+            {"enable_cuda_graph": "1"} if has_graphs else {}
+        )
         assert (
             f"CUDA graphs {'on' if has_graphs else 'off'}, rows in buckets of 1, 2, 4, 8, 12;" in caplog.text
         )

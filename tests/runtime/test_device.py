@@ -69,13 +69,13 @@ CASES = {
 @pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def reason(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A machine without one requirement, and the expected part of the message."""
-    providers, preload, driver, told = request.param
+    providers, preload, driver, message = request.param
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
     monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", no_driver)
     monkeypatch.setattr(session, "DRIVER", driver)
-    monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in told else "libc.so.6")
-    return str(told)
+    monkeypatch.setattr(session, "CUDNN", "libcudnn.so.none" if "cudnn" in message else "libc.so.6")
+    return str(message)
 
 
 def test_a_required_gpu_is_an_error_that_says_what_to_install(

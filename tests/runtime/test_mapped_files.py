@@ -61,7 +61,7 @@ def test_written_pages_are_kept(tmp_path: Path) -> None:
 def test_a_loaded_model_has_its_weights_in_memory_once() -> None:
     bundle = load_bundle(BUNDLED)
     runner = load_runner(bundle, precision="int8", device="cpu", kernels="native", num_rows=4, num_threads=1)
-    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again by whoever runs it, or not given back"
+    assert facts(f"{BUNDLED}/", "Rss") == [0], "read again, or not released"
     assert facts(f"{BUNDLED}/", "Size") > [1000]
     del runner
 

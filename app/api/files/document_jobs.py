@@ -1,4 +1,4 @@
-"""Uploaded files to translated ones, a batch of texts at a time, beside the requests of everyone else."""
+"""Translates uploaded documents, a batch of texts at a time, beside other requests."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ from app.text.xml_reader import XmlRules
 from app.translator import TranslationRequest
 
 logger = logging.getLogger("app.files")
-# What a unit in XML consists of (app.files.unit.Unit).
+# The elements in a unit's XML (app.files.unit.Unit).
 UNIT_RULES = XmlRules(splitting=frozenset({"br"}), not_splitting=frozenset({"g", "x"}))
-# As many characters of a file tell its language.
+# Code points of a file from which its language is detected. More take longer; fewer are less certain.
 SAMPLE_CHARACTERS = 5_000
-# The memory of a larger file is given back to the system behind it.
+# Bytes of a file above which its memory is returned to the system, RETURN_DELAY_S after its end: by then no object
+# holds it. To return the memory of small files costs more time than the memory is worth.
 LARGE_BYTES = 500_000
-SETTLE_S = 1.0
+RETURN_DELAY_S = 1.0
 
 
 @dataclass(frozen=True)
 class DocumentJob:
     """A file to translate.
 
-    texts: what a worker says is to be translated. source None: detected, of the file as a whole. request_id, share: of
-    the upload.
+    texts: those that a worker found in it. source None: detected, from the file as a whole. request_id, share: of the
+    upload.
     """
 
     content: bytes
@@ -59,10 +60,10 @@ class DocumentJob:
 
 
 class DocumentJobs:
-    """Takes files in and gives them out. What is in a file only its workers see."""
+    """Translates and stores files. Only the worker processes parse a file."""
 
     def __init__(self, plain: PlainTranslator, limits: DocumentLimits, usage: UsageCounter) -> None:
-        """Nothing is started here."""
+        """It starts nothing."""
         self.plain = plain
         self.limits = limits
         self.store = DocumentStore(limits)
@@ -72,24 +73,24 @@ class DocumentJobs:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, document: StoredDocument, content: bytes, file_format: FileFormat) -> list[TextUnit]:
-        """What is to be translated. Where that fails the file is forgotten. Raises as `FileWorkers.read` does."""
+        """The file's texts. Where that fails the document is removed. Raises as `FileWorkers.read`."""
         try:
             return await self._workers.read(content, file_format, timeout_s=self.limits.timeout_s)
         except BaseException:
             self.store.remove(document)
-            self._settle(content)
+            self._return_memory(content)
             raise
 
     def start(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate in the background; what becomes of it stands in `document`."""
+        """Translate in the background. `document` has the state and the result."""
         task = asyncio.create_task(self._run(document, job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def translate(self, document: StoredDocument, job: DocumentJob) -> None:
-        """Translate and keep. Where that fails the file is forgotten.
+        """Translate and store. Where that fails the document is removed.
 
-        Raises NoSuchPair, QuotaExceeded, and what `Translator.translate` does.
+        Raises NoSuchPair, QuotaExceeded, and as `Translator.translate`.
         """
         try:
             async with self._turns:
@@ -98,10 +99,10 @@ class DocumentJobs:
             self.store.remove(document)
             raise
         finally:
-            self._settle(job.content)
+            self._return_memory(job.content)
 
     async def open(self) -> None:
-        """Remove what a server that was killed has left behind."""
+        """Remove the files that a killed server has left."""
         num_removed = await asyncio.to_thread(remove_left_folders, FOLDER_PREFIX)
         if num_removed:
             log_event(logger, logging.INFO, "left_files_removed", fields={"folders": num_removed})
@@ -122,19 +123,19 @@ class DocumentJobs:
             self.store.fail(document, f"{error} is not translated here")
         except (ServiceError, QuotaExceeded) as error:
             self.store.fail(document, str(error))
-        except Exception as error:  # noqa: BLE001 - nobody waits for it: the log and the status have it
+        except Exception as error:  # noqa: BLE001 - no caller waits: the log and the status have it
             log_event(
                 logger, logging.ERROR, "file_failed", error=error, fields={"request_id": job.request_id}
             )
             self.store.fail(document, "something went wrong on our side")
         finally:
-            self._settle(job.content)
+            self._return_memory(job.content)
 
-    def _settle(self, content: bytes) -> None:
-        """Give the memory of a large file back to the system, once nothing holds it."""
+    def _return_memory(self, content: bytes) -> None:
+        """Return the memory of a large file to the system, once no object holds it."""
         if len(content) > LARGE_BYTES:
             loop = asyncio.get_running_loop()
-            loop.call_later(SETTLE_S, lambda: loop.run_in_executor(None, return_memory))
+            loop.call_later(RETURN_DELAY_S, lambda: loop.run_in_executor(None, return_memory))
 
     async def _translate(self, document: StoredDocument, job: DocumentJob) -> None:
         texts = job.texts
@@ -156,7 +157,7 @@ class DocumentJobs:
             await self.store.keep(document, content)
 
     async def _language(self, texts: Sequence[TextUnit], target: str) -> str:
-        """The language of most of the file; the target where it stays as it is. Raises NoSuchPair."""
+        """The file's language; the target where the file is in it. Raises NoSuchPair."""
         sample = ""
         for text in texts:
             sample += text.text + "\n"
@@ -165,7 +166,7 @@ class DocumentJobs:
         return await self.plain.source_of(sample, target)
 
     def _batches(self, texts: Sequence[TextUnit]) -> Iterator[list[int]]:
-        """Numbers of texts of one kind, within the limits of one request, or one that is above them."""
+        """Batches of texts of one kind, by their indices, within the limits of one request; or one text above them."""
         limits = self.plain.limits
         waiting: dict[tuple[UnitFormat, bool], list[int]] = {}
         sizes: dict[tuple[UnitFormat, bool], int] = {}
@@ -183,7 +184,7 @@ class DocumentJobs:
     async def _batch(
         self, document: StoredDocument, job: DocumentJob, source: str, texts: Sequence[TextUnit]
     ) -> list[str]:
-        """The translations of texts of one kind; in halves where they are too much at once."""
+        """The translations of texts of one kind. A batch that is too large is halved."""
         ends_at = document.started_at + self.limits.timeout_s
         while True:
             now = time.monotonic()
@@ -219,7 +220,7 @@ class DocumentJobs:
 
 
 def seconds_remaining(file: StoredDocument) -> int:
-    """A guess from what is done so far, at least 1."""
+    """An estimate from the work so far, at least 1."""
     spent_s = time.monotonic() - file.started_at
     rest = file.num_characters - file.num_done
     return max(1, round(spent_s * rest / file.num_done)) if file.num_done else 10

@@ -1,7 +1,7 @@
-"""Translated files on disk until they are fetched or their time is up: so many, so many bytes, each for its owner.
+"""Stores translated documents on disk until their time is up, within limits on their number and bytes.
 
-They lie in a temporary folder that no other user may read and that goes with the server; the next server removes what a
-killed one has left. Every method is called on the event loop; only the bytes are moved in a thread.
+They are in a temporary folder that no other user may read. It is removed with the server; the next server removes the
+folder of a killed one. Every method is called on the event loop; threads read and write the bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER_PREFIX = "transduce-files-"
 
 
 class DocumentStatus(StrEnum):
-    """What has become of a file; the last two are final."""
+    """The state of a document; the last two are final."""
 
     QUEUED = "queued"
     TRANSLATING = "translating"
@@ -33,11 +33,11 @@ class DocumentStatus(StrEnum):
 
 @dataclass(frozen=True)
 class DocumentLimits:
-    """Of the file routes; each is a setting.
+    """Limits of the file routes; each is a setting.
 
-    max_file_bytes: of an upload. max_files: at work or kept. max_kept_bytes: of all of them. ttl_s: seconds that one is
-    kept. timeout_s: from a file's turn to its translation. worker: of the processes that read and write files.
-    num_workers: files at work at once.
+    max_file_bytes: of an upload. max_files: documents in work or stored. max_kept_bytes: of all of them. ttl_s: seconds
+    that a document is stored. timeout_s: from the start of a translation to its end. worker: of the processes that
+    parse files. num_workers: documents in work at once.
     """
 
     max_file_bytes: int
@@ -51,10 +51,10 @@ class DocumentLimits:
 
 @dataclass
 class StoredDocument:
-    """One file. file_id, key: neither can be guessed. message: what is in the way, where its status is ERROR.
+    """One document. file_id, key: random, 24 bytes each. message: the reason of the status ERROR.
 
-    num_characters: to translate; num_done: of them translated; started_at, expires_at: seconds of time.monotonic.
-    num_bytes: of the upload in memory, then of the translation on disk.
+    num_characters: code points to translate; num_done: of them translated; started_at, expires_at: seconds of
+    time.monotonic. num_bytes: of the upload in memory, then of the translation on disk.
     """
 
     file_id: str
@@ -71,11 +71,11 @@ class StoredDocument:
 
 
 class NoSuchDocument(Exception):
-    """There is none of this name, or its time is up, or it is somebody else's."""
+    """No document has this id, or its time is up, or it has another owner."""
 
 
 class DocumentStore:
-    """The files at work and kept."""
+    """The documents in work and stored."""
 
     def __init__(self, limits: DocumentLimits) -> None:
         self._limits = limits
@@ -83,7 +83,7 @@ class DocumentStore:
         self._folder: LockedFolder | None = None
 
     def add(self, owner: str, name: str, num_bytes: int) -> StoredDocument:
-        """A place for one more. Raises Overloaded while there is none."""
+        """Add a document. Raises Overloaded where a limit is reached."""
         self._sweep()
         self._check_room(num_bytes)
         if len(self._files) >= self._limits.max_files:
@@ -103,7 +103,7 @@ class DocumentStore:
         return file
 
     async def keep(self, file: StoredDocument, content: bytes) -> None:
-        """Put the translation on the store. Raises Overloaded where there is no room for it."""
+        """Store the translation. Raises Overloaded where a limit is reached."""
         self._sweep()
         self._check_room(len(content) - file.num_bytes)
         file.num_bytes = len(content)
@@ -111,7 +111,7 @@ class DocumentStore:
         self._finish(file, DocumentStatus.DONE)
 
     def fail(self, file: StoredDocument, message: str) -> None:
-        """It will not be translated; its owner may read why for as long as a file is kept."""
+        """Set the status ERROR; the document is kept with its message as long as any other."""
         file.message = message
         file.num_bytes = 0
         self._finish(file, DocumentStatus.ERROR)
@@ -126,7 +126,7 @@ class DocumentStore:
             raise Overloaded("no room is left for files", retry_after_s=self._limits.ttl_s)
 
     def find(self, file_id: str, owner: str, key: str | None = None) -> StoredDocument:
-        """A file of its owner's; with the key that it was given, where that is asked for. Raises NoSuchDocument."""
+        """The owner's document. key: compared with the document's, unless None. Raises NoSuchDocument."""
         self._sweep()
         file = self._files.get(file_id)
         if file is None or file.owner != owner:
@@ -143,13 +143,13 @@ class DocumentStore:
             raise NoSuchDocument("there is no such file here") from error
 
     def remove(self, file: StoredDocument) -> None:
-        """Forget it."""
+        """Remove a document."""
         self._files.pop(file.file_id, None)
         if self._folder is not None:
             self._path(file).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove all documents and the folder."""
         self._files.clear()
         if self._folder is not None:
             self._folder.remove()
@@ -161,7 +161,7 @@ class DocumentStore:
         return Path(self._folder.path, file.file_id)
 
     def _sweep(self) -> None:
-        """Remove what has had its time."""
+        """Remove the documents whose time is up."""
         now = time.monotonic()
         for file in [file for file in self._files.values() if file.expires_at <= now]:
             self.remove(file)

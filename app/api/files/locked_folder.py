@@ -1,4 +1,4 @@
-"""A temporary folder that a process holds a lock on, so that others see whether its owner still runs."""
+"""A temporary folder with a lock of its process, by which others see whether the process still runs."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 
 class LockedFolder:
-    """A new folder that only this user may read. The lock is the process's: it ends with it, however it ends."""
+    """A new folder that only this user may read. The lock ends with the process, however it ends."""
 
     def __init__(self, prefix: str) -> None:
-        """Make it. Raises OSError."""
+        """Create the folder. Raises OSError."""
         handle = None
-        while handle is None:  # one that another process has removed before it was locked is made anew
+        while handle is None:  # another process may remove it before it is locked
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
             handle = _locked(self.path)
         self._handle = handle
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._handle)
 
 
 def remove_left_folders(prefix: str) -> int:
-    """Remove this user's folders whose owners have ended, and return how many there were."""
+    """Remove this user's folders whose processes have ended. Returns their number."""
     num_removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def remove_left_folders(prefix: str) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where another process does, or where the folder is gone."""
+    """A descriptor that holds the folder's lock; None where another process holds it, or the folder is gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

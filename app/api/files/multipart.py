@@ -1,4 +1,4 @@
-"""An uploaded file with its fields, multipart/form-data. Only the file routes read it, and no more than they allow."""
+"""Reads an uploaded file with its fields, multipart/form-data, within the file routes' limits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.api.http.json_body import too_large
 from app.errors import InvalidRequest, MalformedRequest, RequestCancelled, UnsupportedMedia
 
+MULTIPART = "multipart/form-data"
 MAX_FIELDS = 30
 MAX_FIELD_BYTES = 10_000
 MAX_NAME_CHARACTERS = 200
@@ -20,7 +21,7 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Upload:
-    """name: of the file, without a folder. fields: the others; of one that comes twice the last."""
+    """A form. name: of the file, without a folder. fields: the others; of a repeated one the last."""
 
     name: str
     content: bytes
@@ -30,12 +31,12 @@ class Upload:
 async def read_upload(request: Request, *, max_bytes: int) -> Upload:
     """The file in the field `file`, and the other fields.
 
-    max_bytes: of the whole body; PayloadTooLarge as soon as one more has come. Raises UnsupportedMedia,
+    max_bytes: of the whole body; PayloadTooLarge as soon as one more has arrived. Raises UnsupportedMedia,
     MalformedRequest, InvalidRequest where there is no file, RequestCancelled.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "multipart/form-data":
-        raise UnsupportedMedia("the content type must be multipart/form-data")
+    if media != MULTIPART:
+        raise UnsupportedMedia(f"the content type must be {MULTIPART}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMedia("compressed bodies are not read here")
     parser = MultiPartParser(

@@ -10,39 +10,50 @@ from starlette.responses import Response
 
 from app.api.files.document_jobs import DocumentJob, DocumentJobs
 from app.api.files.document_store import DocumentStatus, NoSuchDocument, StoredDocument
-from app.api.files.multipart import Upload, read_upload
+from app.api.files.multipart import MULTIPART, Upload, read_upload
 from app.api.http.auth import ApiKeys
 from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.middleware import caller_address
-from app.api.http.values import check_misspelt
-from app.api.languages import served_language
+from app.api.http.validation import validate
+from app.api.openapi import operation
 from app.api.plain_translation import NoSuchPair
-from app.api.simple.routes import HEADERS, unavailable
+from app.api.simple.models import SimpleFileAnswer, SimpleFileBody
+from app.api.simple.routes import ERRORS, HEADERS, TAG, served, unavailable
 from app.errors import InvalidRequest
 from app.files import FileFormat, format_of
 from app.stores.usage import QuotaExceeded
 
 UPLOAD_PATHS = ("/translate_file", "/v2/document")
-FIELDS = ("source", "target", "api_key")
 OCTETS = "application/octet-stream"
+TRANSLATE = operation(
+    TAG,
+    "Translate a file in its format; the answer has its address",
+    SimpleFileAnswer,
+    body=SimpleFileBody,
+    media=(MULTIPART,),
+    errors=ERRORS,
+    example={"source": "en", "target": "de"},
+)
+DOWNLOAD = operation(
+    TAG, "A translated file, by the name in the answer of /translate_file", OCTETS, errors=ERRORS
+)
 
 
 def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> None:
     """Add the routes."""
 
-    @router.post("/translate_file", include_in_schema=False)
+    @router.post("/translate_file", **TRANSLATE)
     async def translate_file(request: Request) -> Response:
         jobs.plain.service.check_open()
         upload = await jobs.plain.service.while_open(
             read_upload(request, max_bytes=jobs.limits.max_file_bytes)
         )
         caller = _caller(request, upload, keys)
-        check_misspelt(upload.fields, FIELDS)
-        source, target = (_language(jobs, upload, name) for name in ("source", "target"))
-        if target is None:
-            raise DialectError(400, "auto is not supported")
+        body = validate(SimpleFileBody, {**upload.fields, "file": upload.content})
+        source = None if body.source == "auto" else served(body.source, jobs.plain)
+        target = served(body.target, jobs.plain)
         file_format = known_format(upload.name)
         document = jobs.store.add(caller, upload.name, len(upload.content))
         texts = await while_connected(request, jobs.read(document, upload.content, file_format))
@@ -59,19 +70,20 @@ def add_file_routes(router: APIRouter, jobs: DocumentJobs, keys: ApiKeys) -> Non
             raise DialectError(403, str(error)) from error
         name = document.file_id + PurePath(upload.name).suffix.lower()
         url = f"{str(request.base_url).rstrip('/')}/download_file/{name}"
-        return OrjsonResponse({"translatedFileUrl": url}, headers=dict(HEADERS))
+        answer: SimpleFileAnswer = {"translatedFileUrl": url}
+        return OrjsonResponse(answer, headers=dict(HEADERS))
 
-    @router.get("/download_file/{name}", include_in_schema=False)
-    async def download_file(request: Request, name: str) -> Response:
+    @router.get("/download_file/{name}", **DOWNLOAD)
+    async def download_file(request: Request) -> Response:
         try:
-            file = jobs.store.find(PurePath(name).stem, request.state.caller)
+            file = jobs.store.find(PurePath(request.path_params["name"]).stem, request.state.caller)
             return await sent(jobs, file)
         except NoSuchDocument as error:
             raise DialectError(404, str(error)) from error
 
 
 def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
-    """Whose key stands in the header or, as many clients send it, in the form. Raises Unauthorized."""
+    """The caller, by the key in the header or, as many clients send it, in the form. Raises Unauthorized."""
     headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
     if headers:
         return keys.caller(request.url.path, headers)
@@ -79,7 +91,7 @@ def _caller(request: Request, upload: Upload, keys: ApiKeys) -> str:
 
 
 async def sent(jobs: DocumentJobs, file: StoredDocument) -> Response:
-    """The translated file, as bytes to be saved: no browser shows it as a page of ours. Raises NoSuchDocument."""
+    """The translated file, as a download that no browser shows as a page. Raises NoSuchDocument."""
     if file.status is not DocumentStatus.DONE:
         raise NoSuchDocument("there is no such file here")
     suffix = PurePath(file.name).suffix.lower()
@@ -88,21 +100,8 @@ async def sent(jobs: DocumentJobs, file: StoredDocument) -> Response:
 
 
 def known_format(name: str) -> FileFormat:
-    """By the name's suffix. Raises InvalidRequest."""
+    """The format of a file, by its name's suffix. Raises InvalidRequest."""
     found = format_of(name)
     if found is None:
         raise InvalidRequest("file: this format is not supported", field="file")
-    return found
-
-
-def _language(jobs: DocumentJobs, upload: Upload, name: str) -> str | None:
-    """None for `auto`. Raises DialectError."""
-    code = upload.fields.get(name)
-    if not code:
-        raise DialectError(400, f"Invalid request: missing {name} parameter")
-    if code == "auto":
-        return None
-    found = served_language(code, jobs.plain.languages())
-    if found is None:
-        raise DialectError(400, "this language is not supported")
     return found

@@ -9,21 +9,21 @@ from collections.abc import Collection, Sequence
 from app.api.page import page_paths
 from app.errors import Unauthorized
 
-# Everything else needs a key, as soon as one is set: a probe cannot hold one, and the page is where one is typed in.
+# The paths without a key where keys are set: a probe cannot hold one, and the page is where a reader types one in.
 OPEN_PATHS = frozenset({"/livez", "/readyz"}) | page_paths()
-# The second is what one kind of client sends to the /v2 routes.
+# The second is the scheme of DeepL's clients, for the /v2 routes.
 _SCHEMES = (b"bearer ", b"deepl-auth-key ")
 
 
 class ApiKeys:
-    """The keys that are let in; with none, everyone is."""
+    """The keys that are accepted. Without any key every request is."""
 
     def __init__(self, hashes: Collection[str]) -> None:
         """hashes: SHA-256 of each key in hexadecimal."""
         self._digests = tuple(bytes.fromhex(text) for text in sorted(hashes))
 
     def caller(self, path: str, authorization: Sequence[bytes]) -> str:
-        """Who asks: a name that tells keys apart and reveals none, empty where no key is needed.
+        """The caller's name: a prefix of its key's hash; empty where no key is needed.
 
         authorization: the values of that header. Raises Unauthorized.
         """
@@ -35,11 +35,11 @@ class ApiKeys:
 
     @property
     def are_needed(self) -> bool:
-        """Whether there is any key."""
+        """Whether any key is set."""
         return bool(self._digests)
 
     def caller_of(self, key: str) -> str:
-        """As `caller`, of a key that came in another place than the header; empty: there was none."""
+        """As `caller`, for a key from another place than the header; empty: none was sent."""
         if not self._digests:
             return ""
         if not key:
@@ -48,7 +48,7 @@ class ApiKeys:
 
     def _name_of(self, key: bytes) -> str:
         digest = hashlib.sha256(key).digest()
-        # All of them are compared, so that the time tells nothing about which was near.
+        # Every key is compared, so that the time reveals no match.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):
             raise Unauthorized("this API key is not known here", is_missing=False)

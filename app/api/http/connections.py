@@ -1,7 +1,7 @@
-"""Which connections a server keeps: how many in all and from one address, and which one is closed for a new one.
+"""Limits on the open connections: how many in all and from one address, and which one is closed for a new one.
 
-A server that is full closes the connection that has been idle for the longest time. Where none is idle, a reserve takes
-the new one, and only probes are answered there: a server that is busy must not look like one that is down.
+A full server closes the connection that has been idle for the longest time. Where none is idle, the new connection
+joins a reserve in which only probes are answered: a busy server must not look like one that is down.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Protocol
 
 from app.errors import SettingsError
 
-# Connections of the reserve. What one turn of the event loop accepts beyond them is refused unread, probes too.
+# Connections of the reserve. Those that one turn of the event loop accepts beyond it are refused unread, probes too.
 NUM_RESERVED = 256
-# Connections of the port that serves probes alone.
+# Connections of the port that serves only probes.
 NUM_PROBING = 64
-# Of those that wait to be accepted; the event loop accepts all of them in one turn.
+# Connections that wait to be accepted. The event loop accepts all of them in one turn.
 BACKLOG = 2048
-# Open files that are no connections: libraries, graphs, workers, glossaries, files at work.
+# Open files beside the connections: libraries, graphs, workers, glossaries, documents. Too few, and accepting fails.
 NUM_OTHER_FILES = 128
 
 
@@ -34,10 +34,10 @@ class Admission(Enum):
 
 
 class Connection(Protocol):
-    """A connection, as the table sees it."""
+    """What the table needs of a connection."""
 
     def is_quiet(self) -> bool:
-        """Whether nothing of a request has come and nothing of an answer waits to be taken."""
+        """Whether no byte of a request has arrived and no byte of an answer is unsent."""
 
     def make_room(self) -> None:
         """Close: another connection takes its place."""
@@ -47,7 +47,8 @@ class Connection(Protocol):
 class Group:
     """Connections that share a limit.
 
-    members: each with its address. idle: those without a request, the longest idle first; each adds and removes itself.
+    members: each with its address. idle: those without a request, the longest idle first. A connection adds and removes
+    itself.
     """
 
     max_members: int
@@ -56,7 +57,7 @@ class Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no place for one more."""
+        """Whether the limit is reached."""
         return len(self.members) >= self.max_members
 
 
@@ -71,7 +72,7 @@ class ConnectionTable:
         num_reserved: int = NUM_RESERVED,
         is_for_probes: bool = False,
     ) -> None:
-        """num_reserved: connections beyond both limits on which probes are answered. is_for_probes: as all others."""
+        """num_reserved: connections beyond both limits, for probes. is_for_probes: the port serves only probes."""
         self.is_for_probes = is_for_probes
         self._served = Group(max_connections)
         self._reserve = Group(num_reserved)
@@ -79,10 +80,10 @@ class ConnectionTable:
         self._num_by_address: Counter[str] = Counter()
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
-        """What a new connection may do, and the idle ones among which it puts itself while it has no request.
+        """What a new connection may do, and the table's set of idle connections, to which it adds itself.
 
-        host: the caller's address. Closes the longest idle connection of that address where the address has all that
-        it may have, of any address where the server has.
+        host: the caller's address. Where the address has reached its limit, its longest idle connection is closed;
+        where the server has, the longest idle one of all.
         """
         address = address_of(host)
         if self._has_place(address):
@@ -92,7 +93,7 @@ class ConnectionTable:
         return Admission.REFUSED, {}
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection; one that is not known is none."""
+        """Forget a connection, if it is known."""
         for group in (self._served, self._reserve):
             group.idle.pop(connection, None)
             address = group.members.pop(connection, None)
@@ -116,12 +117,12 @@ class ConnectionTable:
         return admission, group.idle
 
     def _close_idle(self, group: Group, address: str | None = None) -> bool:
-        """Close the longest idle connection, of an address where one is given. Returns False where there is none."""
+        """Close the longest idle connection, of this address or of all. Returns False where none is idle."""
         for connection in list(group.idle):
             if address is not None and group.members[connection] != address:
                 continue
             del group.idle[connection]
-            if connection.is_quiet():  # else its request is about to be read
+            if connection.is_quiet():  # otherwise its request is about to be read
                 self.leave(connection)
                 connection.make_room()
                 return True
@@ -129,7 +130,7 @@ class ConnectionTable:
 
 
 def address_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the 64 bits of an IPv6 address that name its network."""
+    """What counts as one address: an IPv4 address, or the 64-bit network of an IPv6 address."""
     if ":" not in host:
         return host
     try:
@@ -142,14 +143,14 @@ def address_of(host: str) -> str:
 
 
 def max_per_address(max_connections: int, wanted: int) -> int:
-    """The limit of one address. wanted: 0 for nine tenths, so that one address cannot shut out all others."""
+    """The limit of one address. wanted: 0 for nine tenths, so that one address cannot shut out the others."""
     return wanted or max(1, max_connections * 9 // 10)
 
 
 def reserve_open_files(max_connections: int) -> None:
-    """Raise the process's limit of open files to what its connections need, as far as the hard limit allows.
+    """Raise the process's limit of open files to what its connections need.
 
-    Raises SettingsError where that is not far enough.
+    Raises SettingsError where the hard limit is below that.
     """
     needed = max_connections + NUM_RESERVED + NUM_PROBING + NUM_OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

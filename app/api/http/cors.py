@@ -1,4 +1,4 @@
-"""Pages of other origins that may call the API: which, and what their browsers are told (CORS)."""
+"""Cross-origin resource sharing (CORS): the pages of other origins that may call the API."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from app.api.dialects import DIALECTS
 from app.api.simple import routes as simple
 
 METHODS = ("GET", "POST", "DELETE")
-# Beside those that every page may send. A browser asks before it sends these.
+# Request headers that need a preflight.
 REQUEST_HEADERS = ("Authorization", "Content-Type", "X-Request-Id", "Inference-Header-Content-Length")
-# Those of an answer that a page may read beside the few that it always may.
+# Response headers that a page may read beside the few that are always readable.
 EXPOSED_HEADERS = (
     "Content-Disposition",
     "Inference-Header-Content-Length",
@@ -23,18 +23,18 @@ EXPOSED_HEADERS = (
     "X-Trace-Id",
     "X-Transduce-Cached-Sentences",
 )
-# In which a browser need not ask again whether it may.
+# Seconds for which a browser keeps the answer to a preflight. A change of the setting takes as long to be seen.
 MAX_AGE_S = 600
 
 
 class CrossOrigin:
-    """The outermost middleware, so that errors have the headers too, and a browser's question needs no key.
+    """The outermost middleware: errors have the headers too, and a preflight needs no key.
 
-    Not added where no origin is listed. The routes at the root answer for themselves: every page may ask them.
+    It is added only where an origin is listed. The routes at the root set their own headers: any page may call them.
     """
 
     def __init__(self, app: ASGIApp, *, origins: Collection[str]) -> None:
-        """origins: such as https://example.org; `*` for all. Cookies are never allowed: none is used."""
+        """origins: such as https://example.org; `*` for all. Cookies are never allowed: the server uses none."""
         self._app = app
         self._cors = CORSMiddleware(
             app,

@@ -1,8 +1,8 @@
-"""Requests that a page of another site has its reader's browser send.
+"""Refuses requests that a page of another site makes its reader's browser send.
 
-A browser sends a form to any server that it can reach, a private one too, without asking that server first. Where the
-server needs no key, such a request is told by what the browser says of it: `Sec-Fetch-Site`, and `Origin` where a
-browser leaves the first one out (plain HTTP, old versions). A client that is no browser sends neither.
+A browser sends a form to any server that it can reach, also a private one, without a preflight. Where the server needs
+no key, such a request is recognised by the browser's own headers: `Sec-Fetch-Site`, and `Origin` where a browser leaves
+out the first (plain HTTP, old versions). A client that is no browser sends neither.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 
 from app.errors import CrossSite
 
-# Methods that change nothing, and cost no more than a look.
+# Methods that change nothing and cost little.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# What a browser sends with such a request, and other clients do not.
+# Headers of a browser's requests. Other clients send neither.
 SITE_HEADERS = frozenset({b"sec-fetch-site", b"origin"})
 _OWN_SITE = frozenset({b"same-origin", b"none"})
 
@@ -26,10 +26,10 @@ def check_site(method: str, headers: Mapping[bytes, bytes], allowed_origins: Col
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if method in _SAFE_METHODS or (site is None and origin is None) or site in _OWN_SITE:
         return
-    told = (origin or b"").decode("latin-1").lower()
-    if told in allowed_origins or "*" in allowed_origins:
+    sent = (origin or b"").decode("latin-1").lower()
+    if sent in allowed_origins or "*" in allowed_origins:
         return
     own = headers.get(b"host", b"").decode("latin-1").lower()
-    if site is None and told.partition("://")[2] == own != "":
+    if site is None and sent.partition("://")[2] == own != "":
         return
     raise CrossSite("a page of another site may not send this here without an API key")

@@ -1,4 +1,4 @@
-"""What the routes of another API share: which paths are theirs, how they tell errors, who may call them."""
+"""What the routes of another API share: their paths, the shape of their errors, and the keys that they need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BodyOf = Callable[[int, str], dict[str, str]]
 
 
 class DialectError(Exception):
-    """A request that a dialect refuses with a status and words of its own."""
+    """A request that a dialect refuses with a status and message of its own."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -27,13 +27,13 @@ class DialectError(Exception):
 
 @dataclass(frozen=True)
 class Dialect:
-    """One API that others' clients speak.
+    """One API whose clients the server understands.
 
-    paths: of its routes, a final `/` standing for everything below. body: of an error. map_error: an error in the
-    dialect's own words, or None where the server's own status and message do. open_paths: those for which no key has
-    to stand in the header, since they need none or ask for it elsewhere. any_site_paths: those that pages of any site
-    may call, as the API's own clients do; nothing is kept of what comes there. headers: of every error's answer.
-    trace_header: of every answer, where its clients look for the request's id.
+    paths: of its routes; a final `/` stands for everything below. body: an error's body. map_error: an error's status
+    and message in this dialect; None: the server's own. open_paths: paths that need no key in the header: they need
+    none, or read it elsewhere. any_site_paths: paths that pages of any site may call, as the API's own clients do; the
+    server stores nothing of these requests. headers: of every error's answer. trace_header: the header of every answer
+    in which the dialect's clients look for the request's id.
     """
 
     paths: tuple[str, ...]
@@ -45,7 +45,7 @@ class Dialect:
     trace_header: str | None = None
 
     def error_response(self, error: ServiceError) -> Response:
-        """The answer to an error that was raised on purpose."""
+        """The answer to a ServiceError."""
         status, message = self.map_error(error) or (answer_to(error).status, error.message)
         headers = {}
         if isinstance(error, Overloaded | NotReady):
@@ -56,7 +56,7 @@ class Dialect:
     def answer(
         self, status: int, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
     ) -> Response:
-        """An error's answer. field: that there is not, told beside the message."""
+        """An error's answer. field: the misspelt field, beside the message."""
         body = self.body(status, message[:MAX_MESSAGE_CHARACTERS])
         if field is not None:
             body = {**body, "field": field}
@@ -64,7 +64,7 @@ class Dialect:
 
 
 class Dialects:
-    """All of them."""
+    """The dialects by path."""
 
     def __init__(self, dialects: Sequence[Dialect] = ()) -> None:
         paths = [(path, dialect) for dialect in reversed(dialects) for path in dialect.paths]
@@ -73,7 +73,7 @@ class Dialects:
         self._prefixes = tuple(path for path, _ in self._above)
 
     def of(self, path: str) -> Dialect | None:
-        """The dialect of a path, the first of those that have it; None where it is the server's own."""
+        """The first dialect that has a path; None: a path of the native API."""
         found = self._by_path.get(path)
         if found is None and path.startswith(self._prefixes):
             found = next((dialect for above, dialect in self._above if path.startswith(above)), None)

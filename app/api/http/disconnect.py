@@ -1,4 +1,4 @@
-"""Work that ends when nobody waits for it any more."""
+"""Cancels a request's work when its caller closes the connection."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The work's result. Where the caller leaves first, cancels the work and raises RequestCancelled.
 
-    The work runs in the request's own task. The request's body must have been read: what comes after it is only the
-    news that the caller has left. Our own protocol tells that by itself; any other is waited for in a task.
+    The work runs in the request's own task. The request's body must have been read: the only message that follows it
+    is the disconnect. `BoundedProtocol` reports it by a callback; under any other protocol a task waits for it.
     """
     task = cast("asyncio.Task[object]", asyncio.current_task())  # a coroutine runs in one
     has_left = False
@@ -34,7 +34,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except asyncio.CancelledError as error:
-        # Somebody else may have cancelled the request as well: then that is what it is.
+        # Where another task has cancelled the request too, it stays cancelled.
         if has_left and task.uncancel() == 0:
             raise RequestCancelled("the caller left before the answer") from error
         raise
@@ -44,12 +44,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _watch(request: Request, on_leave: Callable[[], None]) -> Callable[[], None]:
-    """Have a function called once the caller has left. Returns what ends that."""
+    """Call a function once the caller has left. Returns the function that ends the watch."""
     reader = request.scope.get("extensions", {}).get(READER)
     if reader is not None:
-        tell = reader["on_leave"]
-        tell(on_leave)
-        return functools.partial(tell, None)
+        set_callback = reader["on_leave"]
+        set_callback(on_leave)
+        return functools.partial(set_callback, None)
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,6 +1,6 @@
-"""The process ends when the server has ended, whatever its threads do.
+"""Ends the process once the server has ended, whatever its threads do.
 
-Python waits at its end for every thread of an executor, however long that works. Nothing here waits for one.
+At exit Python joins every thread of an executor, however long its work takes. These functions join none.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class UnjoinedExecutor(ThreadPoolExecutor):
-    """An event loop's default executor whose end waits for no thread."""
+    """An event loop's default executor whose shutdown joins no thread."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads that have no work, and leave the others to the end of the process."""
+        """End the idle threads; the process's end stops the others."""
         super().shutdown(wait=False, cancel_futures=True)
 
 
 def exit_within(seconds: float, exit_code: int) -> None:
-    """End the process after so many seconds, if it still runs then, even where its event loop hangs."""
+    """End the process after this time if it still runs then, even where its event loop hangs."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -31,7 +31,7 @@ def exit_within(seconds: float, exit_code: int) -> None:
 
 
 def exit_without_joining(exit_code: int) -> None:
-    """End the process here where it has another thread: Python would wait for it, or it for the interpreter."""
+    """End the process at once where it has another thread, which Python would join at exit."""
     if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""The one table from errors to HTTP, and the body that they have on the native API.
+"""The one table from errors to HTTP, and the bodies of errors on the native API.
 
-A body is at most MAX_BODY_BYTES and never repeats what a caller sent, but for the name of a misspelt field.
+A body has at most MAX_BODY_BYTES. Of what a caller sent it repeats only the name of a misspelt field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_FIELD_CHARACTERS = 100
 
 
 class Answer(NamedTuple):
-    """How an error is told. `code`: for programs. `reason`: label of transduce_rejected_total."""
+    """An error in HTTP. `code`: for programs. `reason`: label of transduce_rejected_total."""
 
     status: int
     code: str
@@ -61,7 +61,7 @@ ANSWERS: dict[type[ServiceError], Answer] = {
 WOULD_BE_LATE = Answer(429, "overloaded", "would_be_late")
 WRONG_KEY = Answer(403, "forbidden", "unauthorized")
 UNEXPECTED = Answer(500, "internal_error", "engine")
-# What the router itself refuses, and what fails before there is a request.
+# Codes of the router's own refusals, and of failures before a request is complete.
 HTTP_CODES = {
     404: "not_found",
     405: "method_not_allowed",
@@ -79,20 +79,20 @@ class OrjsonResponse(Response):
     def __init__(
         self, content: object, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """content: written in UTF-8. headers: others than those of the body's length and type."""
+        """content: serialised in UTF-8. headers: beside those of the body's length and type."""
         self.status_code = status_code
         self.background = None
         self.body = orjson.dumps(content)
-        given = [
+        own = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in (headers or {}).items()
         ]
         length = b"%d" % len(self.body)
-        self.raw_headers = [*given, (b"content-length", length), (b"content-type", b"application/json")]
+        self.raw_headers = [*own, (b"content-length", length), (b"content-type", b"application/json")]
 
 
 def answer_to(error: ServiceError) -> Answer:
-    """The row of the table for an error."""
+    """An error's row of the table."""
     if isinstance(error, Unauthorized) and not error.is_missing:
         return WRONG_KEY
     if isinstance(error, Overloaded) and error.is_foreseen:
@@ -110,11 +110,11 @@ def error_body(code: str, message: str, request_id: str, field: str | None = Non
         body = orjson.dumps({"error": error})
         if len(body) <= MAX_BODY_BYTES or not message:
             return body
-        message = message[: len(message) // 2]  # what JSON escapes takes more bytes than characters
+        message = message[: len(message) // 2]  # an escape in JSON takes more bytes than characters
 
 
 def error_response(error: ServiceError, request_id: str) -> Response:
-    """The answer to an error that was raised on purpose."""
+    """The answer to a ServiceError."""
     answer = answer_to(error)
     field = error.field if isinstance(error, RequestError) else None
     headers = {}
@@ -126,5 +126,5 @@ def error_response(error: ServiceError, request_id: str) -> Response:
 
 
 def plain_error(status: int, body: bytes, headers: dict[str, str] | None = None) -> Response:
-    """An error's response from its finished body."""
+    """The response with an error's finished body."""
     return Response(body, status_code=status, headers=headers, media_type="application/json")

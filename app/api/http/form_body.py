@@ -1,4 +1,4 @@
-"""A request's fields as some dialects send them: JSON or urlencoded, on GET too, or in the query string."""
+"""Reads the fields of a dialect's request: JSON or urlencoded, also on GET, or in the query string."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
-# A field's value, or its values where a form repeats it.
+# By name: a value, or a list where a form repeats the field.
 Fields = dict[str, object]
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 async def read_fields(request: Request, *, max_bytes: int) -> Fields:
-    """The fields of the query string, then those of the body, which win.
+    """The fields of the query string and of the body; of a field in both, the body's value.
 
-    A body without a type is a form where it does not begin as JSON. Raises UnsupportedMedia, PayloadTooLarge as
-    soon as a byte too many has come, MalformedRequest, RequestCancelled.
+    A body without a content type is JSON where it begins with a brace, else a form. Raises UnsupportedMedia,
+    PayloadTooLarge as soon as one byte too many has arrived, MalformedRequest, RequestCancelled.
     """
     fields = parse_form(request.scope["query_string"])
     body = await read_body(request, max_bytes=max_bytes)
@@ -52,7 +52,7 @@ def parse_json(body: bytes) -> Fields:
 
 
 def parse_form(body: bytes) -> Fields:
-    """Urlencoded fields, line ends as newlines; a list where one is repeated. Raises MalformedRequest."""
+    """The fields of a urlencoded form, with line ends as newlines. Raises MalformedRequest, PayloadTooLarge."""
     if _BROKEN_ESCAPE.search(body):
         raise MalformedRequest("the form has a percent sign that begins no escape")
     try:
@@ -74,7 +74,7 @@ def parse_form(body: bytes) -> Fields:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """The bytes. Raises PayloadTooLarge as soon as one too many has come, RequestCancelled."""
+    """The body's bytes. Raises PayloadTooLarge as soon as one too many has arrived, RequestCancelled."""
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -1,4 +1,4 @@
-"""A request's body as JSON: its type, its size while it arrives, its syntax."""
+"""Reads a request's body as JSON: checks its type, its size while it arrives, and its syntax."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from app.errors import MalformedRequest, PayloadTooLarge, RequestCancelled, Unsu
 
 JSON = "application/json"
 JSON_BYTES = JSON.encode()
-# For every so many bytes that a body may have, it may have one bracket that opens; all of them are read in some
-# milliseconds.
+# Bytes of the limit on a body for each array or object that it may hold. With fewer bytes, parsing a body of brackets
+# blocks the event loop for longer than some milliseconds; with more, bodies of many short arrays are refused.
 BYTES_A_CONTAINER = 8
 
 
 async def read_json(request: Request, *, max_bytes: int) -> object:
     """The parsed body.
 
-    Raises UnsupportedMedia (not JSON in UTF-8, or compressed), PayloadTooLarge as soon as a byte too many has
-    come, and for so many brackets that to read them would keep the event loop, MalformedRequest (also for NaN, numbers
-    beyond a double, lone surrogates, a byte order mark, nesting deeper than 1,024), RequestCancelled.
+    Raises UnsupportedMedia (not JSON in UTF-8, or compressed), PayloadTooLarge (as soon as one byte too many has
+    arrived, and for too many arrays and objects), MalformedRequest (also for NaN, numbers beyond a double, lone
+    surrogates, a byte order mark, nesting deeper than 1,024), RequestCancelled.
     """
     _check_media(request.scope["headers"])
     body: bytes | bytearray = b""
@@ -44,7 +44,7 @@ async def read_json(request: Request, *, max_bytes: int) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        # Nothing of orjson's message: it may hold a part of the body.
+        # orjson's message may hold a part of the body.
         raise MalformedRequest("the body is not valid JSON in UTF-8") from error
 
 
@@ -54,11 +54,11 @@ def too_large(max_bytes: int) -> PayloadTooLarge:
 
 
 def _check_media(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    told = dict(reversed([*headers]))  # of several of a name the first
-    encoding = told.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+    first = dict(reversed([*headers]))  # of headers with one name the first
+    encoding = first.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding != "identity":
         raise UnsupportedMedia("compressed bodies are not read here")
-    content_type = told.get(b"content-type", b"")
+    content_type = first.get(b"content-type", b"")
     if content_type == JSON_BYTES:
         return
     media, _, parameters = content_type.decode("latin-1").partition(";")

@@ -1,4 +1,4 @@
-"""What is done around every request, in pure ASGI: any other kind of middleware hides that a caller has left.
+"""The middleware around every request, in pure ASGI: Starlette's BaseHTTPMiddleware hides disconnects.
 
 `RequestScope` is the outermost: request id, answers to errors, headers, the log line and the metrics.
 `Gate` lies inside it: the declared size, then the API key.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,7 +31,7 @@ logger = logging.getLogger("app.http")
 
 
 class RequestScope:
-    """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts."""
+    """Gives each request its id and each answer its headers; turns exceptions into answers; logs and counts them."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, dialects: Dialects) -> None:
         self._app = app
@@ -53,10 +54,10 @@ class RequestScope:
         except ServiceError as error:
             self._note(scope, error)
             if not answer.status:
-                told = (
+                response = (
                     dialect.error_response(error) if dialect else error_response(error, state["request_id"])
                 )
-                await told(scope, receive, answer.send)
+                await response(scope, receive, answer.send)
         except DialectError as error:
             self._metrics.rejected.labels(ANSWERS[InvalidRequest].reason).inc()
             if dialect is None:
@@ -104,7 +105,7 @@ class RequestScope:
 
 
 def _unanswered(scope: Scope) -> int:
-    """The status of a request that ends without an answer: its caller has left, or else the server ends."""
+    """The status of a request without an answer: its caller has disconnected, or else the server ends."""
     reader = scope.get("extensions", {}).get(READER)
     cause = RequestCancelled if reader is not None and reader["has_left"]() else NotReady
     return ANSWERS[cause].status
@@ -118,14 +119,14 @@ def _unexpected(dialect: Dialect | None, request_id: str) -> Response:
 
 
 class _Answer:
-    """Puts our headers on an answer, and remembers its status; 0 until it has one."""
+    """Adds the server's headers to an answer, and keeps its status; 0 until it has one."""
 
     def __init__(self, send: Send, request_id: str, trace_header: str | None) -> None:
         self._send = send
-        told = request_id.encode("latin-1")
-        self._headers = [(b"x-request-id", told), (b"x-content-type-options", b"nosniff")]
+        encoded_id = request_id.encode("latin-1")
+        self._headers = [(b"x-request-id", encoded_id), (b"x-content-type-options", b"nosniff")]
         if trace_header is not None:
-            self._headers.append((trace_header.lower().encode("latin-1"), told))
+            self._headers.append((trace_header.lower().encode("latin-1"), encoded_id))
         self.status = 0
 
     async def send(self, message: Message) -> None:
@@ -139,7 +140,7 @@ class _Answer:
 
 
 class Gate:
-    """Refuses, before a byte of the body is read, a body too large, a missing key, and pages of other sites."""
+    """Refuses, before the body is read, a declared size above the limit, a missing key, and pages of other sites."""
 
     def __init__(
         self,
@@ -150,9 +151,9 @@ class Gate:
         larger: Mapping[str, int] | None = None,
         allowed_origins: Collection[str] = (),
     ) -> None:
-        """larger: bytes of a body by path, where a path takes more than others.
+        """larger: the limit on a body's bytes for the paths that take more than the others.
 
-        allowed_origins: of pages of other sites that may send where no key is needed.
+        allowed_origins: of the pages of other sites that may send requests where no key is needed.
         """
         self._app = app
         self._keys = keys
@@ -164,7 +165,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises PayloadTooLarge, Unauthorized, CrossSite."""
         if scope["type"] == "http":
-            headers = dict(scope["headers"])  # the protocol refuses a second length
+            headers = dict(scope["headers"])  # the protocol refuses a second Content-Length
             declared = headers.get(b"content-length") or b"0"
             max_bytes = self._larger.get(scope["path"], self._max_body_bytes)
             if not declared.isdigit() or int(declared[:20]) > max_bytes:
@@ -181,17 +182,28 @@ class Gate:
         await self._app(scope, receive, send)
 
 
-def requester_of(request: Request) -> tuple[str, str, float, str]:
-    """What RequestScope and Gate found out: request id, caller, time of arrival (time.monotonic), whose share it takes.
+class Requester(NamedTuple):
+    """Who sent a request. caller: its API key's name. received_at: seconds of time.monotonic.
 
-    The share of the engine is the caller's, by its key; without keys that of the client's address.
+    share: the share of the engine that the request counts to: the caller's, without keys that of the client's address.
     """
+
+    request_id: str
+    caller: str
+    received_at: float
+    share: str = ""
+
+
+def requester_of(request: Request) -> Requester:
+    """What RequestScope and Gate know of a request."""
     state = request.scope["state"]
     caller = state["caller"]
-    return state["request_id"], caller, state["received_at"], caller or caller_address(request.scope)
+    return Requester(
+        state["request_id"], caller, state["received_at"], caller or caller_address(request.scope)
+    )
 
 
 def caller_address(scope: Scope) -> str:
-    """The client's address, or its network where that is IPv6; empty where it is not known."""
+    """The client's address, or its network where that is IPv6; empty where unknown."""
     host, _ = scope.get("client") or ("", 0)
     return address_of(host)

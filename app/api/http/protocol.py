@@ -1,13 +1,12 @@
-"""uvicorn's HTTP protocol with what it lacks: limits on how long and how large a request may arrive.
+"""uvicorn's HTTP protocol with limits on the time and size in which a request arrives.
 
-A connection that says nothing, and one that sends its header or body in drips, is closed `read_timeout_s` after
-the first byte of a request was due. A request whose answer is being made, and an idle connection kept alive
-between requests, are not touched, unless another connection needs the place of the idle one. A reader that takes
-nothing of an answer is cut off after `stall_s`; until then what the system does not take waits for it, and no more is
-written: some 64 KiB and the message under way.
+A connection that sends nothing, or its header or body byte by byte, is closed `read_timeout_s` after the first byte of
+a request was due. The limit concerns neither a request that is being answered nor an idle connection between requests;
+an idle one is closed only for another connection. A reader that reads nothing of an answer is cut off after `stall_s`.
+Until then at most 64 KiB and the current message are buffered for it.
 
-An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at its header's end; a second
-parser reads the same header without the offer, and then the body.
+An offered `Upgrade` is ignored (RFC 9110, section 7.8). The parser ends such a request at the header's end. A second
+parser then reads the same header without the offer, and the body.
 """
 
 from __future__ import annotations
@@ -51,10 +50,11 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# In a scope's extensions: whether its reader was cut off or has left, and a way to be told that it leaves.
+# Key of a scope's extensions: whether the reader was cut off or has disconnected, and a callback for when it does.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
-# Seconds in which a request has to arrive on a connection of the reserve.
+# Seconds in which a request has to arrive on a connection of the reserve. Longer ones fill the reserve; in shorter ones
+# a probe from afar does not arrive.
 RESERVED_READ_TIMEOUT_S = 1.0
 # Bytes of chunk sizes, extensions and line ends for each byte of a body; chunks of one byte need five.
 MAX_FRAMING_PER_BYTE = 8
@@ -62,7 +62,7 @@ MAX_FRAMING_PER_BYTE = 8
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What one connection may cost. Times in seconds, sizes in bytes. stall_s: in which a reader may take nothing."""
+    """Limits of one connection. Times in seconds, sizes in bytes. stall_s: for which a reader may read nothing."""
 
     read_timeout_s: float
     stall_s: float
@@ -83,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
         metrics: Metrics,
         table: ConnectionTable,
     ) -> None:
-        """table: the connections of its port."""
+        """table: of the connections of its port."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._max_header_bytes = limits.max_header_bytes
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._read_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._has_stalled = False
-        self._has_arrived = False  # a whole request, with the data that came last
+        self._has_arrived = False  # whether the last data completed a request
         self._on_leave: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
             READER: {
@@ -105,14 +105,14 @@ class BoundedProtocol(HttpToolsProtocol):
             }
         }
         self._is_header_open = True
-        self._num_parsed_bytes = 0  # of the request line and headers, as the parser tells them
-        self._num_open_bytes = 0  # of a header that the parser still waits for the end of
-        self._num_framing_bytes = 0  # of a body in chunks, beyond what its own bytes allow
+        self._num_parsed_bytes = 0  # of the request line and headers, as the parser reports them
+        self._num_open_bytes = 0  # of a header whose end has not arrived
+        self._num_framing_bytes = 0  # of a chunked body, beyond what its content allows
         self._framing = Framing()
         self._is_upgrade_offered = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse one connection too many; else wait for its first request."""
+        """Admit the connection and wait for its first request, or refuse it."""
         super().connection_made(transport)
         admission, self._idle = self._table.admit(self, self.client[0] if self.client else "")
         if admission is Admission.REFUSED:
@@ -124,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget its place and the timers."""
+        """Leave the table, stop the timers, and report the disconnect."""
         self._table.leave(self)
         self._stop_reading_timer()
         self._stop_stall_timer()
@@ -133,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._on_leave()
 
     def data_received(self, data: bytes) -> None:
-        """Count a header that is not whole yet, and hand the data to the parser."""
+        """Count the bytes of an incomplete header, and feed the parser."""
         if self.transport.is_closing():
             return
         begins = self._read_timer is None and self._is_idle()
@@ -158,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def _parse(self, data: bytes) -> None:
-        """Hand data to the parser, and to a second one behind the header where an upgrade is offered."""
+        """Feed the parser; behind a header that offers an upgrade, a second parser."""
         rest: bytes | memoryview = data
         while rest:
             try:
@@ -191,7 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; or a trailer of a chunked body, which is counted and dropped (RFC 9110, section 6.5.1)."""
+        """A header, or a trailer of a chunked body, which is counted and dropped (RFC 9110, section 6.5.1)."""
         self._num_parsed_bytes += len(name) + len(value) + 4
         if self._num_parsed_bytes > self._max_header_bytes:
             raise RefusedRequest(header_too_large(self._max_header_bytes))
@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The header is whole; its trailers still count."""
+        """The header is complete. Trailers still count."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise RefusedRequest(NOT_HTTP)
@@ -235,7 +235,7 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The request has arrived whole."""
+        """The request has arrived completely."""
         if self._is_upgrade_offered:
             return
         self._stop_reading_timer()
@@ -247,7 +247,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """The application answers through `SingleWriteResponse`."""
+        """Run the application with `SingleWriteResponse` as its send."""
 
         def serve(scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
             return app(scope, receive, SingleWriteResponse(cycle).send)  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, serve)
 
     def on_response_complete(self) -> None:
-        """The answer is sent. A pipelined request whose body is not here yet gets its time now."""
+        """The answer is sent. A pipelined request whose body is still to come gets its read timeout now."""
         super().on_response_complete()
         if self._is_idle():
             self._idle[self] = None
@@ -263,14 +263,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_request()
 
     def is_quiet(self) -> bool:
-        """Whether nothing of a request has come, and nothing of an answer waits to be taken."""
+        """As `Connection`."""
         if self.transport.is_closing():
             return True
         unread = fcntl.ioctl(self._fileno(), termios.FIONREAD, bytes(4))
         return not any(unread) and not self.transport.get_write_buffer_size()
 
     def make_room(self) -> None:
-        """Close: another connection takes its place. A caller that has not sent a request yet learns why."""
+        """Close: another connection takes its place. A caller that has sent no request gets the reason."""
         if self.transport.is_closing():
             return
         self._metrics.connections_displaced.inc()
@@ -282,17 +282,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """So much waits for the reader that nothing more is written until it has taken some."""
+        """The write buffer is full: start to watch the reader."""
         super().pause_writing()
         self._watch_reader()
 
     def resume_writing(self) -> None:
-        """It has."""
+        """The reader has taken some of it: stop to watch."""
         self._stop_stall_timer()
         super().resume_writing()
 
     def shutdown(self) -> None:
-        """The server ends: a request that is not whole yet will not be."""
+        """The server ends: close a connection whose request is incomplete."""
         if self._read_timer is not None:
             self._stop_reading_timer()
             self.transport.close()
@@ -300,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Idle for too long. A caller that does not even take its answer gets no more time."""
+        """The connection was idle for too long. It is cut where its last answer is unread."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -314,14 +314,14 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def _watch_caller(self, on_leave: Callable[[], None] | None) -> None:
-        """Have the request under way told, once, that its caller has left; None: it need not know any more."""
+        """Set the callback for the caller's disconnect; None: no callback."""
         self._on_leave = on_leave
         if on_leave is None:
             return
         if self.transport.is_closing():
             self.loop.call_soon(on_leave)
         else:
-            self.flow.resume_reading()  # who does not read sees nobody leave
+            self.flow.resume_reading()  # without reading a disconnect goes unnoticed
 
     def _expect_request(self) -> None:
         self._read_timer = self.loop.call_later(self._read_timeout_s, self._on_read_timeout)
@@ -341,7 +341,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer = self.loop.call_later(self._limits.stall_s, self._check_reader, self._waiting())
 
     def _check_reader(self, waited: int) -> None:
-        """An orderly close would wait for a reader that takes nothing."""
+        """Cut the connection off where the reader has read nothing; an orderly close would wait for it."""
         if self._waiting() < waited:
             self._watch_reader()
         else:
@@ -350,7 +350,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _waiting(self) -> int:
-        """Bytes that the reader has not taken, the system's among them: it takes megabytes before it asks for more."""
+        """Bytes that the reader has not read, those in the kernel's buffer among them: it may hold megabytes."""
         sent = struct.unpack("i", fcntl.ioctl(self._fileno(), termios.TIOCOUTQ, bytes(4)))
         return self.transport.get_write_buffer_size() + int(sent[0])
 
@@ -363,7 +363,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return int(self.transport.get_extra_info("socket").fileno())
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer without the application, and close."""
+        """Answer without the application and close the connection."""
         self._stop_reading_timer()
         request_id = request_id_of(self.headers or ())
         self.transport.write(written(refusal, request_id))

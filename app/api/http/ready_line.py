@@ -1,4 +1,4 @@
-"""The last line of a start on a terminal: where the server is."""
+"""The last line of a start on a terminal: the server's address."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 
 def print_address(host: str, port: int, *, has_page: bool) -> None:
-    """Name the server's address on stderr, where that is a terminal: the last line of a start."""
+    """Print the server's address on stderr, where that is a terminal."""
     if not sys.stderr.isatty():
         return
-    # An address that means all of a machine's is none that a browser can open.
+    # A browser cannot open the address that stands for all of a machine's addresses.
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     page = f"the page is at {url}/" if has_page else f"the API is at {url}/v1/translate"

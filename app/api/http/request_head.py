@@ -1,7 +1,7 @@
-"""What the protocol itself checks of a request's head, and its answers to what it refuses.
+"""The protocol's own checks of a request's head, and its answers to the requests that it refuses.
 
-The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding): where two readers could disagree about
-where a request ends, or for whom it is, it is refused.
+The rules are those of RFC 9112, sections 3.2 (Host) and 6.1 (Transfer-Encoding): a request is refused where two readers
+could disagree about its end or its host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.api.http.error_table import HTTP_CODES, error_body
 
 
 class Refusal(NamedTuple):
-    """An answer of the protocol's own, after which the connection is closed."""
+    """An answer without the application, after which the connection is closed."""
 
     status: int
     message: str
@@ -28,7 +28,7 @@ BAD_VERSION = Refusal(400, "the version must be HTTP/1.1 or HTTP/1.0")
 BAD_HOST = Refusal(400, "there must be one valid Host")
 BAD_TRANSFER_ENCODING = Refusal(400, "Transfer-Encoding must be chunked, once, in HTTP/1.1")
 BAD_CHUNKS = Refusal(400, "the chunks of the body are framed in too many bytes")
-PROBES_ALONE = Refusal(404, "this port serves probes alone")
+PROBES_ALONE = Refusal(404, "this port serves only probes")
 FULL = Refusal(503, "too many connections")
 DISPLACED = Refusal(503, "too many connections; this one was idle for the longest time")
 _REASONS = {
@@ -40,12 +40,12 @@ _REASONS = {
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 # Paths that are answered on every connection.
 PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
-# What a host, its port and the brackets of an IPv6 address are written with (RFC 3986, section 3.2).
+# The characters of a host, its port and the brackets of an IPv6 address (RFC 3986, section 3.2).
 _HOST_BYTES = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=%:[]"
 
 
 class RefusedRequest(Exception):
-    """Raised into the parser, which stops. refusal: what is answered."""
+    """Stops the parser from within a callback. refusal: the answer."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -56,7 +56,7 @@ FRAMING_NAMES = frozenset({b"host", b"transfer-encoding", b"expect"})
 
 
 class Framing:
-    """Of the request under way: whether it has a Host, how its body comes, and whether it is to be asked for."""
+    """Of the current request: whether it has a Host, a chunked body, and an expectation of 100 Continue."""
 
     __slots__ = ("expects_continue", "has_host", "is_chunked")
 
@@ -64,11 +64,11 @@ class Framing:
         self.reset()
 
     def reset(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         self.has_host = self.is_chunked = self.expects_continue = False
 
     def take(self, name: bytes, value: bytes) -> None:
-        """Note a header among FRAMING_NAMES. Raises RefusedRequest."""
+        """Record a header among FRAMING_NAMES. Raises RefusedRequest."""
         if name == b"host":
             if self.has_host or value.translate(None, _HOST_BYTES):
                 raise RefusedRequest(BAD_HOST)
@@ -81,7 +81,7 @@ class Framing:
             self.is_chunked = True
 
     def check(self, version: str) -> None:
-        """Of a whole head. Raises RefusedRequest."""
+        """Check a complete head. Raises RefusedRequest."""
         if version not in {"1.1", "1.0"}:
             raise RefusedRequest(BAD_VERSION)
         if version == "1.1" and not self.has_host:
@@ -92,12 +92,12 @@ class Framing:
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The caller's X-Request-Id where it is a plain word, else a new one."""
-    given = next((value for name, value in headers if name == b"x-request-id"), b"")
-    return given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+    sent = next((value for name, value in headers if name == b"x-request-id"), b"")
+    return sent.decode("ascii") if _REQUEST_ID.fullmatch(sent) else f"{getrandbits(128):032x}"
 
 
 def refusal_of(error: httptools.HttpParserError) -> Refusal:
-    """The refusal that stopped the parser, or what is said where the parser found the fault itself."""
+    """The refusal that stopped the parser; NOT_HTTP where the parser itself found the fault."""
     cause = error.__context__
     return cause.refusal if isinstance(cause, RefusedRequest) else NOT_HTTP
 
@@ -108,7 +108,7 @@ def header_too_large(max_bytes: int) -> Refusal:
 
 
 def written(refusal: Refusal, request_id: str) -> bytes:
-    """The whole answer, in the shape of the server's errors."""
+    """A refusal as bytes, in the shape of the server's errors."""
     status, message = refusal
     body = error_body(HTTP_CODES[status], message, request_id)
     retry = b"retry-after: 1\r\n" if status == FULL.status else b""
@@ -124,7 +124,7 @@ def without_upgrade(
 ) -> bytes:
     """A head as bytes, without `Upgrade` and without the `upgrade` of `Connection`.
 
-    headers: names in lower case, and values, as a parser has accepted them.
+    headers: names in lower case, and values, as a parser accepted them.
     """
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""uvicorn, run by us: our protocol class, and a drain that never cuts an answer short and always ends."""
+"""uvicorn with the server's own protocol class, and a drain that completes every answer within a time limit."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from app.api.service import Service
 from app.observability.logging import log_event
 
 logger = logging.getLogger("app.server")
-# For connections to close once every answer is made, before they are cut.
+# Seconds for connections to close after the last answer, before they are cut.
 CLOSE_TIMEOUT_S = 2
-# A signal this soon after the first is the same one, passed on: make sends its children what its group has already
-# been sent, and so do some supervisors.
+# Seconds after the first signal in which another one counts as the same: make and some supervisors pass on to their
+# children a signal that the whole process group has received. Longer, and a second Ctrl-C takes as long to count.
 SAME_SIGNAL_S = 1.0
-# For all that follows a drain, and for all that follows a second signal; behind it the process ends as it is.
+# Seconds for everything after a drain, and after a second signal. Then the process ends at once.
 END_MARGIN_S = 5.0
 HURRIED_END_S = 3.0
-EXIT_UNENDED = 70  # EX_SOFTWARE: the drain was over and the process was not
+EXIT_UNENDED = 70  # EX_SOFTWARE: the process still ran after its drain
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Times in seconds. drain_delay_s: still taking work after the signal; drain_timeout_s: finishing it.
+    """Times in seconds. drain_delay_s: taking work after the signal; drain_timeout_s: then finishing it.
 
-    table: of the connections that are served.
+    table: of the served connections.
     """
 
     connections: ConnectionLimits
@@ -49,10 +49,10 @@ class ServeOptions:
 
 
 class Server(uvicorn.Server):
-    """Ends on the first SIGTERM or SIGINT when the work is done, at once on one more after SAME_SIGNAL_S.
+    """Ends after the first SIGTERM or SIGINT once the work is done, at once after a second one.
 
-    probe_listener: where it is set before `run`, probes are answered there, too, and nothing else.
-    exit_code: 0 after a drain, 128 + the signal after a second one, else what `stop` was given.
+    probe_listener: set before `run`, a second port that answers only probes.
+    exit_code: 0 after a drain, 128 + the signal after a second one, else the argument of `stop`.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Server(uvicorn.Server):
         *,
         close_engine: Callable[[], Awaitable[None]],
     ) -> None:
-        """close_engine: ends the engine's work now; requests still waiting for it are answered 503."""
+        """close_engine: ends the engine's work now; its requests are answered 503."""
         protocol = functools.partial(
             BoundedProtocol, limits=options.connections, metrics=service.metrics, table=options.table
         )
         config = uvicorn.Config(
             app,
             loop="uvloop",
-            http=protocol,  # type: ignore[arg-type]  # any callable that makes a protocol will do
+            http=protocol,  # type: ignore[arg-type]  # uvicorn calls it as it would the class
             ws="none",
             lifespan="on",
             log_config=None,
@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take signals on the event loop: a handler between two bytecodes could not touch what requests use."""
+        """Handle signals on the event loop: a handler between two bytecodes must not touch the requests' state."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(UnjoinedExecutor(thread_name_prefix="io"))
         for number in _SIGNALS:
@@ -109,10 +109,10 @@ class Server(uvicorn.Server):
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # all that is left is to leave
+                signal.signal(number, signal.SIG_IGN)  # the process is ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve what comes to the listeners."""
+        """Serve the listeners."""
         await super().startup(sockets)
         if self.probe_listener is None:
             return
@@ -129,7 +129,7 @@ class Server(uvicorn.Server):
         self.servers.append(await loop.create_server(protocol, sock=self.probe_listener, backlog=BACKLOG))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, then close what is left."""
+        """Drain, then close the remaining connections."""
         await self._drain()
         await self._close_engine()
         await super().shutdown(sockets)
@@ -164,7 +164,7 @@ class Server(uvicorn.Server):
 
 
 def block_signals() -> None:
-    """Keep signals waiting until the server takes them, on its event loop: one that comes early drains as any other."""
+    """Block signals until the server's event loop handles them: an early one drains like any other."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 

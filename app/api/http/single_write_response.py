@@ -1,7 +1,7 @@
-"""An answer whose body is whole when its head is sent: both in one write.
+"""Sends a response's head and body in one write, where the body is complete when the head is sent.
 
-uvicorn looks through each header by itself and writes head and body one after the other; for the short answers that are
-most of ours that is more than all else that is done to send them. Every other answer is left to it.
+uvicorn checks each header by itself and writes head and body one after the other. For short answers that takes longer
+than the rest of the sending. Every other response is sent by uvicorn.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import re
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-# What no header may hold: whoever could put it there would write headers, and answers, of his own.
+# Bytes that no header may hold. A caller that could put them there could write headers and responses of its own.
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _NO_BODY = frozenset({204, 304})
 
 
 class SingleWriteResponse:
-    """One request's way to its caller. `send` is what the application is given."""
+    """One request's response. `send` is the ASGI callable that the application gets."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
-        self._head: Message | None = None  # kept back until its body is there
+        self._head: Message | None = None  # held back until the body arrives
 
     async def send(self, message: Message) -> None:
-        """As uvicorn's own."""
+        """As `RequestResponseCycle.send`."""
         head, cycle = self._head, self._cycle
         if head is None:
             if message["type"] == "http.response.start" and self._is_plain(message):
@@ -54,7 +54,7 @@ class SingleWriteResponse:
 
 
 def _written(head: Message, own: list[tuple[bytes, bytes]], body: bytes) -> bytes | None:
-    """The whole answer; None where its headers do not say the body's length, or say more than that of how it is sent.
+    """The response as bytes; None where its headers lack the body's length, or set how it is transferred.
 
     own: the server's headers.
     """

@@ -11,20 +11,59 @@ from starlette.responses import Response
 from app.api.http.dialect import Dialect, DialectError
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_body
-from app.api.http.values import check_total, choice, texts, unknown_field, whole_number
-from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, InferRequest, read_infer, write_infer
+from app.api.http.validation import validate
+from app.api.inference.models import (
+    InferAnswer,
+    InferBody,
+    InferError,
+    InferLive,
+    InferModel,
+    InferModelReady,
+    InferParameters,
+    InferReady,
+    InferServer,
+    InferTensorType,
+)
+from app.api.inference.tensors import DATATYPE, INPUT, OUTPUTS, read_infer, write_infer
 from app.api.languages import served_pair, served_target
+from app.api.native.models import AUTO, DetectBody
+from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslator
 from app.api.probes import NOT_READY_STATUS
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, UnsupportedLanguages, UnsupportedMedia
-from app.text.parsed_text import TextFormat
 
 HEADER_LENGTH = "inference-header-content-length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")
-# Of a request to translate; and what clients of the protocol may send for servers that know it.
-PARAMETERS = ("source", "target", "format", "timeout")
-PASSED_OVER = ("priority", "sequence_id", "sequence_start", "sequence_end")
-FORMATS = {each.value: each for each in TextFormat}
+TAG = "inference"
+ERRORS = Errors(
+    InferError,
+    {
+        400: "the body is not of the protocol, or a value is outside its limits",
+        401: "the request has no API key",
+        403: "the API key is unknown",
+        404: "another model or version",
+        413: "too many bytes, texts or characters",
+        429: "the queue is full; see Retry-After",
+        503: "the server loads, drains or has failed; see Retry-After",
+        504: "the deadline passed",
+    },
+)
+SERVER = operation(TAG, "The server and its extensions of the protocol", InferServer, errors=ERRORS)
+LIVE = operation(TAG, "503 once this process should be replaced", InferLive)
+READY = operation(TAG, "503 while no traffic should come here", InferReady)
+MODEL = operation(TAG, "The model: its inputs and outputs", InferModel, errors=ERRORS)
+MODEL_READY = operation(TAG, "503 while the model takes no requests", InferModelReady, errors=ERRORS)
+INFER = operation(
+    TAG,
+    "Translate a tensor of texts",
+    InferAnswer,
+    body=InferBody,
+    errors=ERRORS,
+    example={
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Where is the station?"]}],
+        "parameters": {"source": "en", "target": "de"},
+    },
+)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
@@ -45,117 +84,112 @@ def add_inference_routes(router: APIRouter, plain: PlainTranslator) -> None:
     """Add the routes."""
     service = plain.service
 
-    @router.get("/v2", include_in_schema=False)
+    @router.get("/v2", **SERVER)
     async def server() -> Response:
-        described = {
+        answer: InferServer = {
             "name": "transduce",
             "version": version("transduce"),
             "extensions": ["binary_tensor_data"],
         }
-        return OrjsonResponse(described)
+        return OrjsonResponse(answer)
 
-    @router.get("/v2/health/live", include_in_schema=False)
+    @router.get("/v2/health/live", **LIVE)
     async def live() -> Response:
-        return _health("live", is_well=service.why_not_live() is None)
+        answer: InferLive = {"live": service.why_not_live() is None}
+        return _health(answer, is_well=answer["live"])
 
-    @router.get("/v2/health/ready", include_in_schema=False)
+    @router.get("/v2/health/ready", **READY)
     async def ready() -> Response:
-        return _health("ready", is_well=service.why_not_ready() is None)
+        answer: InferReady = {"ready": service.why_not_ready() is None}
+        return _health(answer, is_well=answer["ready"])
 
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{number}"):
         _add_model_routes(router, plain, path)
 
 
 def _add_model_routes(router: APIRouter, plain: PlainTranslator, path: str) -> None:
-    """The routes of a model, or of one version of it."""
+    """Add the routes of a model, or of one version of it."""
 
-    @router.get(path, include_in_schema=False)
-    async def metadata(name: str, number: str | None = None) -> Response:
-        model, versions = _model(plain, name, number)
-        tensors = ("inputs", (INPUT,)), ("outputs", OUTPUTS)
-        described = {
+    @router.get(path, **MODEL)
+    async def metadata(request: Request) -> Response:
+        model, versions = _model(plain, request)
+        answer: InferModel = {
             "name": model,
             "versions": [versions],
             "platform": "onnxruntime_onnx",
-            **{
-                kind: [{"name": each, "datatype": DATATYPE, "shape": [-1]} for each in names]
-                for kind, names in tensors
-            },
+            "inputs": [_tensor_type(INPUT)],
+            "outputs": [_tensor_type(each) for each in OUTPUTS],
         }
-        return OrjsonResponse(described)
+        return OrjsonResponse(answer)
 
-    @router.get(f"{path}/ready", include_in_schema=False)
-    async def model_ready(name: str, number: str | None = None) -> Response:
-        model, _ = _model(plain, name, number)
-        is_ready = plain.service.why_not_ready() is None
-        status = 200 if is_ready else NOT_READY_STATUS
-        return OrjsonResponse({"name": model, "ready": is_ready}, status_code=status)
+    @router.get(f"{path}/ready", **MODEL_READY)
+    async def model_ready(request: Request) -> Response:
+        model, _ = _model(plain, request)
+        answer: InferModelReady = {"name": model, "ready": plain.service.why_not_ready() is None}
+        return _health(answer, is_well=answer["ready"])
 
-    @router.post(f"{path}/infer", include_in_schema=False)
-    async def infer(request: Request, name: str, number: str | None = None) -> Response:
-        model = _model(plain, name, number)
+    @router.post(f"{path}/infer", **INFER)
+    async def infer(request: Request) -> Response:
+        model = _model(plain, request)
         limits = plain.limits
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise UnsupportedMedia("compressed bodies are not read here")
         body = await read_body(request, max_bytes=limits.max_body_bytes)
-        asked = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
-        given = texts(
-            list(asked.texts), INPUT, max_items=limits.max_items, max_characters=limits.max_item_characters
-        )
-        check_total({INPUT: given}, limits.max_request_characters)
+        parsed = read_infer(body, request.headers.get(HEADER_LENGTH), max_items=limits.max_items)
+        texts = validate(DetectBody, {INPUT: list(parsed.texts)}, limits).texts
         try:
-            found = await plain.translate(request, given, _wanted(asked, plain))
+            found = await plain.translate(request, texts, _plain_request(parsed.parameters, plain))
         except NoSuchPair as error:
             raise DialectError(400, f"{error} is not translated here") from error
         columns = {
             "translation": [each.text for each in found],
             "source_language": [each.source for each in found],
         }
-        return _answered(*write_infer(asked, model, columns))
+        return _answered(*write_infer(parsed, model, columns))
 
 
-def _wanted(asked: InferRequest, plain: PlainTranslator) -> PlainRequest:
-    """What the parameters say. A model of one pair needs none. Raises InvalidRequest."""
-    parameters = asked.parameters
-    for name in parameters:
-        if name not in {*PARAMETERS, *PASSED_OVER}:
-            raise unknown_field(name, PARAMETERS, "parameters")
-    pairs = plain.pairs()
-    sources, targets = ({pair[side] for pair in pairs} for side in (0, 1))
-    source = parameters.get("source", next(iter(sources)) if len(sources) == 1 else None)
-    target = parameters.get("target", next(iter(targets)) if len(targets) == 1 else None)
-    source, target = _served(source, target, pairs)
-    served = plain.languages()
-    timeout_s = None
-    if parameters.get("timeout"):
-        timeout_s = whole_number(parameters["timeout"], "timeout", 1, 2**53) / 1e6
+def _plain_request(parameters: InferParameters, plain: PlainTranslator) -> PlainRequest:
+    """The request to the translator. Raises InvalidRequest."""
+    pairs, served = plain.pairs(), plain.languages()
+    source = parameters.source or _only({each for each, _ in pairs}, "source")
+    target = parameters.target or _only({each for _, each in pairs}, "target")
+    if source == AUTO:
+        target = served_target(target, {each for _, each in pairs})
+    else:
+        source, target = served_pair(source, target, pairs)
+    for field, code in (("source", source), ("target", target)):
+        if code not in served and not (field == "source" and code == AUTO):
+            raise InvalidRequest(f"{field} must be one of {', '.join(served)}", field=field)
     return PlainRequest(
-        None if source == "auto" else choice(source, "source", served),
-        choice(target, "target", served),
-        text_format=FORMATS[choice(parameters.get("format", "text"), "format", tuple(FORMATS))],
-        timeout_s=timeout_s,
+        None if source == AUTO else source,
+        target,
+        text_format=parameters.format,
+        timeout_s=parameters.timeout / 1e6 or None,
     )
 
 
-def _served(source: object, target: object, pairs: frozenset[tuple[str, str]]) -> tuple[object, object]:
-    """The languages as they are served, where they are codes that mean one."""
-    if not isinstance(target, str) or not isinstance(source, str):
-        return source, target
-    if source == "auto":
-        return source, served_target(target, {each for _, each in pairs})
-    return served_pair(source, target, pairs)
+def _only(codes: set[str], field: str) -> str:
+    """The only language. Raises InvalidRequest where there are several."""
+    if len(codes) > 1:
+        raise InvalidRequest(f"{field} must be one of {', '.join(sorted(codes))}", field=field)
+    return next(iter(codes))
 
 
-def _model(plain: PlainTranslator, name: str, number: str | None) -> tuple[str, str]:
-    """Name and version of what is served. Raises NotReady, DialectError for another."""
+def _model(plain: PlainTranslator, request: Request) -> tuple[str, str]:
+    """Name and version of the served model. Raises NotReady, DialectError where the path names another."""
     manifest = plain.service.check_open().manifest
-    if name != manifest.name or number not in {None, manifest.version}:
+    version_number = request.path_params.get("number", manifest.version)
+    if (request.path_params["name"], version_number) != (manifest.name, manifest.version):
         raise DialectError(404, f"there is one model here, {manifest.name}, version {manifest.version}")
     return manifest.name, manifest.version
 
 
-def _health(word: str, *, is_well: bool) -> Response:
-    return OrjsonResponse({word: is_well}, status_code=200 if is_well else NOT_READY_STATUS)
+def _tensor_type(name: str) -> InferTensorType:
+    return {"name": name, "datatype": DATATYPE, "shape": [-1]}
+
+
+def _health(answer: object, *, is_well: bool) -> Response:
+    return OrjsonResponse(answer, status_code=200 if is_well else NOT_READY_STATUS)
 
 
 def _answered(body: bytes, header_length: int | None) -> Response:

@@ -1,8 +1,7 @@
 """Bodies of the Open Inference Protocol, version 2: one tensor of texts in, tensors of strings out.
 
-Strings stand in the JSON, or behind it, each after its length as four little-endian bytes; a header then tells how many
-bytes of the body the JSON has. Specification: https://github.com/kserve/open-inference-protocol, with the binary
-tensor data extension of KServe and Triton.
+Strings stand in the JSON, or follow it, each after its length as four little-endian bytes; a header then has the number
+of the body's bytes that are JSON (the binary tensor data extension of KServe and Triton).
 """
 
 from __future__ import annotations
@@ -10,35 +9,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import orjson
 
 from app.api.http.form_body import parse_json
-from app.api.http.values import check_misspelt, switch, whole_number
+from app.api.http.validation import validate
+from app.api.inference.models import (
+    InferAnswer,
+    InferBody,
+    InferOutput,
+    InferParameters,
+    InferTensor,
+    OutputName,
+)
 from app.errors import InvalidRequest, MalformedRequest, PayloadTooLarge
 
 INPUT = "text"
-OUTPUTS = ("translation", "source_language")
+OUTPUTS: tuple[str, ...] = get_args(OutputName)
 DATATYPE = "BYTES"
-FIELDS = ("id", "parameters", "inputs", "outputs")
-TENSOR_FIELDS = ("name", "shape", "datatype", "parameters", "data")
 LENGTH_BYTES = 4
-MAX_DIMENSIONS = 8
-MAX_ID_CHARACTERS = 256
-Json = dict[str, object]
+DATA_FIELD = "inputs[0].data"
 
 
 @dataclass(frozen=True)
 class InferRequest:
     """A request, its texts in row-major order.
 
-    shape: of the input, and of every output. outputs: those asked for, by name, and whether each is sent as bytes.
+    shape: of the input, and of every output. outputs: the requested ones, by name, and whether each is sent as bytes.
     """
 
     request_id: str | None
     texts: tuple[str, ...]
     shape: tuple[int, ...]
-    parameters: Mapping[str, object]
+    parameters: InferParameters
     outputs: Mapping[str, bool]
 
 
@@ -52,24 +56,23 @@ def read_infer(body: bytes, header_length: str | None, *, max_items: int) -> Inf
         if not (header_length.isascii() and header_length.isdecimal()) or int(header_length[:20]) > len(body):
             raise MalformedRequest("Inference-Header-Content-Length is not within the body")
         size = int(header_length)
-    fields = parse_json(body[:size])
-    check_misspelt(fields, FIELDS)
-    request_id = fields.get("id")
-    if request_id is not None and (not isinstance(request_id, str) or len(request_id) > MAX_ID_CHARACTERS):
-        raise InvalidRequest(f"id must be a string of at most {MAX_ID_CHARACTERS} characters", field="id")
-    parameters = _object(fields.get("parameters"), "parameters")
-    inputs = fields.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) != 1:
-        raise InvalidRequest(f"inputs must have one tensor, {INPUT}", field="inputs")
-    tensor = _object(inputs[0], "inputs[0]")
-    check_misspelt(tensor, TENSOR_FIELDS, "inputs[0]")
-    if tensor.get("name") != INPUT or tensor.get("datatype") != DATATYPE:
-        raise InvalidRequest(f"inputs[0] must be {INPUT} of datatype {DATATYPE}", field="inputs[0]")
-    shape = _shape(tensor, max_items)
-    texts = _texts(tensor, shape, body[size:])
-    outputs = _outputs(fields, parameters)
-    rest = {name: value for name, value in parameters.items() if name != "binary_data_output"}
-    return InferRequest(request_id, texts, shape, rest, outputs)
+    fields = validate(InferBody, parse_json(body[:size]))
+    tensor = fields.inputs[0]
+    shape = tuple(tensor.shape)
+    if math.prod(shape) > max_items:
+        field = "inputs[0].shape"
+        raise PayloadTooLarge(f"{field}: {math.prod(shape)} texts, the limit is {max_items}", field=field)
+    default = fields.parameters.binary_data_output
+    outputs: dict[str, bool] = {
+        each.name: _first(each.parameters.binary_data, default) for each in fields.outputs
+    }
+    return InferRequest(
+        fields.id,
+        _texts(tensor, shape, body[size:]),
+        shape,
+        fields.parameters,
+        outputs or dict.fromkeys(OUTPUTS, default),
+    )
 
 
 def write_infer(
@@ -77,9 +80,9 @@ def write_infer(
 ) -> tuple[bytes, int | None]:
     """The answer, and how many bytes of it are JSON: None where all are. model: name and version."""
     parts: list[bytes] = []
-    outputs: list[Json] = []
+    outputs: list[InferOutput] = []
     for name, is_binary in request.outputs.items():
-        output: Json = {"name": name, "shape": list(request.shape), "datatype": DATATYPE}
+        output: InferOutput = {"name": name, "shape": list(request.shape), "datatype": DATATYPE}
         if is_binary:
             content = b"".join(
                 len(each).to_bytes(LENGTH_BYTES, "little") + each
@@ -90,52 +93,34 @@ def write_infer(
         else:
             output["data"] = list(columns[name])
         outputs.append(output)
-    answer: Json = {"model_name": model[0], "model_version": model[1], "outputs": outputs}
+    answer: InferAnswer = {"model_name": model[0], "model_version": model[1], "outputs": outputs}
     if request.request_id is not None:
         answer["id"] = request.request_id
     header = orjson.dumps(answer)
     return b"".join([header, *parts]), len(header) if parts else None
 
 
-def _object(value: object, name: str) -> Json:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{name} must be a JSON object", field=name)
-    return value
+def _first(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
 
 
-def _shape(tensor: Json, max_items: int) -> tuple[int, ...]:
-    """Of at least one element."""
-    field = "inputs[0].shape"
-    shape = tensor.get("shape")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise InvalidRequest(f"{field} must be an array of at most {MAX_DIMENSIONS} numbers", field=field)
-    sizes = tuple(whole_number(size, field, 1, 2**31 - 1) for size in shape)
-    if math.prod(sizes) > max_items:
-        raise PayloadTooLarge(f"{field}: {math.prod(sizes)} texts, the limit is {max_items}", field=field)
-    return sizes
-
-
-def _texts(tensor: Json, shape: tuple[int, ...], behind: bytes) -> tuple[str, ...]:
-    """behind: what follows the JSON."""
-    field, count = "inputs[0].data", math.prod(shape)
-    parameters = _object(tensor.get("parameters"), "inputs[0].parameters")
-    if "binary_data_size" in parameters:
-        if "data" in tensor:
-            raise InvalidRequest("inputs[0] has its data twice, in the JSON and behind it", field=field)
-        size = whole_number(parameters["binary_data_size"], "binary_data_size", 0, 2**31 - 1)
+def _texts(tensor: InferTensor, shape: tuple[int, ...], behind: bytes) -> tuple[str, ...]:
+    """behind: the bytes that follow the JSON."""
+    count, size = math.prod(shape), tensor.parameters.binary_data_size
+    if size is not None:
+        if "data" in tensor.model_fields_set:
+            raise InvalidRequest("inputs[0] has its data twice, in the JSON and behind it", field=DATA_FIELD)
         if size != len(behind):
             raise InvalidRequest(
-                f"binary_data_size is {size}, and {len(behind)} bytes follow the JSON", field=field
+                f"binary_data_size is {size}, and {len(behind)} bytes follow the JSON", field=DATA_FIELD
             )
         found = list(_strings(behind, count))
     else:
         if behind:
-            raise InvalidRequest("bytes follow the JSON that no input claims", field=field)
-        found = list(_flat(tensor.get("data"), shape))
+            raise InvalidRequest("bytes follow the JSON that no input claims", field=DATA_FIELD)
+        found = list(_flat(tensor.data, shape))
     if len(found) != count:
-        raise InvalidRequest(f"inputs[0] has {len(found)} elements, its shape says {count}", field=field)
+        raise InvalidRequest(f"inputs[0] has {len(found)} elements, its shape says {count}", field=DATA_FIELD)
     return tuple(found)
 
 
@@ -148,13 +133,13 @@ def _strings(content: bytes, count: int) -> Iterator[str]:
             return
         place = start + int.from_bytes(content[place:start], "little")
         if place > len(content):
-            raise InvalidRequest(f"element {index} reaches beyond the tensor's bytes", field="inputs[0].data")
+            raise InvalidRequest(f"element {index} reaches beyond the tensor's bytes", field=DATA_FIELD)
         try:
             yield content[start:place].decode("utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedRequest(f"element {index} is not UTF-8", field="inputs[0].data") from error
+            raise MalformedRequest(f"element {index} is not UTF-8", field=DATA_FIELD) from error
     if place != len(content):
-        raise InvalidRequest("the tensor's bytes hold more than its shape says", field="inputs[0].data")
+        raise InvalidRequest("the tensor's bytes hold more than its shape says", field=DATA_FIELD)
 
 
 def _flat(data: object, shape: Sequence[int]) -> Iterator[str]:
@@ -165,7 +150,7 @@ def _flat(data: object, shape: Sequence[int]) -> Iterator[str]:
         for each in data:
             yield from _flat_element(each, shape)
     else:
-        raise InvalidRequest("inputs[0].data must be an array of strings", field="inputs[0].data")
+        raise InvalidRequest("inputs[0].data must be an array of strings", field=DATA_FIELD)
 
 
 def _flat_element(element: object, shape: Sequence[int]) -> Iterator[str]:
@@ -174,25 +159,4 @@ def _flat_element(element: object, shape: Sequence[int]) -> Iterator[str]:
     elif isinstance(element, str):
         yield element
     else:
-        raise InvalidRequest("inputs[0].data must be an array of strings", field="inputs[0].data")
-
-
-def _outputs(fields: Mapping[str, object], parameters: Json) -> dict[str, bool]:
-    """What is asked for, in that order; everything where nothing is named."""
-    default = _is_binary(parameters, "binary_data_output", default=False)
-    asked = fields.get("outputs") or []
-    if not isinstance(asked, list):
-        raise InvalidRequest("outputs must be an array", field="outputs")
-    found: dict[str, bool] = {}
-    for index, each in enumerate(asked):
-        output = _object(each, f"outputs[{index}]")
-        name = output.get("name")
-        if not isinstance(name, str) or name not in OUTPUTS:
-            raise InvalidRequest(f"outputs[{index}] is none of {', '.join(OUTPUTS)}", field="outputs")
-        own = _object(output.get("parameters"), f"outputs[{index}].parameters")
-        found[name] = _is_binary(own, "binary_data", default=default)
-    return found or dict.fromkeys(OUTPUTS, default)
-
-
-def _is_binary(parameters: Json, name: str, *, default: bool) -> bool:
-    return switch(parameters[name], name) if name in parameters else default
+        raise InvalidRequest("inputs[0].data must be an array of strings", field=DATA_FIELD)

@@ -1,159 +1,270 @@
-"""The answers of the native API as JSON. What was not asked for is not there."""
+"""The types of the native API's answers; `app.api.native.results` fills them.
+
+They are TypedDicts: the server builds plain dictionaries that mypy checks, and Pydantic makes the OpenAPI document of
+the types. A field that is not required is in an answer only where the request sets what its description names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal, NotRequired
 
-from app.text.glossary import GlossaryHit
-from app.translator import (
-    PairScore,
-    Ranked,
-    ScoreRequest,
-    ScoreResult,
-    SegmentHypothesis,
-    TextSpan,
-    Token,
-    TranslatedSegment,
-    Translation,
-    TranslationRequest,
-    TranslationResult,
-    Usage,
-)
+from pydantic import Field
+from typing_extensions import TypedDict
 
-Json = dict[str, object]
+from app.text.segments import Fallback
 
 
-def translate_answer(result: TranslationResult, request: TranslationRequest, model: dict[str, str]) -> Json:
-    """One entry a text, in order."""
-    answer: Json = {
-        "translations": [_translation(each, request) for each in result.translations],
-        "model": model,
-        "usage": _usage(result),
-    }
-    if request.options is not None and request.options.sampling is not None:
-        answer["seed"] = request.options.sampling.seed
-    return answer
+class SpanAnswer(TypedDict):
+    """Unicode code points from `start` up to `end`, which is exclusive."""
+
+    start: int
+    end: int
 
 
-def detect_answer(detected: Sequence[Ranked]) -> Json:
-    """One entry a text, in order."""
-    return {"detections": [_detection(ranked) for ranked in detected]}
+LogProbability = Annotated[float, Field(description="natural logarithm")]
+Share = Annotated[float, Field(ge=0, le=1)]
+FinishReasonName = Annotated[
+    Literal["stop", "length", "constraint", "source", "repetition"],
+    Field(
+        description="stop: the end token; length: the limit on the length; constraint: options that left nothing to "
+        "follow; source: the translation had no letter or digit, and the source stands; repetition: the source repeats "
+        "itself, and the translation says it less often"
+    ),
+]
+Subword = Annotated[str | None, Field(description="null: the end of the sentence")]
+Score = Annotated[
+    float, Field(description="log_probability over the length penalty, with the coverage penalty")
+]
 
 
-def _detection(ranked: Ranked) -> Json:
-    language, confidence = ranked[0] if ranked else (None, 0.0)
-    candidates = [{"language": each, "confidence": probability} for each, probability in ranked]
-    return {"language": language, "confidence": confidence, "candidates": candidates}
+class AlternativeAnswer(TypedDict):
+    """A subword that was probable in a token's place, before any constraint."""
+
+    text: Subword
+    log_probability: LogProbability
 
 
-def score_answer(result: ScoreResult, request: ScoreRequest, model: dict[str, str]) -> Json:
-    """One entry a pair, in order."""
-    scores = [_pair_score(each, request) for each in result.scores]
-    return {"scores": scores, "model": model, "usage": _usage(result)}
+class TokenAnswer(TypedDict):
+    """One subword of a translation."""
+
+    text: Subword
+    target: Annotated[SpanAnswer, Field(description="its place in the translation")]
+    log_probability: LogProbability
+    source: NotRequired[
+        Annotated[
+            SpanAnswer, Field(description="with alignment: the subword of the text with the most attention")
+        ]
+    ]
+    attention: NotRequired[
+        Annotated[float | None, Field(description="with alignment: the attention to it, 0 to 1")]
+    ]
+    weights: NotRequired[
+        Annotated[
+            Sequence[float],
+            Field(description="with attention: the attention to each of source_tokens, 0 to 1"),
+        ]
+    ]
+    alternatives: NotRequired[
+        Annotated[list[AlternativeAnswer], Field(description="with num_alternatives: best first")]
+    ]
 
 
-def _usage(usage: Usage) -> Json:
-    return {
-        "source_tokens": usage.source_tokens,
-        "target_tokens": usage.target_tokens,
-        "sentences": usage.num_sentences,
-    }
+Tokens = Annotated[list[TokenAnswer], Field(description="with token_scores, num_alternatives or alignment")]
+SummedLogProbability = Annotated[float, Field(description="summed over the tokens; with tokens")]
+SourceTokens = Annotated[
+    list[SpanAnswer],
+    Field(
+        description="with attention: the text's subwords; a span is empty for end tokens and parts of characters"
+    ),
+]
 
 
-def _translation(translation: Translation, request: TranslationRequest) -> Json:
-    answer: Json = {
-        "text": translation.text,
-        "source": translation.source,
-        "segments": [_segment(segment, request) for segment in translation.segments],
-    }
-    if request.source is None:
-        answer["confidence"] = translation.confidence
-    if request.terms or request.glossary_id is not None:
-        answer["glossary_hits"] = [_glossary_hit(hit) for hit in translation.glossary_hits]
-    if request.options is not None and request.options.num_hypotheses > 1:
-        answer["hypotheses"] = [{"text": text} for text in translation.hypotheses]
-    return answer
+class HypothesisAnswer(TypedDict):
+    """One translation of a segment."""
+
+    text: str
+    score: Score
+    finish_reason: FinishReasonName
+    log_probability: NotRequired[SummedLogProbability]
+    tokens: NotRequired[Tokens]
 
 
-def _glossary_hit(hit: GlossaryHit) -> Json:
-    span = TextSpan(hit.span.start, hit.span.end)
-    return {"source": _span(span), "term": hit.term.source, "translation": hit.replacement}
+class ChangedNumbersAnswer(TypedDict):
+    """The numbers in which a translation differs from its source."""
+
+    missing: Annotated[list[str], Field(description="numbers that the translation lacks")]
+    added: Annotated[list[str], Field(description="numbers that only the translation has")]
 
 
-def _segment(segment: TranslatedSegment, request: TranslationRequest) -> Json:
-    best = segment.hypotheses[0]
-    answer: Json = {
-        "source": _span(segment.source),
-        "target": _span(segment.target),
-        "score": best.score,
-        "finish_reason": str(best.finish_reason),
-    }
-    if request.options is not None and request.options.loop_guard:
-        answer["has_looped"] = segment.has_looped
-    if segment.is_part:
-        answer["is_part"] = True
-    if segment.fallbacks:
-        answer["fallbacks"] = [fallback.value for fallback in segment.fallbacks]
-    if segment.changed_numbers:
-        answer["changed_numbers"] = {
-            "missing": list(segment.changed_numbers.missing),
-            "added": list(segment.changed_numbers.added),
-        }
-    if request.returns_tokens:
-        answer["log_probability"] = best.log_probability
-        answer["tokens"] = _tokens(best.tokens, start=segment.target.start)
-    if request.attention:
-        answer["source_tokens"] = [_span(span) for span in segment.source_tokens]
-    if request.options is not None and request.options.num_hypotheses > 1:
-        answer["hypotheses"] = [_hypothesis(each, request) for each in segment.hypotheses]
-    return answer
+class SegmentAnswer(TypedDict):
+    """One sentence, or a part of a sentence that is too long for the model."""
+
+    source: SpanAnswer
+    target: SpanAnswer
+    score: Score
+    finish_reason: FinishReasonName
+    has_looped: NotRequired[
+        Annotated[bool, Field(description="with loop_guard: whether it was decoded twice")]
+    ]
+    is_part: NotRequired[Annotated[bool, Field(description="where it is a part of a sentence")]]
+    fallbacks: NotRequired[
+        Annotated[
+            list[Fallback], Field(description="what the translation needed beyond one run of the model")
+        ]
+    ]
+    changed_numbers: NotRequired[ChangedNumbersAnswer]
+    log_probability: NotRequired[SummedLogProbability]
+    tokens: NotRequired[Tokens]
+    source_tokens: NotRequired[SourceTokens]
+    hypotheses: NotRequired[
+        Annotated[list[HypothesisAnswer], Field(description="with num_hypotheses: best first")]
+    ]
 
 
-def _hypothesis(hypothesis: SegmentHypothesis, request: TranslationRequest) -> Json:
-    answer: Json = {
-        "text": hypothesis.text,
-        "score": hypothesis.score,
-        "finish_reason": str(hypothesis.finish_reason),
-    }
-    if request.returns_tokens:
-        answer["log_probability"] = hypothesis.log_probability
-        answer["tokens"] = _tokens(hypothesis.tokens)
-    return answer
+class GlossaryHitAnswer(TypedDict):
+    """A term that is in the translation."""
+
+    source: SpanAnswer
+    term: str
+    translation: str
 
 
-def _pair_score(score: PairScore, request: ScoreRequest) -> Json:
-    answer: Json = {
-        "log_probability": score.log_probability,
-        "score": score.score,
-        "num_tokens": score.num_tokens,
-    }
-    if request.returns_tokens:
-        answer["tokens"] = _tokens(score.tokens)
-    if request.attention:
-        answer["source_tokens"] = [_span(span) for span in score.source_tokens]
-    return answer
+class TextAnswer(TypedDict):
+    """A translation as a text."""
+
+    text: str
 
 
-def _tokens(tokens: Sequence[Token], *, start: int = 0) -> list[Json]:
-    """start: where the text begins that the tokens' places count from."""
-    return [_token(token, start) for token in tokens]
+class TranslationAnswer(TypedDict):
+    """The translation of one text."""
+
+    text: str
+    source: Annotated[str, Field(description="the text's language, as sent or detected")]
+    segments: list[SegmentAnswer]
+    confidence: NotRequired[Annotated[Share, Field(description="with source auto: of the detection")]]
+    glossary_hits: NotRequired[
+        Annotated[list[GlossaryHitAnswer], Field(description="with glossary: the terms in the translation")]
+    ]
+    hypotheses: NotRequired[Annotated[list[TextAnswer], Field(description="with num_hypotheses: best first")]]
 
 
-def _token(token: Token, start: int) -> Json:
-    answer: Json = {
-        "text": token.text,
-        "target": _span(token.target.moved(start)),
-        "log_probability": token.log_probability,
-    }
-    if token.source is not None:
-        answer["source"] = _span(token.source)
-        answer["attention"] = token.attention
-    if token.weights:
-        answer["weights"] = token.weights
-    if token.alternatives:
-        answer["alternatives"] = [each._asdict() for each in token.alternatives]
-    return answer
+class ModelName(TypedDict):
+    """The model that answered."""
+
+    name: str
+    version: str
 
 
-def _span(span: TextSpan) -> Json:
-    return {"start": span.start, "end": span.end}
+class UsageAnswer(TypedDict):
+    """What was done. Tokens are subwords, end tokens counted."""
+
+    source_tokens: int
+    target_tokens: int
+    sentences: int
+
+
+class TranslateAnswer(TypedDict):
+    """The answer of POST /v1/translate."""
+
+    translations: Annotated[list[TranslationAnswer], Field(description="one for each text, in order")]
+    model: ModelName
+    usage: UsageAnswer
+    seed: NotRequired[Annotated[int, Field(description="with sampling: it draws the same again")]]
+
+
+class PairScoreAnswer(TypedDict):
+    """The score of one translation."""
+
+    log_probability: LogProbability
+    score: Score
+    num_tokens: Annotated[int, Field(description="subwords, the end token counted")]
+    tokens: NotRequired[Tokens]
+    source_tokens: NotRequired[SourceTokens]
+
+
+class ScoreAnswer(TypedDict):
+    """The answer of POST /v1/score."""
+
+    scores: Annotated[list[PairScoreAnswer], Field(description="one for each pair, in order")]
+    model: ModelName
+    usage: UsageAnswer
+
+
+class CandidateAnswer(TypedDict):
+    """A language that a text may be in."""
+
+    language: str
+    confidence: Share
+
+
+class DetectionAnswer(TypedDict):
+    """The language of one text."""
+
+    language: Annotated[str | None, Field(description="null: the text has no letters")]
+    confidence: Share
+    candidates: Annotated[list[CandidateAnswer], Field(description="the likeliest first")]
+
+
+class DetectAnswer(TypedDict):
+    """The answer of POST /v1/detect."""
+
+    detections: Annotated[list[DetectionAnswer], Field(description="one for each text, in order")]
+
+
+class PairAnswer(TypedDict):
+    """A pair of languages that is served."""
+
+    source: str
+    target: str
+
+
+class LengthPenaltyAnswer(TypedDict):
+    """The model's length penalty."""
+
+    formula: str
+    alpha: float
+
+
+class DefaultsAnswer(TypedDict):
+    """The options of a request that sets none."""
+
+    beam_size: int
+    length_penalty: LengthPenaltyAnswer
+
+
+class ModelAnswer(TypedDict):
+    """A model that is served. Lengths are subwords."""
+
+    name: str
+    version: str
+    precision: str
+    language_pairs: list[PairAnswer]
+    max_source_length: int
+    max_target_length: int
+    alignment: Annotated[
+        bool, Field(description="whether the options alignment and coverage_penalty are served")
+    ]
+    defaults: DefaultsAnswer
+    licence: str
+
+
+class ModelsAnswer(TypedDict):
+    """The answer of GET /v1/models."""
+
+    models: list[ModelAnswer]
+
+
+class ErrorDetail(TypedDict):
+    """Why a request failed."""
+
+    code: Annotated[str, Field(description="for programs")]
+    message: Annotated[str, Field(description="for people; never a part of a text")]
+    request_id: str
+    field: NotRequired[Annotated[str, Field(description="the field that is refused, such as text[3]")]]
+
+
+class ErrorAnswer(TypedDict):
+    """The answer to a request that failed, in at most 1,024 bytes."""
+
+    error: ErrorDetail

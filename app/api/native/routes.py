@@ -13,43 +13,92 @@ from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
-from app.api.native.answers import detect_answer, score_answer, translate_answer
-from app.api.native.schema import NativeParser, Requester, RequestLimits
-from app.api.openapi import DETECT, MODELS, SCORE, TRANSLATE
+from app.api.limits import RequestLimits
+from app.api.native.answers import (
+    DetectAnswer,
+    ErrorAnswer,
+    ModelAnswer,
+    ModelName,
+    ModelsAnswer,
+    ScoreAnswer,
+    TranslateAnswer,
+)
+from app.api.native.models import DetectBody, ScoreBody, TranslateBody
+from app.api.native.requests import NativeParser
+from app.api.native.results import detect_answer, score_answer, translate_answer
+from app.api.openapi import Errors, operation
 from app.api.service import Service
 from app.engine.limits import option_bounds
 from app.translator import ScoreRequest, Timings, TranslationRequest, Translator, Usage
 
-# Texts of more have answers that are written down beside the event loop.
+TAG = "native"
+# Code points of a request's texts above which its answer is built beside the event loop, where it takes a tenth of a
+# second. A larger limit delays other requests; with a smaller one short requests wait for a thread.
 LONG_CHARACTERS = 2_000
+ERRORS = Errors(
+    ErrorAnswer,
+    {
+        400: "the body is not JSON in UTF-8",
+        401: "the request has no API key",
+        403: "the API key is unknown, or a page of another site sent the request",
+        413: "too many bytes, texts, characters or sentences",
+        415: "the content type is not application/json",
+        422: "a field is unknown, missing or outside its limits, or the pair of languages is not served",
+        429: "the queue is full; see Retry-After",
+        500: "the engine failed",
+        503: "the server loads, drains or has failed; see Retry-After",
+        504: "the deadline passed",
+    },
+)
+_TEXT = {"text": "Where is the station?", "source": "en", "target": "de"}
+TRANSLATE = operation(
+    TAG, "Translate one text or several", TranslateAnswer, body=TranslateBody, errors=ERRORS, example=_TEXT
+)
+SCORE = operation(
+    TAG,
+    "Score existing translations",
+    ScoreAnswer,
+    body=ScoreBody,
+    errors=ERRORS,
+    example={**_TEXT, "text": "It is late.", "translation": "Es ist spät."},
+)
+DETECT = operation(
+    TAG,
+    "Detect the languages of texts",
+    DetectAnswer,
+    body=DetectBody,
+    errors=ERRORS,
+    example={"text": ["Where is the station?", "Wo ist der Bahnhof?"]},
+)
+MODELS = operation(TAG, "The models that are served", ModelsAnswer)
 
 
 def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits) -> None:
     """Add the routes, which answer through `service`, within `limits`."""
 
-    @router.post("/v1/translate", openapi_extra=TRANSLATE, summary="Translate one text or several")
+    @router.post("/v1/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as translator:
-            asked = parser_of(translator, limits).translate(body, Requester(*requester_of(request)))
-            result = await while_connected(request, translator.translate(asked))
-            model = model_summary(translator)
-            answer = await build_answer(translator, asked, lambda: translate_answer(result, asked, model))
+            parsed = parser_of(translator, limits).translate(body, requester_of(request))
+            result = await while_connected(request, translator.translate(parsed))
+            model = model_name(translator)
+            answer = await build_answer(translator, parsed, lambda: translate_answer(result, parsed, model))
             return _answered(request, service, result, answer)
 
-    @router.post("/v1/score", openapi_extra=SCORE, summary="Score translations that there are")
+    @router.post("/v1/score", **SCORE)
     async def score(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         with service.work() as translator:
-            asked = parser_of(translator, limits).score(body, Requester(*requester_of(request)))
-            result = await while_connected(request, translator.score(asked))
-            model = model_summary(translator)
-            answer = await build_answer(translator, asked, lambda: score_answer(result, asked, model))
+            parsed = parser_of(translator, limits).score(body, requester_of(request))
+            result = await while_connected(request, translator.score(parsed))
+            model = model_name(translator)
+            answer = await build_answer(translator, parsed, lambda: score_answer(result, parsed, model))
             return _answered(request, service, result, answer)
 
-    @router.post("/v1/detect", openapi_extra=DETECT, summary="Which languages texts are in")
+    @router.post("/v1/detect", **DETECT)
     async def detect(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
@@ -58,58 +107,60 @@ def add_native_routes(router: APIRouter, service: Service, limits: RequestLimits
             detected = await while_connected(request, translator.detect(texts))
             return OrjsonResponse(detect_answer(detected))
 
-    @router.get("/v1/models", openapi_extra=MODELS, summary="The models that are served")
+    @router.get("/v1/models", **MODELS)
     async def models() -> Response:
-        translator = service.check_open()
-        manifest = translator.manifest
-        pairs = [{"source": pair.source, "target": pair.target} for pair in manifest.language_pairs]
-        described = {
-            **model_summary(translator),
-            "precision": service.precision,
-            "language_pairs": pairs,
-            "max_source_length": manifest.max_source_length,
-            "max_target_length": translator.engine.limits.max_target_length - 1,
-            "alignment": translator.engine.limits.has_alignment,
-            "defaults": {
-                "beam_size": manifest.decoding.beam_size,
-                "length_penalty": {
-                    "formula": str(manifest.decoding.length_penalty),
-                    "alpha": manifest.decoding.alpha,
-                },
-            },
-            "licence": manifest.weights_licence,
-        }
-        return OrjsonResponse({"models": [described]})
+        answer: ModelsAnswer = {"models": [_model(service.check_open(), service.precision)]}
+        return OrjsonResponse(answer)
+
+
+def _model(translator: Translator, precision: str) -> ModelAnswer:
+    manifest = translator.manifest
+    defaults = manifest.decoding
+    return {
+        **model_name(translator),
+        "precision": precision,
+        "language_pairs": [
+            {"source": pair.source, "target": pair.target} for pair in manifest.language_pairs
+        ],
+        "max_source_length": manifest.max_source_length,
+        "max_target_length": translator.engine.limits.max_target_length - 1,
+        "alignment": translator.engine.limits.has_alignment,
+        "defaults": {
+            "beam_size": defaults.beam_size,
+            "length_penalty": {"formula": str(defaults.length_penalty), "alpha": defaults.alpha},
+        },
+        "licence": manifest.weights_licence,
+    }
 
 
 def server_timing(timings: Timings) -> str:
-    """The header's value: each phase's milliseconds."""
+    """The value of the header Server-Timing: each phase's milliseconds."""
     return ", ".join([f"{phase};dur={value:.2f}" for phase, value in timings._asdict().items()])
 
 
-def model_summary(translator: Translator) -> dict[str, str]:
-    """What an answer says of its model."""
+def model_name(translator: Translator) -> ModelName:
+    """The model that answers, as answers name it."""
     return {"name": translator.manifest.name, "version": translator.manifest.version}
 
 
 async def build_answer(
-    translator: Translator, request: TranslationRequest | ScoreRequest, answer: Callable[[], object]
+    translator: Translator, request: TranslationRequest | ScoreRequest, build: Callable[[], object]
 ) -> object:
-    """The answer. That of many sentences takes a tenth of a second to write down: not on the event loop."""
+    """What `build` returns, called beside the event loop where the answer is long."""
     is_long = request.returns_tokens or sum(map(len, request.texts)) > LONG_CHARACTERS
-    return await translator.off_loop(answer) if is_long else answer()
+    return await translator.off_loop(build) if is_long else build()
 
 
 @functools.lru_cache(maxsize=1)
 def parser_of(translator: Translator, limits: RequestLimits) -> NativeParser:
-    """Of bodies for the model that is served."""
+    """The parser of bodies for the model that is served."""
     bounds = option_bounds(translator.engine.limits)
     pairs = [(pair.source, pair.target) for pair in translator.manifest.language_pairs]
     return NativeParser(limits, bounds=bounds, defaults=translator.default_options, pairs=pairs)
 
 
 def _answered(request: Request, service: Service, usage: Usage, answer: object) -> Response:
-    """The answer, once it is counted."""
+    """The response, once the work is recorded."""
     request.scope["state"]["num_sentences"] = usage.num_sentences
     record_usage(service, usage)
     headers = {
@@ -120,7 +171,7 @@ def _answered(request: Request, service: Service, usage: Usage, answer: object) 
 
 
 def record_usage(service: Service, result: Usage) -> None:
-    """Into the metrics of work done."""
+    """Add the work to the metrics."""
     metrics = service.metrics
     metrics.sentences.inc(result.num_sentences)
     metrics.source_tokens.inc(result.source_tokens)

@@ -1,7 +1,7 @@
 """POST /v1/translate/stream: the translation while it is made, as server-sent events.
 
-The answer's status is held back until there is a translation to show, so that what goes wrong before has an ordinary
-error's status; where nothing can be shown for long, it begins all the same, so that no proxy gives up.
+The status is sent with the first piece of translation, so that an earlier error has its ordinary status. Where none is
+ready for `keep_alive_s`, the stream begins without one, so that no proxy times out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 from fastapi import APIRouter
@@ -22,25 +21,43 @@ from app.api.http.error_table import error_response
 from app.api.http.json_body import read_json
 from app.api.http.middleware import requester_of
 from app.api.http.protocol import READER
-from app.api.native.answers import translate_answer
-from app.api.native.routes import build_answer, model_summary, parser_of, record_usage, server_timing
-from app.api.native.schema import Requester, RequestLimits
+from app.api.limits import RequestLimits
+from app.api.native.models import TranslateBody
+from app.api.native.results import translate_answer
+from app.api.native.routes import (
+    ERRORS,
+    TAG,
+    build_answer,
+    model_name,
+    parser_of,
+    record_usage,
+    server_timing,
+)
 from app.api.native.stream_events import KEEP_ALIVE, EventBuffer
-from app.api.openapi import TRANSLATE
+from app.api.openapi import operation
 from app.api.service import Service
 from app.errors import RequestCancelled, ServiceError
 from app.translator import TranslationRequest, Translator
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
-# The server waits for its reader before it takes the next ones.
+# Bytes of one write. The next one waits until the reader has read enough; larger ones take more memory a slow reader.
 CHUNK_BYTES = 65_536
-# In the scope's extensions: whether the connection was cut because its reader took nothing.
+STREAM = operation(
+    TAG,
+    "Translate, and send the translation while it is made",
+    EVENT_STREAM,
+    body=TranslateBody,
+    errors=ERRORS,
+    meaning="events `start`, `delta`, `replace`, `segment`, and at the end `done` or `error`; the data of `done` is "
+    "the answer of /v1/translate",
+    example={"text": "Where is the station? It is late.", "source": "en", "target": "de", "beam_size": 1},
+)
 
 
 @dataclass(frozen=True)
 class StreamLimits:
-    """keep_alive_s: without an event, until a comment is sent."""
+    """keep_alive_s: seconds without an event after which a comment is sent."""
 
     keep_alive_s: float
 
@@ -50,30 +67,30 @@ def add_stream_route(
 ) -> None:
     """Add the route, which answers through `service`, within the limits."""
 
-    @router.post("/v1/translate/stream", openapi_extra=_DESCRIPTION, summary="Translate, and watch it done")
+    @router.post("/v1/translate/stream", **STREAM)
     async def stream(request: Request) -> Response:
         service.check_open()
         body = await read_json(request, max_bytes=limits.max_body_bytes)
         translator = service.check_open()
-        asked = parser_of(translator, limits).translate(body, Requester(*requester_of(request)))
-        return EventStream(service, asked, stream_limits)
+        parsed = parser_of(translator, limits).translate(body, requester_of(request))
+        return EventStream(service, parsed, stream_limits)
 
 
 class EventStream(Response):
-    """The answer to one request: it translates while it is sent."""
+    """The response of one request, which translates while it is sent."""
 
-    def __init__(self, service: Service, asked: TranslationRequest, limits: StreamLimits) -> None:
+    def __init__(self, service: Service, request: TranslationRequest, limits: StreamLimits) -> None:
         super().__init__()
         self._service = service
-        self._asked = asked
+        self._request = request
         self._limits = limits
         self._feed = EventBuffer()
         self._is_started = False
         self._began = time.monotonic()
-        self._timing = ""  # what the header says where there is no stream
+        self._timing = ""  # the value of Server-Timing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises what the translation raises; told as an event first, where the stream has begun."""
+        """Send the stream. Raises as the translation; where the stream has begun, an event has the error too."""
         with self._service.work() as translator:
             work = asyncio.ensure_future(self._body(translator, scope))
             watcher = asyncio.ensure_future(_disconnected(receive))
@@ -90,11 +107,11 @@ class EventStream(Response):
                     self._service.metrics.stream_events.labels(name).inc(number)
 
     async def _body(self, translator: Translator, scope: Scope) -> bytes:
-        """Translate. The body is that of a request without a stream."""
-        asked = self._asked
-        result = await translator.translate(asked, self._feed)
-        model = model_summary(translator)
-        answer = await build_answer(translator, asked, lambda: translate_answer(result, asked, model))
+        """Translate, and return the body of /v1/translate."""
+        request = self._request
+        result = await translator.translate(request, self._feed)
+        model = model_name(translator)
+        answer = await build_answer(translator, request, lambda: translate_answer(result, request, model))
         scope["state"]["num_sentences"] = result.num_sentences
         record_usage(self._service, result)
         self._timing = server_timing(result.timings)
@@ -107,7 +124,7 @@ class EventStream(Response):
         work: asyncio.Task[bytes],
         watcher: asyncio.Task[None],
     ) -> None:
-        """Send what happens until the last event."""
+        """Send events up to the last one."""
         feed = self._feed
         while not work.done():
             is_quiet = not await _set_within(feed.news, self._limits.keep_alive_s)
@@ -126,16 +143,16 @@ class EventStream(Response):
             self._is_started = True
             self._service.metrics.stream_first_seconds.observe(time.monotonic() - self._began)
             await line.start()
-            await line.send(self._feed.start(model_summary(translator)))
+            await line.send(self._feed.start(model_name(translator)))
 
     async def _end(self, line: _EventWriter, translator: Translator, work: asyncio.Task[bytes]) -> None:
-        """The last event; raises what the translation raised."""
+        """Send the last event. Raises as the translation."""
         try:
             body = work.result()
         except ServiceError as error:
             if self._is_started:
-                told = bytes(error_response(error, self._asked.request_id).body)
-                await line.send(self._feed.take() + self._feed.error(told), is_last=True)
+                body = bytes(error_response(error, self._request.request_id).body)
+                await line.send(self._feed.take() + self._feed.error(body), is_last=True)
             raise
         await self._begin(line, translator)
         timing = f": server-timing {self._timing}\n".encode()
@@ -143,7 +160,7 @@ class EventStream(Response):
 
 
 class _EventWriter:
-    """The way to the reader."""
+    """Writes the stream to the reader."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
@@ -154,20 +171,20 @@ class _EventWriter:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
 
     async def send(self, body: bytes, *, is_last: bool = False) -> None:
-        """Returns once all is on its way but CHUNK_BYTES and what the server lets wait for the system, as much again.
+        """Send a part of the stream; at most two CHUNK_BYTES of it are still buffered afterwards.
 
-        Raises RequestCancelled where the reader took nothing for too long, and was cut off.
+        Raises RequestCancelled where the reader was cut off because it read nothing.
         """
         chunks = [body[start : start + CHUNK_BYTES] for start in range(0, len(body), CHUNK_BYTES)]
         for chunk in (*chunks, *([b""] if is_last else [])):
             ends = is_last and not chunk
             await self._send({"type": "http.response.body", "body": chunk, "more_body": not ends})
             if self._has_stalled():
-                raise RequestCancelled("the caller takes nothing of its answer")
+                raise RequestCancelled("the caller reads nothing of its answer")
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> bool:
-    """Whether an event is set in so much time."""
+    """Wait for an event. Returns whether it was set in time."""
     if news.is_set():
         return True
     with contextlib.suppress(TimeoutError):
@@ -178,16 +195,3 @@ async def _set_within(news: asyncio.Event, seconds: float) -> bool:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-_DESCRIPTION: dict[str, Any] = {
-    **TRANSLATE,
-    "responses": {
-        **TRANSLATE["responses"],
-        "200": {
-            "description": "events `start`, `delta`, `replace`, `segment`, and at the end `done` or `error`; the data "
-            "of `done` is the answer of /v1/translate",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-        },
-    },
-}

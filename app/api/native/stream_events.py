@@ -1,9 +1,9 @@
-"""What happens to a translation as server-sent events.
+"""Server-sent events of a translation in progress.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-What was not sent yet is kept by segment, new text joined to old: a reader that is slow finds fewer, longer events, and
-one that reads nothing makes the server hold each text once and no more.
+Unsent text is kept by segment, and new text is appended to it: a slow reader gets fewer, longer events, and for a
+reader that reads nothing the server holds each text once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from app.api.native.answers import ModelName
 from app.decoding.options import FinishReason
 from app.translator import TextSpan
 
@@ -22,13 +23,13 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 def event(name: str, data: bytes) -> bytes:
-    """One event; data: JSON, which has no line break."""
+    """One event. data: JSON without line breaks."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
 @dataclass
 class _Unsent:
-    """Of one segment. replacement: what stands there now, delta: what was appended to that or to what was sent."""
+    """One segment's unsent changes. replacement: its new text; delta: the text appended to that or to the sent text."""
 
     replacement: str | None = None
     delta: str = ""
@@ -36,9 +37,9 @@ class _Unsent:
 
 
 class EventBuffer:
-    """An `Observer` whose events wait to be sent. On the event loop.
+    """An `Observer` that keeps events until they are sent. It is used on the event loop only.
 
-    news: set whenever there is something to look at; whoever waits for it clears it.
+    news: set at each change; its waiter clears it.
     """
 
     def __init__(self) -> None:
@@ -51,12 +52,12 @@ class EventBuffer:
 
     @property
     def is_planned(self) -> bool:
-        """Whether it is known what is to be translated."""
+        """Whether the segments are known."""
         return self._texts is not None
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `take` would give anything."""
+        """Whether `take` would return an event."""
         return bool(self._unsent)
 
     def planned(self, texts: Sequence[Sequence[TextSpan]]) -> None:
@@ -78,23 +79,23 @@ class EventBuffer:
         """As `Observer`."""
         self._of(text_index, segment_index).finished = (text, finish_reason)
 
-    def start(self, model: dict[str, str]) -> bytes:
+    def start(self, model: ModelName) -> bytes:
         """The first event."""
         texts = [{"segments": [span._asdict() for span in spans]} for spans in self._texts or ()]
         return self._made("start", {"model": model, "num_segments": self._num_segments, "texts": texts})
 
     def take(self) -> bytes:
-        """All that waits, in the order in which segments had news; it is sent then."""
+        """The unsent events, in the order in which their segments changed; they count as sent."""
         unsent, self._unsent = self._unsent, {}
         return b"".join(self._events(*place, each) for place, each in unsent.items())
 
     def done(self, body: bytes) -> bytes:
-        """The last event; body: of the answer that a request without a stream gets."""
+        """The last event. body: of the answer of /v1/translate."""
         self.num_sent["done"] += 1
         return event("done", body)
 
     def error(self, body: bytes) -> bytes:
-        """The last event where the translation failed; body: that of the error's answer."""
+        """The last event of a failed translation. body: of the error's answer."""
         self.num_sent["error"] += 1
         return event("error", body)
 

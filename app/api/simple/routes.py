@@ -11,10 +11,22 @@ from starlette.responses import Response
 from app.api.http.auth import ApiKeys
 from app.api.http.dialect import Dialect, DialectError
 from app.api.http.error_table import OrjsonResponse
-from app.api.http.form_body import Fields, read_fields
-from app.api.http.values import check_misspelt
+from app.api.http.form_body import FORM, Fields, read_fields
+from app.api.http.json_body import JSON
+from app.api.http.validation import validate
 from app.api.languages import served_language
+from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslation, PlainTranslator
+from app.api.simple.models import (
+    SimpleDetectBody,
+    SimpleDetection,
+    SimpleError,
+    SimpleHealth,
+    SimpleLanguage,
+    SimpleSettings,
+    SimpleTranslateAnswer,
+    SimpleTranslateBody,
+)
 from app.errors import (
     InvalidRequest,
     MalformedRequest,
@@ -34,10 +46,46 @@ HEADERS = (
 )
 PATHS = ("/translate", "/detect", "/languages", "/health", "/frontend/settings", "/suggest")
 FILE_PATHS = ("/translate_file", "/download_file/")
-FIELDS = ("q", "source", "target", "format", "alternatives", "api_key")
 FRONTEND_TIMEOUT_MS = 500
-FORMATS = {"text": TextFormat.PLAIN, "html": TextFormat.HTML}
-Json = dict[str, object]
+# Code points of a language's code that an error repeats.
+MAX_SHOWN_CHARACTERS = 10
+TAG = "simple"
+ERRORS = Errors(
+    SimpleError,
+    {
+        400: "a field is misspelt, missing or outside its limits, the languages are not served, or the key is missing",
+        403: "the API key is unknown",
+        413: "too many bytes",
+        415: "another content type",
+        429: "the queue is full; see Retry-After",
+        503: "the server loads, drains or has failed; see Retry-After",
+        504: "the deadline passed",
+    },
+)
+_MEDIA = (JSON, FORM)
+_EXAMPLE = {"q": "Where is the station?", "source": "en", "target": "de"}
+TRANSLATE = operation(
+    TAG,
+    "Translate one text or several",
+    SimpleTranslateAnswer,
+    body=SimpleTranslateBody,
+    media=_MEDIA,
+    errors=ERRORS,
+    example=_EXAMPLE,
+)
+DETECT = operation(
+    TAG,
+    "Detect the language of a text",
+    list[SimpleDetection],
+    body=SimpleDetectBody,
+    media=_MEDIA,
+    errors=ERRORS,
+    example={"q": "Where is the station?"},
+)
+SUGGEST = operation(TAG, "Refused: no suggestions are taken", None, status=403)
+LANGUAGES = operation(TAG, "The languages, each with its target languages", list[SimpleLanguage])
+HEALTH = operation(TAG, "200 while the server takes requests", SimpleHealth)
+SETTINGS = operation(TAG, "What a page has to know of the server", SimpleSettings)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
@@ -67,117 +115,37 @@ DIALECT = Dialect(
 )
 
 
-class _Reader:
-    """Checks the fields of a request, in the order in which clients expect complaints."""
-
-    def __init__(self, plain: PlainTranslator, keys: ApiKeys) -> None:
-        self._plain = plain
-        self._keys = keys
-
-    async def fields(self, request: Request) -> Fields:
-        """The request's fields, once its key is known to be good."""
-        fields = await read_fields(request, max_bytes=self._plain.limits.max_body_bytes)
-        key = fields.get("api_key")
-        request.state.caller = self._keys.caller_of(key if isinstance(key, str) else "")
-        check_misspelt(fields, FIELDS)
-        return fields
-
-    def texts(self, fields: Fields) -> list[str]:
-        """One or several; raises DialectError."""
-        value = fields.get("q")
-        if value is None or value in ("", []):
-            raise _missing("q")
-        items = value if isinstance(value, list) else [value]
-        texts = [item for item in items if isinstance(item, str)]
-        if len(texts) < len(items):
-            raise DialectError(400, "Invalid request: q must be a string or an array of strings")
-        limits = self._plain.limits
-        sizes = (
-            (len(texts), limits.max_items),
-            (max(map(len, texts)), limits.max_item_characters),
-            (sum(map(len, texts)), limits.max_request_characters),
-        )
-        for size, limit in sizes:
-            if size > limit:
-                raise DialectError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
-        return texts
-
-    def languages(self, fields: Fields) -> tuple[str | None, str]:
-        """Source, None where it is to be detected, and target."""
-        for name in ("source", "target"):
-            if not fields.get(name):
-                raise _missing(name)
-        source = None if fields["source"] == "auto" else self._language(fields["source"])
-        return source, self._language(fields["target"])
-
-    def _language(self, code: object) -> str:
-        found = served_language(code, self._plain.languages()) if isinstance(code, str) else None
-        if found is None:
-            is_code = isinstance(code, str) and len(code) <= 10 and code.replace("-", "").isalnum()
-            raise DialectError(400, f"{code if is_code else 'this language'} is not supported")
-        return found
-
-    def num_alternatives(self, fields: Fields) -> int:
-        """Raises DialectError."""
-        value = fields.get("alternatives", 0)
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise DialectError(400, "Invalid request: alternatives parameter is not a number")
-        limit = self._plain.limits.max_num_hypotheses - 1
-        if isinstance(value, str):
-            digits = value.strip().removeprefix("-")
-            if not (digits.isascii() and digits.isdecimal()):
-                raise DialectError(400, "Invalid request: alternatives parameter is not a number")
-            value = int(value.strip()[:9])
-        if value > limit:
-            raise DialectError(400, f"Invalid request: alternatives parameter must be <= {limit}")
-        return max(0, value)
-
-
-def text_format(fields: Fields) -> TextFormat:
-    """Raises DialectError."""
-    value = fields.get("format") or "text"
-    if not isinstance(value, str) or value not in FORMATS:
-        is_word = isinstance(value, str) and len(value) <= 10 and value.isascii() and value.isalnum()
-        raise DialectError(400, f"{value if is_word else 'this'} format is not supported")
-    return FORMATS[value]
-
-
 def add_simple_routes(
     router: APIRouter, plain: PlainTranslator, keys: ApiKeys, *, file_suffixes: Sequence[str] = ()
 ) -> None:
-    """Add the routes. file_suffixes: of the files that are taken; none where none are."""
-    reader = _Reader(plain, keys)
+    """Add the routes. file_suffixes: of the files that are translated; empty where none are."""
 
-    @router.post("/translate", include_in_schema=False)
+    @router.post("/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
         plain.service.check_open()
-        fields = await reader.fields(request)
-        texts = reader.texts(fields)
-        source, target = reader.languages(fields)
-        written_in = text_format(fields)
-        num_alternatives = reader.num_alternatives(fields)
-        # Clients expect none of HTML.
-        num_sought = num_alternatives if written_in is TextFormat.PLAIN else 0
-        wanted = PlainRequest(source, target, num_sought, text_format=written_in)
+        body = validate(SimpleTranslateBody, await _fields(request, plain, keys), plain.limits)
+        source = None if body.source == "auto" else served(body.source, plain)
+        # Clients expect no alternatives of HTML.
+        num_sought = body.alternatives if body.format == "text" else 0
+        wanted = PlainRequest(
+            source, served(body.target, plain), num_sought, text_format=TextFormat(body.format)
+        )
         try:
-            found = await plain.translate(request, texts, wanted)
+            found = await plain.translate(request, body.texts, wanted)
         except NoSuchPair as error:
             raise unavailable(error) from error
-        answers = _columns(found, tells_source=source is None, tells_alternatives=num_alternatives > 0)
-        if not isinstance(fields["q"], list):
-            return _answered({name: values[0] for name, values in answers.items()})
-        return _answered(answers)
+        return _answered(_translate_answer(body, found))
 
-    @router.post("/detect", include_in_schema=False)
+    @router.post("/detect", **DETECT)
     async def detect(request: Request) -> Response:
         plain.service.check_open()
-        texts = reader.texts(await reader.fields(request))
-        ranked = (await plain.detect(["\n".join(texts)]))[0] or [("en", 0.0)]
+        body = validate(SimpleDetectBody, await _fields(request, plain, keys), plain.limits)
+        ranked = (await plain.detect(["\n".join(body.texts)]))[0] or [("en", 0.0)]
         return _answered([_detected(language, confidence) for language, confidence in ranked])
 
-    @router.post("/suggest", include_in_schema=False)
+    @router.post("/suggest", **SUGGEST)
     async def suggest(request: Request) -> Response:
-        await reader.fields(request)
+        await _fields(request, plain, keys)
         raise DialectError(403, "Suggestions are disabled on this server.")
 
     async def preflight() -> Response:
@@ -191,31 +159,31 @@ def add_simple_routes(
 def _add_descriptions(
     router: APIRouter, plain: PlainTranslator, *, has_keys: bool, file_suffixes: Sequence[str]
 ) -> None:
-    """What is open to everyone: clients ask it before they have a key at hand."""
+    """Add the routes without a key: clients read them before they have one."""
 
-    @router.get("/languages", include_in_schema=False)
+    @router.get("/languages", **LANGUAGES)
     async def languages() -> Response:
         pairs = plain.pairs()
-        return _answered(
-            [
-                {
-                    "code": code,
-                    "name": language_name(code),
-                    "targets": sorted({code, *(target for source, target in pairs if source == code)}),
-                }
-                for code in plain.languages()
-            ]
-        )
+        rows: list[SimpleLanguage] = [
+            {
+                "code": code,
+                "name": language_name(code),
+                "targets": sorted({code, *(target for source, target in pairs if source == code)}),
+            }
+            for code in plain.languages()
+        ]
+        return _answered(rows)
 
-    @router.get("/health", include_in_schema=False)
+    @router.get("/health", **HEALTH)
     async def health() -> Response:
         plain.service.check_open()
-        return _answered({"status": "ok"})
+        answer: SimpleHealth = {"status": "ok"}
+        return _answered(answer)
 
-    @router.get("/frontend/settings", include_in_schema=False)
+    @router.get("/frontend/settings", **SETTINGS)
     async def frontend_settings() -> Response:
         target = min(target for _, target in plain.pairs())
-        settings = {
+        settings: SimpleSettings = {
             "charLimit": plain.limits.max_item_characters,
             "frontendTimeout": FRONTEND_TIMEOUT_MS,
             "apiKeys": has_keys,
@@ -231,30 +199,45 @@ def _add_descriptions(
         return _answered(settings)
 
 
-def _columns(
-    found: Sequence[PlainTranslation], *, tells_source: bool, tells_alternatives: bool
-) -> dict[str, list[object]]:
-    columns: dict[str, list[object]] = {"translatedText": [each.text for each in found]}
-    if tells_source:
-        columns["detectedLanguage"] = [_detected(each.source, each.confidence) for each in found]
-    if tells_alternatives:
-        columns["alternatives"] = [list(each.alternatives) for each in found]
-    return columns
+async def _fields(request: Request, plain: PlainTranslator, keys: ApiKeys) -> Fields:
+    """The request's fields, once its key is checked. Raises Unauthorized, and as `read_fields`."""
+    fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
+    key = fields.get("api_key")
+    request.state.caller = keys.caller_of(key if isinstance(key, str) else "")
+    return fields
 
 
-def _detected(language: str, confidence: float) -> Json:
-    """Confidence 0 to 100."""
-    return {"confidence": round(confidence * 100, 1), "language": language}
-
-
-def _missing(name: str) -> DialectError:
-    return DialectError(400, f"Invalid request: missing {name} parameter")
+def served(code: str, plain: PlainTranslator) -> str:
+    """The served language of a code. Raises DialectError, which repeats the code where it can be no text."""
+    found = served_language(code, plain.languages())
+    if found is None:
+        is_code = len(code) <= MAX_SHOWN_CHARACTERS and code.replace("-", "").isalnum()
+        raise DialectError(400, f"{code if is_code else 'this language'} is not supported")
+    return found
 
 
 def unavailable(error: NoSuchPair) -> DialectError:
-    """What clients expect to be told of a pair that is not translated."""
+    """The error of a pair that is not translated, in the words that clients know."""
     source, target = (f"{language_name(code)} ({code})" for code in (error.source, error.target))
     return DialectError(400, f"{target} is not available as a target language from {source}")
+
+
+def _translate_answer(body: SimpleTranslateBody, found: Sequence[PlainTranslation]) -> SimpleTranslateAnswer:
+    is_list = isinstance(body.q, list)
+    texts = [each.text for each in found]
+    answer: SimpleTranslateAnswer = {"translatedText": texts if is_list else texts[0]}
+    if body.source == "auto":
+        detected = [_detected(each.source, each.confidence) for each in found]
+        answer["detectedLanguage"] = detected if is_list else detected[0]
+    if body.alternatives:
+        alternatives = [list(each.alternatives) for each in found]
+        answer["alternatives"] = alternatives if is_list else alternatives[0]
+    return answer
+
+
+def _detected(language: str, confidence: float) -> SimpleDetection:
+    """confidence: 0 to 1; in the answer 0 to 100."""
+    return {"confidence": round(confidence * 100, 1), "language": language}
 
 
 def _answered(body: object) -> Response:

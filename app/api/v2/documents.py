@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,121 +10,113 @@ from starlette.responses import Response
 
 from app.api.files.document_jobs import DocumentJob, DocumentJobs, seconds_remaining
 from app.api.files.document_store import DocumentStatus, NoSuchDocument, StoredDocument
-from app.api.files.multipart import Upload, read_upload
-from app.api.files.routes import known_format, sent
+from app.api.files.multipart import MULTIPART, read_upload
+from app.api.files.routes import OCTETS, known_format, sent
 from app.api.http.dialect import DialectError
 from app.api.http.disconnect import while_connected
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_fields
 from app.api.http.middleware import caller_address
-from app.api.http.values import check_misspelt
-from app.api.languages import served_language
+from app.api.http.validation import validate
+from app.api.openapi import operation
+from app.api.v2.languages import read_languages
+from app.api.v2.models import V2DocumentBody, V2DocumentHandle, V2DocumentKeyBody, V2DocumentStatus
+from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG, stored_glossary
 from app.errors import InvalidRequest
-from app.stores.glossaries import GlossaryNotFound
-from app.text.glossary import Glossary
 
-FIELDS = ("source_lang", "target_lang", "filename", "formality", "glossary_id", "output_format")
-IGNORED_FORMALITIES = ("", "default", "prefer_more", "prefer_less")
+UPLOAD = operation(
+    TAG,
+    "Translate a file; the answer has its id and key",
+    V2DocumentHandle,
+    body=V2DocumentBody,
+    media=(MULTIPART,),
+    errors=ERRORS,
+    example={"source_lang": "en", "target_lang": "de"},
+)
+KEY_IN_QUERY: dict[str, Any] = {"query": {"document_key": ("", "from the answer to the upload")}}
+KEY_IN_BODY: dict[str, Any] = {
+    "body": V2DocumentKeyBody,
+    "media": JSON_OR_FORM,
+    "example": {"document_key": ""},
+}
+
+
+def _describe_status(extra: dict[str, Any]) -> dict[str, Any]:
+    return operation(TAG, "The state of a file", V2DocumentStatus, errors=ERRORS, **extra)
+
+
+def _describe_result(extra: dict[str, Any]) -> dict[str, Any]:
+    return operation(TAG, "The translated file", OCTETS, errors=ERRORS, **extra)
 
 
 def add_v2_document_routes(router: APIRouter, jobs: DocumentJobs) -> None:
     """Add the routes."""
 
-    @router.post("/v2/document", include_in_schema=False)
+    @router.post("/v2/document", **UPLOAD)
     async def upload(request: Request) -> Response:
-        jobs.plain.service.check_open()
-        given = await jobs.plain.service.while_open(
-            read_upload(request, max_bytes=jobs.limits.max_file_bytes)
-        )
-        check_misspelt(given.fields, FIELDS)
-        source, target = _languages(jobs, given)
+        service = jobs.plain.service
+        service.check_open()
+        form = await service.while_open(read_upload(request, max_bytes=jobs.limits.max_file_bytes))
+        body = validate(V2DocumentBody, {**form.fields, "file": form.content})
+        source, target = read_languages(body.source_lang, body.target_lang, jobs.plain.pairs())
+        if source not in {None, target} and (source, target) not in jobs.plain.pairs():
+            raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
         caller = request.state.caller
-        glossary = await _glossary(jobs, caller, given, (source, target))
-        name = given.fields.get("filename") or given.name
+        glossary = await stored_glossary(jobs.plain, caller, body.glossary_id, (source, target))
+        name = body.filename or form.name
         file_format = known_format(name)
-        wanted = given.fields.get("output_format", file_format)
-        if wanted.lower() != file_format:
+        if (body.output_format or file_format).lower() != file_format:
             raise InvalidRequest("output_format must be the format of the file", field="output_format")
-        document = jobs.store.add(caller, name, len(given.content))
-        texts = await while_connected(request, jobs.read(document, given.content, file_format))
+        document = jobs.store.add(caller, name, len(form.content))
+        texts = await while_connected(request, jobs.read(document, form.content, file_format))
         job = DocumentJob(
-            *(given.content, file_format, texts, source, target),
+            *(form.content, file_format, texts, source, target),
             request_id=request.state.request_id,
             glossary=glossary,
             share=caller or caller_address(request.scope),
         )
         jobs.start(document, job)
-        return OrjsonResponse({"document_id": document.file_id, "document_key": document.key})
-
-    _add_results(router, jobs)
-
-
-def _add_results(router: APIRouter, jobs: DocumentJobs) -> None:
-    @router.api_route("/v2/document/{document_id}", methods=["GET", "POST"], include_in_schema=False)
-    async def status(request: Request, document_id: str) -> Response:
-        file = await _found(request, document_id)
-        answer: dict[str, object] = {"document_id": document_id, "status": file.status}
-        if file.status is DocumentStatus.TRANSLATING:
-            answer["seconds_remaining"] = seconds_remaining(file)
-        elif file.status is DocumentStatus.DONE:
-            answer["billed_characters"] = file.num_characters
-        elif file.status is DocumentStatus.ERROR:
-            answer["error_message"] = file.message
+        answer: V2DocumentHandle = {"document_id": document.file_id, "document_key": document.key}
         return OrjsonResponse(answer)
 
-    @router.api_route("/v2/document/{document_id}/result", methods=["GET", "POST"], include_in_schema=False)
-    async def result(request: Request, document_id: str) -> Response:
-        file = await _found(request, document_id)
-        if file.status in {DocumentStatus.QUEUED, DocumentStatus.TRANSLATING}:
-            raise DialectError(503, "the document is not translated yet")
-        try:
-            return await sent(jobs, file)
-        except NoSuchDocument as error:
-            raise DialectError(404, str(error)) from error
-
-    async def _found(request: Request, document_id: str) -> StoredDocument:
-        fields = await read_fields(request, max_bytes=jobs.plain.limits.max_body_bytes)
-        key = fields.get("document_key")
-        try:
-            return jobs.store.find(document_id, request.state.caller, key if isinstance(key, str) else "")
-        except NoSuchDocument as error:
-            raise DialectError(404, str(error)) from error
+    _add_routes_of_one(router, jobs)
 
 
-def _languages(jobs: DocumentJobs, given: Upload) -> tuple[str | None, str]:
-    """Source and target, served. Raises InvalidRequest."""
-    formality = given.fields.get("formality", "")
-    if formality not in IGNORED_FORMALITIES:
-        raise InvalidRequest("formality is not supported here", field="formality")
-    served = jobs.plain.languages()
-    found = {}
-    for name in ("source_lang", "target_lang"):
-        code = given.fields.get(name, "")
-        found[name] = served_language(code, served) if code else None
-        if found[name] is None and (code or name == "target_lang"):
-            raise InvalidRequest(f"{name} must be one of {', '.join(served).upper()}", field=name)
-    source, target = found["source_lang"], found["target_lang"]
-    if target is None or (
-        source is not None and source != target and (source, target) not in jobs.plain.pairs()
-    ):
-        raise InvalidRequest("this pair of languages is not translated here", field="target_lang")
-    return source, target
+def _add_routes_of_one(router: APIRouter, jobs: DocumentJobs) -> None:
+    for method, extra in (("GET", KEY_IN_QUERY), ("POST", KEY_IN_BODY)):
+        status_path, result_path = "/v2/document/{document_id}", "/v2/document/{document_id}/result"
+
+        @router.api_route(status_path, methods=[method], **_describe_status(extra))
+        async def status(request: Request) -> Response:
+            return OrjsonResponse(_status(await _found(jobs, request)))
+
+        @router.api_route(result_path, methods=[method], **_describe_result(extra))
+        async def result(request: Request) -> Response:
+            document = await _found(jobs, request)
+            if document.status in {DocumentStatus.QUEUED, DocumentStatus.TRANSLATING}:
+                raise DialectError(503, "the document is not translated yet")
+            try:
+                return await sent(jobs, document)
+            except NoSuchDocument as error:
+                raise DialectError(404, str(error)) from error
 
 
-async def _glossary(
-    jobs: DocumentJobs, owner: str, given: Upload, pair: tuple[str | None, str]
-) -> Glossary | None:
-    """The glossary that a request names. Raises DialectError, InvalidRequest."""
-    glossary_id = given.fields.get("glossary_id")
-    if not glossary_id:
-        return None
-    store = jobs.plain.service.glossaries
+def _status(document: StoredDocument) -> V2DocumentStatus:
+    answer: V2DocumentStatus = {"document_id": document.file_id, "status": document.status.value}
+    if document.status is DocumentStatus.TRANSLATING:
+        answer["seconds_remaining"] = seconds_remaining(document)
+    elif document.status is DocumentStatus.DONE:
+        answer["billed_characters"] = document.num_characters
+    elif document.status is DocumentStatus.ERROR:
+        answer["error_message"] = document.message
+    return answer
+
+
+async def _found(jobs: DocumentJobs, request: Request) -> StoredDocument:
+    """The caller's document, by its id and key. Raises DialectError, InvalidRequest."""
+    fields = await read_fields(request, max_bytes=jobs.plain.limits.max_body_bytes)
+    key = validate(V2DocumentKeyBody, fields).document_key
     try:
-        stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
-    except GlossaryNotFound as error:
-        raise DialectError(404, f"glossary_id: {error}") from error
-    if (stored.source_language, stored.target_language) != pair:
-        raise InvalidRequest(
-            "glossary_id: this glossary is for another pair of languages", field="glossary_id"
-        )
-    return glossary
+        return jobs.store.find(request.path_params["document_id"], request.state.caller, key)
+    except NoSuchDocument as error:
+        raise DialectError(404, str(error)) from error

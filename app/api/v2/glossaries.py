@@ -14,15 +14,16 @@ from starlette.responses import Response
 from app.api.http.dialect import DialectError
 from app.api.http.error_table import OrjsonResponse
 from app.api.http.form_body import read_fields
-from app.api.http.values import check_misspelt, choice
+from app.api.http.validation import validate
+from app.api.openapi import operation
 from app.api.plain_translation import PlainTranslator
-from app.api.v2.fields import read_pair
-from app.api.v2.languages import base_of
-from app.errors import InvalidRequest, NotReady
+from app.api.v2.languages import base_of, read_pair
+from app.api.v2.models import V2Glossaries, V2Glossary, V2GlossaryBody, V2GlossaryPairs
+from app.api.v2.routes import ERRORS, JSON_OR_FORM, TAG
+from app.errors import NotReady
 from app.observability.logging import log_event
 from app.stores.glossaries import (
     EntriesError,
-    EntriesFormat,
     GlossaryNotFound,
     GlossaryStore,
     GlossaryStoreError,
@@ -33,10 +34,30 @@ from app.stores.glossaries import (
 )
 
 T = TypeVar("T")
-FIELDS = ("name", "source_lang", "target_lang", "entries", "entries_format")
 TSV = "text/tab-separated-values"
-# For another process to let go of the file, or for somebody to make room.
+# Seconds until another try, in which another process may unlock the file. With a longer time callers wait in vain.
 RETRY_AFTER_S = 5.0
+PAIRS = operation(TAG, "The pairs of languages that a glossary can have", V2GlossaryPairs, errors=ERRORS)
+CREATE = operation(
+    TAG,
+    "Store a glossary",
+    V2Glossary,
+    status=201,
+    body=V2GlossaryBody,
+    media=JSON_OR_FORM,
+    errors=ERRORS,
+    example={
+        "name": "Travel",
+        "source_lang": "en",
+        "target_lang": "de",
+        "entries_format": "tsv",
+        "entries": "station\tHaltestelle",
+    },
+)
+LIST = operation(TAG, "This key's glossaries", V2Glossaries, errors=ERRORS)
+ONE = operation(TAG, "One glossary", V2Glossary, errors=ERRORS)
+ENTRIES = operation(TAG, "A glossary's terms", TSV, errors=ERRORS)
+DELETE = operation(TAG, "Delete a glossary", None, status=204, errors=ERRORS)
 logger = logging.getLogger("app.api.v2.glossaries")
 
 
@@ -44,58 +65,57 @@ def add_v2_glossary_routes(router: APIRouter, plain: PlainTranslator) -> None:
     """Add the routes."""
     store = plain.service.glossaries
 
-    @router.get("/v2/glossary-language-pairs", include_in_schema=False)
+    @router.get("/v2/glossary-language-pairs", **PAIRS)
     async def language_pairs() -> Response:
         pairs = sorted(
             {(base_of(source).lower(), base_of(target).lower()) for source, target in plain.pairs()}
         )
-        rows = [{"source_lang": source, "target_lang": target} for source, target in pairs]
-        return OrjsonResponse({"supported_languages": rows})
+        answer: V2GlossaryPairs = {
+            "supported_languages": [
+                {"source_lang": source, "target_lang": target} for source, target in pairs
+            ]
+        }
+        return OrjsonResponse(answer)
 
-    @router.post("/v2/glossaries", include_in_schema=False)
+    @router.post("/v2/glossaries", **CREATE)
     async def create(request: Request) -> Response:
         pairs = plain.pairs()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
-        check_misspelt(fields, FIELDS)
-        name, languages = fields.get("name"), read_pair(fields, pairs)
-        entries = fields.get("entries")
-        if not isinstance(name, str) or not isinstance(entries, str):
-            raise InvalidRequest("name and entries must be strings", field="name")
-        entries_format = EntriesFormat(
-            choice(fields.get("entries_format"), "entries_format", [each.value for each in EntriesFormat])
-        )
+        body = validate(V2GlossaryBody, fields)
+        languages = read_pair(body.source_lang, body.target_lang, pairs)
         owner = request.state.caller
 
         def made() -> StoredGlossary:
-            terms = parse_entries(entries, entries_format, store.limits)
-            return store.create(owner, name, languages, terms)
+            terms = parse_entries(body.entries, body.entries_format, store.limits)
+            return store.create(owner, body.name, languages, terms)
 
         return OrjsonResponse(_described(await _stored(made)), status_code=201)
 
-    @router.get("/v2/glossaries", include_in_schema=False)
+    @router.get("/v2/glossaries", **LIST)
     async def all_of_them(request: Request) -> Response:
         owner = request.state.caller
         found = await _stored(lambda: store.list(owner))
-        return OrjsonResponse({"glossaries": [_described(each) for each in found]})
+        answer: V2Glossaries = {"glossaries": [_described(each) for each in found]}
+        return OrjsonResponse(answer)
 
     _add_routes_of_one(router, store)
 
 
 def _add_routes_of_one(router: APIRouter, store: GlossaryStore) -> None:
-    @router.get("/v2/glossaries/{glossary_id}", include_in_schema=False)
-    async def one(request: Request, glossary_id: str) -> Response:
-        owner = request.state.caller
+    @router.get("/v2/glossaries/{glossary_id}", **ONE)
+    async def one(request: Request) -> Response:
+        owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
         return OrjsonResponse(_described(await _stored(lambda: store.get(owner, glossary_id))))
 
-    @router.get("/v2/glossaries/{glossary_id}/entries", include_in_schema=False)
-    async def entries(request: Request, glossary_id: str) -> Response:
-        owner = request.state.caller
+    @router.get("/v2/glossaries/{glossary_id}/entries", **ENTRIES)
+    async def entries(request: Request) -> Response:
+        owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
         terms = await _stored(lambda: store.entries(owner, glossary_id))
         return Response(format_tsv(terms), media_type=TSV)
 
-    @router.delete("/v2/glossaries/{glossary_id}", include_in_schema=False)
-    async def delete(request: Request, glossary_id: str) -> Response:
-        owner = request.state.caller
+    @router.delete("/v2/glossaries/{glossary_id}", **DELETE)
+    async def delete(request: Request) -> Response:
+        owner, glossary_id = request.state.caller, request.path_params["glossary_id"]
         await _stored(lambda: store.delete(owner, glossary_id))
         return Response(status_code=204)
 
@@ -115,8 +135,8 @@ async def _stored(work: Callable[[], T]) -> T:
         raise NotReady("the glossaries cannot be read or written now", retry_after_s=RETRY_AFTER_S) from error
 
 
-def _described(glossary: StoredGlossary) -> dict[str, object]:
-    """Clients need the fraction of the second."""
+def _described(glossary: StoredGlossary) -> V2Glossary:
+    """The answer for one glossary. Clients need the milliseconds."""
     created_at = glossary.created_at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
     return {
         "glossary_id": glossary.glossary_id,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from app.api.languages import served_language
+from app.api.v2.models import V2Language
+from app.errors import InvalidRequest
 from app.text.language_names import language_name
 
-Json = dict[str, object]
-# A model of such a language serves all of these; clients refuse the bare code as a target on their own side.
+# The regional varieties that a model of a language serves. Clients refuse the bare code as a target themselves.
 _VARIETIES = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
@@ -19,13 +21,13 @@ def base_of(code: str) -> str:
     return code.partition("-")[0].upper()
 
 
-def source_rows(pairs: Collection[tuple[str, str]]) -> list[Json]:
+def source_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
     """The source languages of pairs, by code."""
     codes = sorted({base_of(source) for source, _ in pairs})
     return [{"language": code, "name": language_name(code)} for code in codes]
 
 
-def target_rows(pairs: Collection[tuple[str, str]]) -> list[Json]:
+def target_rows(pairs: Collection[tuple[str, str]]) -> list[V2Language]:
     """The target languages of pairs, by code."""
     named: dict[str, str] = {}
     for code in {target for _, target in pairs}:
@@ -33,3 +35,26 @@ def target_rows(pairs: Collection[tuple[str, str]]) -> list[Json]:
     return [
         {"language": code, "name": name, "supports_formality": False} for code, name in sorted(named.items())
     ]
+
+
+def read_languages(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str | None, str]:
+    """The served languages of a body's codes; source None where that is empty. Raises InvalidRequest."""
+    targets = {each for _, each in pairs}
+    found = _served("target_lang", target, targets)
+    return (_served("source_lang", source, targets | {each for each, _ in pairs}) if source else None), found
+
+
+def read_pair(source: str, target: str, pairs: Collection[tuple[str, str]]) -> tuple[str, str]:
+    """The served pair of a body's codes. Raises InvalidRequest."""
+    found_source, found_target = read_languages(source, target, pairs)
+    if found_source is None or (found_source, found_target) not in pairs:
+        raise InvalidRequest("target_lang is not supported with this source_lang", field="target_lang")
+    return found_source, found_target
+
+
+def _served(name: str, code: str, served: Collection[str]) -> str:
+    found = served_language(code, served)
+    if found is None:
+        listed = ", ".join(sorted(known.upper() for known in served))
+        raise InvalidRequest(f"this value of {name} is not supported; there are {listed}", field=name)
+    return found

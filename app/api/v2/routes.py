@@ -10,19 +10,31 @@ from starlette.responses import Response
 
 from app.api.http.dialect import Dialect, DialectError
 from app.api.http.error_table import OrjsonResponse
-from app.api.http.form_body import read_fields
-from app.api.http.values import check_misspelt
+from app.api.http.form_body import FORM, read_fields
+from app.api.http.json_body import JSON
+from app.api.http.validation import validate
+from app.api.openapi import Errors, operation
 from app.api.plain_translation import NoSuchPair, PlainRequest, PlainTranslation, PlainTranslator
-from app.api.v2.fields import V2Request, read_request
-from app.api.v2.languages import base_of, source_rows, target_rows
+from app.api.v2.languages import base_of, read_languages, source_rows, target_rows
+from app.api.v2.models import (
+    V2Error,
+    V2Language,
+    V2LanguagesQuery,
+    V2TranslateAnswer,
+    V2TranslateBody,
+    V2TranslationRow,
+    V2Usage,
+)
 from app.errors import InvalidRequest, ServiceError, SourceTooLong, Unauthorized, UnsupportedLanguages
 from app.stores.glossaries import GlossaryNotFound
 from app.stores.usage import QuotaExceeded, UsageCounter
 from app.text.glossary import Glossary
 from app.text.language_names import language_name
+from app.text.parsed_text import Splitting, TextFormat
+from app.text.xml_reader import XmlRules
 
-# Style rules and other glossaries that the same clients know are not offered, documents by a setting; errors are
-# told so that these clients understand them.
+# Of these, style rules, writing and the glossaries of /v3 are not served, and documents only by a setting. Their errors
+# have the shape that the same clients read.
 PATHS = (
     "/v2/translate",
     "/v2/languages",
@@ -36,6 +48,40 @@ PATHS = (
     "/v3/",
 )
 QUOTA_EXCEEDED = 456
+TAG = "v2"
+JSON_OR_FORM = (JSON, FORM)
+SPLITTINGS = {"0": Splitting.LINES, "1": Splitting.SENTENCES, "nonewlines": Splitting.NO_NEWLINES}
+ERRORS = Errors(
+    V2Error,
+    {
+        400: "a field is misspelt, missing or outside its limits, or the languages are not served",
+        403: "the API key is missing or unknown",
+        404: "there is no such glossary or document",
+        413: "too many bytes, texts or characters",
+        415: "another content type",
+        429: "the queue is full; see Retry-After",
+        QUOTA_EXCEEDED: "the quota of the API key is used up",
+        503: "the server loads, drains or has failed; see Retry-After",
+        504: "the deadline passed",
+    },
+)
+TRANSLATE = operation(
+    TAG,
+    "Translate one text or several",
+    V2TranslateAnswer,
+    body=V2TranslateBody,
+    media=JSON_OR_FORM,
+    errors=ERRORS,
+    example={"text": ["Where is the station?"], "source_lang": "en", "target_lang": "de"},
+)
+LANGUAGES = operation(
+    TAG,
+    "The languages of texts, or with type=target those of translations",
+    list[V2Language],
+    errors=ERRORS,
+    query={"type": ("target", "source or target")},
+)
+USAGE = operation(TAG, "Characters that this key had translated, and their limit", V2Usage, errors=ERRORS)
 
 
 def _map_error(error: ServiceError) -> tuple[int, str] | None:
@@ -57,72 +103,93 @@ DIALECT = Dialect(
 def add_v2_routes(router: APIRouter, plain: PlainTranslator, usage: UsageCounter) -> None:
     """Add the routes."""
 
-    @router.post("/v2/translate", include_in_schema=False)
+    @router.post("/v2/translate", **TRANSLATE)
     async def translate(request: Request) -> Response:
         plain.service.check_open()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
-        asked = read_request(fields, plain.limits, plain.pairs())
-        wanted = PlainRequest(
-            asked.source,
-            asked.target,
-            beam_size=1 if asked.model_type == "latency_optimized" else None,
-            text_format=asked.text_format,
-            splitting=asked.splitting,
-            xml=asked.xml,
-            glossary=await _glossary(plain, request.state.caller, asked),
-        )
+        body = validate(V2TranslateBody, fields, plain.limits)
+        wanted = await _plain_request(plain, request.state.caller, body)
         try:
-            with usage.spending(request.state.caller, sum(map(len, asked.texts))):
-                found = await plain.translate(request, asked.texts, wanted)
+            with usage.spending(request.state.caller, sum(map(len, body.texts))):
+                found = await plain.translate(request, body.texts, wanted)
         except QuotaExceeded as error:
             raise DialectError(QUOTA_EXCEEDED, str(error)) from error
         except NoSuchPair as error:
             target, source = (
                 f"{code.upper()} ({language_name(code)})" for code in (error.target, error.source)
             )
-            told = f"target_lang {target} is not supported from source_lang {source}"
-            raise DialectError(400, told) from error
-        rows = [_row(asked, text, each) for text, each in zip(asked.texts, found, strict=True)]
-        return OrjsonResponse({"translations": rows})
+            message = f"target_lang {target} is not supported from source_lang {source}"
+            raise DialectError(400, message) from error
+        rows = [_row(body, text, each) for text, each in zip(body.texts, found, strict=True)]
+        answer: V2TranslateAnswer = {"translations": rows}
+        return OrjsonResponse(answer)
 
-    @router.get("/v2/languages", include_in_schema=False)
+    @router.get("/v2/languages", **LANGUAGES)
     async def languages(request: Request) -> Response:
         pairs = plain.pairs()
         fields = await read_fields(request, max_bytes=plain.limits.max_body_bytes)
-        check_misspelt(fields, ("type",))
-        kind = fields.get("type", "source")
-        if kind not in ("source", "target"):
-            raise DialectError(400, "type must be source or target")
-        return OrjsonResponse(source_rows(pairs) if kind == "source" else target_rows(pairs))
+        query = validate(V2LanguagesQuery, fields)
+        return OrjsonResponse(source_rows(pairs) if query.type == "source" else target_rows(pairs))
 
-    @router.get("/v2/usage", include_in_schema=False)
+    @router.get("/v2/usage", **USAGE)
     async def used(request: Request) -> Response:
-        count = usage.of(request.state.caller)
-        return OrjsonResponse({"character_count": count, "character_limit": usage.max_characters})
+        answer: V2Usage = {
+            "character_count": usage.of(request.state.caller),
+            "character_limit": usage.max_characters,
+        }
+        return OrjsonResponse(answer)
 
 
-async def _glossary(plain: PlainTranslator, owner: str, asked: V2Request) -> Glossary | None:
-    """The glossary that a request names. Raises DialectError."""
-    if asked.glossary_id is None:
+async def _plain_request(plain: PlainTranslator, caller: str, body: V2TranslateBody) -> PlainRequest:
+    """The request to the translator. Raises InvalidRequest, DialectError."""
+    source, target = read_languages(body.source_lang, body.target_lang, plain.pairs())
+    if body.formality in {"more", "less"}:
+        raise InvalidRequest(
+            f"Target language {target.upper()} has no formality to choose; prefer_{body.formality} is accepted",
+            field="formality",
+        )
+    text_format = TextFormat.PLAIN if body.tag_handling is None else TextFormat(body.tag_handling)
+    splitting = Splitting.NO_NEWLINES if text_format is TextFormat.HTML else Splitting.SENTENCES
+    return PlainRequest(
+        source,
+        target,
+        beam_size=1 if body.model_type == "latency_optimized" else None,
+        text_format=text_format,
+        splitting=splitting if body.split_sentences is None else SPLITTINGS[body.split_sentences],
+        xml=XmlRules(
+            ignored=frozenset(body.ignore_tags),
+            splitting=frozenset(body.splitting_tags),
+            not_splitting=frozenset(body.non_splitting_tags),
+            is_outlined=body.outline_detection,
+        ),
+        glossary=await stored_glossary(plain, caller, body.glossary, (source, target)),
+    )
+
+
+async def stored_glossary(
+    plain: PlainTranslator, owner: str, glossary_id: str | None, pair: tuple[str | None, str]
+) -> Glossary | None:
+    """The glossary of an id, for these languages; None without an id. Raises DialectError."""
+    if not glossary_id:
         return None
-    store, glossary_id = plain.service.glossaries, asked.glossary_id
+    store = plain.service.glossaries
     try:
         stored, glossary = await asyncio.to_thread(lambda: store.load(owner, glossary_id))
     except GlossaryNotFound as error:
         raise DialectError(404, f"glossary_id: {error}") from error
-    if (stored.source_language, stored.target_language) != (asked.source, asked.target):
-        told = f"{stored.source_language} to {stored.target_language}".upper()
-        raise DialectError(400, f"glossary_id: this glossary is for {told}")
+    if (stored.source_language, stored.target_language) != pair:
+        languages = f"{stored.source_language} to {stored.target_language}".upper()
+        raise DialectError(400, f"glossary_id: this glossary is for {languages}")
     return glossary
 
 
-def _row(asked: V2Request, text: str, found: PlainTranslation) -> dict[str, object]:
-    """One text's answer. Characters are code points, those of markup counted."""
-    row: dict[str, object] = {
+def _row(body: V2TranslateBody, text: str, found: PlainTranslation) -> V2TranslationRow:
+    """One text's row. Characters are code points, those of markup counted."""
+    row: V2TranslationRow = {
         "detected_source_language": base_of(found.source),
         "text": found.text,
         "billed_characters": len(text),
     }
-    if asked.model_type is not None:
-        row["model_type_used"] = asked.model_type
+    if body.model_type is not None:
+        row["model_type_used"] = body.model_type.removeprefix("prefer_")
     return row

@@ -13,7 +13,7 @@ KEY = "a key with blanks & signs"
 
 @pytest.fixture(scope="session")
 def echo(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Says what it hears, en to de, within small limits."""
+    """The echo server, en to de, with small limits."""
     settings: dict[str, object] = {
         "max_item_characters": 200,
         "max_request_characters": 300,
@@ -32,7 +32,7 @@ def http(echo: ServerProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def locked(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """The same, for those who have KEY."""
+    """The same server with an API key."""
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     with ServerProcess(echo_command, {"api_keys": digest, "files_enabled": False}) as process:
         yield process.ready()

@@ -33,7 +33,7 @@ def digest(key: str) -> str:
 
 @pytest.fixture(scope="module")
 def desk(echo_command: list[str]) -> Iterator[ServerProcess]:
-    """Says what it hears; files allowed."""
+    """The echo server, with files."""
     with ServerProcess(echo_command, SETTINGS) as process:
         yield process.ready()
 
@@ -79,7 +79,7 @@ def test_a_file_that_the_model_repeats_is_the_same_file(http: httpx.Client) -> N
     assert found.content == words
 
 
-def test_files_are_told_of(http: httpx.Client, locked: ServerProcess) -> None:
+def test_the_settings_list_the_file_formats(http: httpx.Client, locked: ServerProcess) -> None:
     settings = http.get("/frontend/settings").json()
     assert settings["filesTranslation"] is True
     assert settings["supportedFilesFormat"] == list(SUFFIXES)
@@ -101,7 +101,7 @@ def test_files_are_told_of(http: httpx.Client, locked: ServerProcess) -> None:
         ("a.json", b"{", {}, 400, "file: line 1, column 2"),
         ("a.txt", b"\xff", {}, 400, "file: line 1 is not UTF-8"),
         ("a.txt", b"a", {"target": ""}, 400, "missing target parameter"),
-        ("a.txt", b"a", {"source": "zz"}, 400, "this language is not supported"),
+        ("a.txt", b"a", {"source": "zz"}, 400, "zz is not supported"),
         ("a.txt", b"a", {"target": "auto"}, 400, "auto is not supported"),
         ("a.txt", b"yes", {"source": "de", "target": "en"}, 400, "not available"),
         ("a.txt", b"x" * 200_000, {}, 413, "larger than 100000 bytes"),
@@ -168,7 +168,9 @@ def test_room_is_bounded(echo_command: list[str]) -> None:
         assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_room_is_given_back(echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_document_frees_its_room(
+    echo_command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     settings = {**SETTINGS, "file_ttl_s": 0.5, "max_files": 1}
     with ServerProcess(echo_command, settings) as process, process.ready().client() as http:
@@ -221,7 +223,7 @@ def test_the_unmodified_client_of_documents(
     [
         ("a.exe", "DE", "format is not supported"),
         ("a.json", "DE", "line 1, column 2"),
-        ("a.txt", "FR", "target_lang must be"),
+        ("a.txt", "FR", "target_lang is not supported"),
     ],
 )
 def test_the_unmodified_client_sees_what_is_wrong(
@@ -240,7 +242,7 @@ def test_the_source_of_a_file_is_detected_as_a_whole(client: deepl.DeepLClient, 
     assert out.read_bytes() == path.read_bytes()
 
 
-def test_what_went_wrong_on_the_way_is_told(echo_command: list[str], tmp_path: Path) -> None:
+def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"Anna sees the river today. " * 30)
     settings = {**SETTINGS, "file_timeout_s": 2}

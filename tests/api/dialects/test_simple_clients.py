@@ -23,7 +23,7 @@ def test_the_client_on_the_model(bundled: httpx.Client) -> None:
     assert [language["code"] for language in api.languages()] == ["de", "en"]
 
 
-def test_the_client_is_told_of_errors_and_sends_its_key(locked: ServerProcess) -> None:
+def test_the_client_raises_errors_and_sends_its_key(locked: ServerProcess) -> None:
     with_key = LibreTranslateAPI(f"{locked.url}/", api_key=KEY)
     assert with_key.translate("Anna & 7 cats.", "en", "de") == "Anna & 7 cats."
     assert with_key.languages()

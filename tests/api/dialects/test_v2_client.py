@@ -1,4 +1,4 @@
-"""The Python client of the dialect at /v2, unmodified, over a socket: on the bundled model, and what it is told."""
+"""The unmodified Python client of the dialect at /v2, over a socket, on the bundled model."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_quota(echo_command: list[str]) -> None:
 FULL: dict[str, object] = {"max_items": 1, "max_request_sentences": 1, "max_pending_sentences": 1}
 
 
-def test_a_full_queue_is_told_at_once_and_repeating_helps(
+def test_a_full_queue_is_refused_at_once_and_repeating_helps(
     echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ServerProcess([*echo_command, f"hang_file={hang_file}"], FULL) as server:
@@ -272,7 +272,7 @@ def test_a_server_that_is_loading_is_waited_for(
         loaded.join()
 
 
-def test_what_it_gives_up_is_given_up_here(
+def test_the_server_cancels_what_the_client_gives_up(
     echo_command: list[str], hang_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deepl.http_client, "min_connection_timeout", 0.3)

@@ -1,4 +1,4 @@
-"""The native kernels are tested where they were built and can run.
+"""The tests of the native kernels are skipped if the kernels are not built or cannot run.
 
 NATIVE_LIBRARY names another build of them to test (`make check-native`).
 """
@@ -19,7 +19,7 @@ if library := os.environ.get("NATIVE_LIBRARY"):
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Every test starts with one thread."""
+    """Start every test with one thread."""
     if native.library_path() is None or not native.is_supported():
         pytest.skip("the native kernels are not built, or this CPU cannot run them")
     native.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""One operator as a graph of its own: what the tests of the native kernels run."""
+"""Graphs of one native operator, for the tests of the native kernels."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Operator:
-    """A session of one node. Inputs are given by name; those that are constants are in the graph already."""
+    """A session of one node. Its constants are in the graph, all other inputs are passed by name."""
 
     session: Any
     outputs: tuple[str, ...]
 
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Outputs by name. Inputs are bound where they stand, so an operator may write to them."""
+        """The outputs by name. Inputs are bound without a copy, so an operator may write to them."""
         binding = self.session.io_binding()
         for name, values in inputs.items():
             assert values.flags.c_contiguous
@@ -50,10 +50,10 @@ def operator(
 ) -> Operator:
     """A session of one node of `kind`.
 
-    inputs: by name, in order: an array for a constant, the type's name for what is given at every run.
+    inputs: by name, in order: an array for a constant, the type's name for an input of every run.
     outputs: by name, in order, the type's name.
     """
-    given = {name: value for name, value in inputs.items() if isinstance(value, str)}
+    run_inputs = {name: value for name, value in inputs.items() if isinstance(value, str)}
     constants = [
         numpy_helper.from_array(value, name) for name, value in inputs.items() if not isinstance(value, str)
     ]
@@ -61,7 +61,7 @@ def operator(
     graph = helper.make_graph(
         [node],
         kind,
-        [helper.make_tensor_value_info(name, TYPES[dtype], None) for name, dtype in given.items()],
+        [helper.make_tensor_value_info(name, TYPES[dtype], None) for name, dtype in run_inputs.items()],
         [helper.make_tensor_value_info(name, TYPES[dtype], None) for name, dtype in outputs.items()],
         constants,
     )
@@ -78,5 +78,5 @@ def operator(
 
 
 def random_floats(seed: int, *shape: int) -> NDArray[np.float32]:
-    """Normal deviates."""
+    """Normally distributed random numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

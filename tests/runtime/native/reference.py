@@ -1,4 +1,4 @@
-"""The operators' arithmetic in numpy: int8 sums exact, floats in float32 or wider."""
+"""The operators' arithmetic in numpy: exact int8 sums, floats in float32 or wider."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 
 def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int64], Floats]:
-    """Rows of integers, 0 at 0, and each row's magnitude divided by its levels: (rows, columns), (rows, 1)."""
+    """Quantised rows (rows, columns), with 0 for 0, and each row's magnitude / levels (rows, 1)."""
     levels = np.float32(255 if is_rectified else 127)
     magnitude = np.abs(x).max(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -25,7 +25,7 @@ def quantized(x: Floats, *, is_rectified: bool = False) -> tuple[NDArray[np.int6
 
 @dataclass(frozen=True)
 class Weights:
-    """A product's weights as the graph holds them, and the same as floats."""
+    """A product's weights as in the graph, and as floats."""
 
     stored: NDArray[Any]
     scales: Floats
@@ -36,7 +36,7 @@ class Weights:
         return self.stored.dtype == np.int8
 
     def inputs(self, suffix: str) -> dict[str, NDArray[Any]]:
-        """Constants of a node: w, s and b with a suffix."""
+        """The node's constants w, s and b, with a suffix."""
         return {f"w_{suffix}": self.stored, f"s_{suffix}": self.scales, f"b_{suffix}": self.bias}
 
     def product(self, x: Floats, *, is_rectified: bool = False) -> Floats:
@@ -52,7 +52,7 @@ class Weights:
 
 
 def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8") -> Weights:
-    """Weights of the size that a trained layer has, so that its outputs are about as large as its inputs."""
+    """Weights as large as those of a trained layer, so that outputs are about as large as inputs."""
     random = np.random.default_rng(seed)
     weight = (random.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
     bias = random.standard_normal(outputs).astype(np.float32)
@@ -63,7 +63,7 @@ def random_weights(seed: int, inputs: int, outputs: int, *, dtype: str = "int8")
 
 
 def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> Weights:
-    """A table (rows, columns) of embeddings; its bias is not used."""
+    """An embedding table (rows, columns); its bias is not used."""
     values = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
     nothing = np.zeros(0, np.float32)
     if dtype == "float32":
@@ -73,7 +73,7 @@ def random_table(seed: int, rows: int, columns: int, *, dtype: str = "int8") -> 
 
 
 def norm_inputs(seed: int, width: int) -> dict[str, Floats]:
-    """gamma and beta of a node."""
+    """The node's constants gamma and beta."""
     random = np.random.default_rng(seed)
     return {
         "gamma": (1 + random.standard_normal(width) / 10).astype(np.float32),
@@ -90,7 +90,7 @@ def layer_norm(x: Floats, gamma: Floats, beta: Floats) -> Floats:
 
 
 def attention(q: Floats, keys: Floats, values: Floats, num_heads: int) -> tuple[Floats, Floats]:
-    """One row's heads (d,) and weights (num_heads, columns). q (d,); keys, values (columns, d)."""
+    """One row's attention output (d,) and weights (num_heads, columns), for q (d,) and keys, values (columns, d)."""
     heads = []
     weights = []
     for head in np.split(np.arange(q.size), num_heads):

@@ -1,4 +1,4 @@
-"""A step of a beam by the library against the search's own: the same numbers, ends, rows and copies, bit for bit."""
+"""Beam steps of the library equal those of `BeamSearch`, bit for bit: sums, ended hypotheses, rows and copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Candidates = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def random_candidates(rng: random.Random, k: int) -> Candidates:
-    """Of every row: of few different scores, so that many sums are equal; some subwords are impossible."""
+    """Candidates of every row, with few different scores, so that many sums are equal, and impossible subwords."""
     num_rows = NUM_TABLE_ROWS
     steps = [-0.5 * rng.randint(0, 6) for _ in range(num_rows * k)]
     impossible = rng.choice([0.02, 0.02, 0.8])
@@ -51,7 +51,7 @@ def random_candidates(rng: random.Random, k: int) -> Candidates:
 
 
 class World:
-    """One sentence's search and its rows."""
+    """One sentence's search and rows."""
 
     def __init__(self, options: DecodingOptions) -> None:
         self.search = BeamSearch(options, bos_id=BOS, eos_id=EOS)
@@ -61,7 +61,7 @@ class World:
         self.slots.admit(self.sequence)
 
     def step(self, candidates: Candidates) -> list[tuple[int, ...]]:
-        """The engine's own way. Returns copies: source row, target row, first column, end."""
+        """Assign rows as the engine does. Returns copies: source row, target row, first column, end column."""
         advance([self.search], [self.sequence.rows], log_probabilities=candidates[0], ids=candidates[1])
         self.sequence.length += 1
         reorders, spreads = RowCopies(), RowCopies()
@@ -71,7 +71,7 @@ class World:
         return [(source, target, first, end) for source, target, end, first in moves]
 
     def offload(self) -> None:
-        """From its first step on, with all its rows."""
+        """Make its shared beam before the first step, with all rows."""
         self.slots.occupy_all(self.sequence, RowCopies())
         offload(self.sequence)
 
@@ -88,7 +88,7 @@ def random_options(rng: random.Random, beam_size: int) -> DecodingOptions:
 
 
 @pytest.mark.parametrize("beam_size", [2, 3, 4, 5, 8, 16])
-def test_a_step_is_the_searchs_own(beam_size: int) -> None:
+def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
     seen: set[BeamOutcome] = set()
     for seed in range(100):
         rng = random.Random(1000 * beam_size + seed)
@@ -127,7 +127,7 @@ def test_a_step_is_the_searchs_own(beam_size: int) -> None:
     assert seen == set(BeamOutcome)
 
 
-def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
+def test_a_step_with_scores_that_are_not_numbers_is_left_to_the_search() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
                     last_length=9, num_to_complete=3)  # fmt: skip
@@ -139,8 +139,8 @@ def test_scores_that_are_not_numbers_are_somebody_elses_to_judge() -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
-def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_path: Path) -> None:
-    """By real decoders, that advance beams or do not: every number, whatever is left of rows and steps."""
+def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) -> None:
+    """With decoders that advance beams and that do not, for all numbers of remaining rows and steps."""
     runner = load(tmp_path, precision, norm="pre")
     options = DecodingOptions(beam_size=4, num_hypotheses=4, max_target_length=30)
     kinds = [(4, False), (4, True), (5, False), (7, True)]
@@ -170,12 +170,12 @@ def test_sentences_are_translated_as_by_single_steps(precision: Precision, tmp_p
     [
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
-        ({"said": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
+        ({"tokens": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
         ({"last_length": 400}, "steps of 400"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
 )
-def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
+def test_an_invalid_beam_is_an_error_and_the_next_step_is_right(
     changes: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
     runner = load(tmp_path, "int8", norm="pre")
@@ -183,9 +183,9 @@ def test_a_beam_that_cannot_be_is_refused_and_the_next_step_is_right(
     zeros = np.zeros(4, np.int32)
     plain = StepInput(np.full(4, 5, np.int32), zeros, 3)
     expected = runner.decode(plain).ids.copy()
-    given: dict[str, Any] = {"rows": [0, 1], "said": [5, 5], "last_length": 9, **changes}
-    history = given.pop("said"), [0, 0], [-1.0, -1.0]
-    beam = SharedBeam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **given)
+    inputs: dict[str, Any] = {"rows": [0, 1], "tokens": [5, 5], "last_length": 9, **changes}
+    history = inputs.pop("tokens"), [0, 0], [-1.0, -1.0]
+    beam = SharedBeam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **inputs)
     with pytest.raises(EngineFailure) as caught:
         runner.decode(replace(plain, beams=[beam]))
     assert match in str(caught.value.__cause__)

@@ -1,4 +1,4 @@
-"""The best of rows whose logits are known exactly: ties, infinities, rows of every shape, however they are divided."""
+"""The best candidates of rows with exactly known logits: ties, infinities, all shapes and numbers of threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.runtime.native.reference import Weights
 from tests.runtime.native.test_vocabulary import Vocabulary, best
 
 Array = NDArray[Any]
-# Around a vector of ids, a panel of 64, a span of 512; and several spans.
+# Sizes around a vector of ids, a panel of 64 and a span of 512; and several spans.
 VOCAB_SIZES = [5, 16, 61, 64, 200, 511, 512, 513, 1030, 1600, 3001, 8000]
 NUMBERS = [*range(1, 18), 33, 64]
 
 
 def shapes(vocab_size: int) -> dict[str, Array]:
-    """Logits (vocab_size,) of one row each."""
+    """Logits of rows, (vocab_size,) each."""
     random = np.random.default_rng(vocab_size)
     noise, ids = random.standard_normal(vocab_size), np.arange(vocab_size)
     close = -1000 + random.permutation(vocab_size) * 1e-9
@@ -44,7 +44,7 @@ def shapes(vocab_size: int) -> dict[str, Array]:
 
 
 def of_logits(logits: Array) -> tuple[Vocabulary, Array]:
-    """A vocabulary of floats whose logits of the rows given beside it are these, (16, V), exactly."""
+    """A float32 vocabulary, and rows whose logits are exactly these, (16, V)."""
     table = np.ascontiguousarray(logits.T, np.float32)
     nothing = np.zeros(0, np.float32)
     return Vocabulary(Weights(table, nothing, nothing)), np.eye(16, dtype=np.float32)
@@ -58,19 +58,19 @@ def log_softmax(logits: Array) -> Array:
 
 
 def check_best(vocabulary: Vocabulary, x: Array, expected: Array, k: int) -> None:
-    """expected: (n, V) log-probabilities, which round to those found."""
-    found, unasked = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
+    """Check candidates. expected: (n, V) log-probabilities, which round to those returned."""
+    found, unwanted = vocabulary.run(x, k), vocabulary.run(x, k, wanted=False)
     assert np.allclose(found["log_probabilities"], expected, rtol=3e-7, atol=1e-6)
     values, ids = best(found["log_probabilities"], k)
-    for given in (found, unasked):
-        assert (given["top_ids"] == ids).all()
-        assert (given["top_log_probabilities"] == values).all()
+    for result in (found, unwanted):
+        assert (result["top_ids"] == ids).all()
+        assert (result["top_log_probabilities"] == values).all()
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
-def test_the_best_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
-    """A few rows are shared by columns, many are not; each is found in any place."""
+def test_the_best_candidates_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> None:
+    """Threads share few rows by columns, and many rows by row."""
     native.set_num_threads(num_threads)
     logits = np.stack(list(shapes(vocab_size).values())).astype(np.float32)
     vocabulary, rows = of_logits(logits)
@@ -81,8 +81,8 @@ def test_the_best_of_rows_of_every_shape(vocab_size: int, num_threads: int) -> N
             check_best(vocabulary, rows[order], expected[order], k)
 
 
-def test_no_row_is_likelier_than_certain() -> None:
-    """Log-probabilities stay at or below 0 to the last place of the sum, and are 0 where nothing else counts."""
+def test_no_log_probability_is_above_zero() -> None:
+    """Rounding never lifts one above 0, and it is 0 if all other subwords are negligible."""
     logits = np.stack([np.where(np.arange(1600) == i * 100, 0.0, -10.0 * i - 20) for i in range(16)])
     vocabulary, rows = of_logits(logits)
     found = vocabulary.run(rows, 1, wanted=False)
@@ -94,7 +94,7 @@ def test_no_row_is_likelier_than_certain() -> None:
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("vocab_size", [61, 513, 1600])
 @pytest.mark.parametrize("num_finite", [1, 4, 40])
-def test_impossible_subwords_stand_behind_possible_ones(
+def test_impossible_subwords_come_after_possible_ones(
     num_finite: int, vocab_size: int, num_threads: int
 ) -> None:
     native.set_num_threads(num_threads)
@@ -113,12 +113,12 @@ def test_impossible_subwords_stand_behind_possible_ones(
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("bad", ["nan", "inf", "nothing"])
-def test_a_row_without_a_distribution_gives_nan_and_spoils_no_other(bad: str, num_threads: int) -> None:
+def test_a_row_without_a_distribution_gives_nan_and_changes_no_other(bad: str, num_threads: int) -> None:
     native.set_num_threads(num_threads)
     logits = np.random.default_rng(4).standard_normal((16, 1600))
     logits[7] = -np.inf if bad == "nothing" else logits[7]
     logits[7, 900] = {"nan": np.nan, "inf": np.inf, "nothing": -np.inf}[bad]
-    # One number a row, so that what a row does not say is not multiplied with its infinities.
+    # Each row has one nonzero number, so that no infinity is multiplied by 0.
     clean = np.delete(logits, 7, axis=0)
     for n in (1, 30):
         for k in (1, 5, 33):

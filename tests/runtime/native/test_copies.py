@@ -1,4 +1,4 @@
-"""Copies of cache rows by the native library: any moves come out as if all were made at once."""
+"""Copies of cache rows by the native library: any set of moves is made as if all at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH = 4, 7, 5, 3
 @pytest.mark.parametrize("num_threads", [1, 2])
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_moves_are_as_if_all_at_once(num_threads: int, data: st.DataObject) -> None:
+def test_moves_are_made_as_if_all_at_once(num_threads: int, data: st.DataObject) -> None:
     set_num_threads(num_threads)
     rows = range(NUM_ROWS)
     targets = data.draw(st.lists(st.sampled_from(rows), unique=True))
@@ -49,7 +49,7 @@ def test_moves_are_as_if_all_at_once(num_threads: int, data: st.DataObject) -> N
         ((0, 1, 4, 2), ValueError),
     ],
 )
-def test_rows_and_bytes_that_there_are_not_are_refused(
+def test_rows_and_bytes_out_of_range_are_errors(
     move: tuple[int, int, int, int], error: type[Exception]
 ) -> None:
     values = np.zeros((NUM_PLANES, NUM_ROWS, CAPACITY, WIDTH), np.float16)

@@ -1,4 +1,4 @@
-"""Attention of whole sentences, and the columns that they leave for the decoder."""
+"""Attention of whole sentences, and their cross-attention columns for the decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVEL = 0.02
 
 
 class SelfAttention:
-    """Weights of one block, the operator made of them, and what it should give."""
+    """Weights of one block, its operator, and the expected result."""
 
     def __init__(self, d: int, num_heads: int, *, dtype: str = "int8") -> None:
         self.d, self.num_heads = d, num_heads
@@ -57,7 +57,7 @@ def test_every_sentence_attends_to_itself(d: int, num_heads: int, dtype: str) ->
     assert np.abs(found["normalised"] - layer_norm(found["total"], **block.norm)).max() <= 4e-6
 
 
-def test_a_sentence_is_the_same_alone_and_among_others() -> None:
+def test_a_sentence_has_the_same_result_alone_and_in_a_batch() -> None:
     block = SelfAttention(96, 3)
     run = block.operator().run
     lengths = (9, 1, 200, 64, 65, 3)
@@ -77,7 +77,7 @@ def test_a_sentence_is_the_same_alone_and_among_others() -> None:
 
 
 class CrossCache:
-    """The projection of every layer's cross-attention, and where its columns go."""
+    """The cross-attention projection of every layer, and the slots of its columns."""
 
     def __init__(self, d: int, planes: int, *, dtype: str = "int8") -> None:
         self.d, self.planes = d, planes
@@ -88,7 +88,7 @@ class CrossCache:
         inputs |= {"w": self.weights.stored, "s": self.weights.scales}
         return operator("WriteCrossCache", inputs, {"written": "int32"})
 
-    def given(
+    def run_inputs(
         self, lengths: list[int], slots: list[int], *, cache: str, num_slots: int = 5, capacity: int = 20
     ) -> dict[str, Array]:
         return {
@@ -110,14 +110,14 @@ class CrossCache:
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("cache", ["float16", "float32"])
 @pytest.mark.parametrize("d", [64, 96, 512])
-def test_columns_go_to_their_slots(d: int, cache: str, dtype: str) -> None:
+def test_columns_are_written_to_their_slots(d: int, cache: str, dtype: str) -> None:
     block = CrossCache(d, 4, dtype=dtype)
-    given = block.given([3, 20, 1], [4, 0, 2], cache=cache)
-    before, expected = given["cache"].copy(), block.expected(**given)
-    written = block.operator(cache).run(given)["written"]
+    run_inputs = block.run_inputs([3, 20, 1], [4, 0, 2], cache=cache)
+    before, expected = run_inputs["cache"].copy(), block.expected(**run_inputs)
+    written = block.operator(cache).run(run_inputs)["written"]
     assert written.tolist() == [3, 20, 1]
     step = 2**-10 if cache == "float16" else 1e-5
-    assert np.allclose(given["cache"], expected, atol=step, rtol=step)
+    assert np.allclose(run_inputs["cache"], expected, atol=step, rtol=step)
     is_meant = np.zeros((5, 20), bool)
     is_meant[4, :3] = is_meant[0, :] = is_meant[2, :1] = True
-    assert (given["cache"][:, ~is_meant] == before[:, ~is_meant]).all()
+    assert (run_inputs["cache"][:, ~is_meant] == before[:, ~is_meant]).all()

@@ -17,7 +17,7 @@ OUTPUTS = {"total": "float32", "normalised": "float32"}
 
 
 class Block:
-    """Weights, the operator made of them, and what it should give."""
+    """Weights, the operator, and the expected result."""
 
     def __init__(self, d: int, f: int, *, activation: str = "relu", dtype: str = "int8") -> None:
         self.inner = random_weights(1, d, f, dtype=dtype)
@@ -54,7 +54,7 @@ def activated(activation: str, x: Floats) -> Floats:
 
 
 def level(weights: Weights, hidden: Floats) -> float:
-    """The largest change of an output when one hidden number goes to the next of its levels."""
+    """The largest change of an output when one hidden number moves to its next quantisation level."""
     if not weights.is_int8:
         return 0.0
     return float(
@@ -65,12 +65,12 @@ def level(weights: Weights, hidden: Floats) -> float:
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 @pytest.mark.parametrize(("d", "f"), [(64, 80), (96, 208), (256, 1024), (512, 2048)])
-def test_is_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
+def test_equals_the_formula(d: int, f: int, activation: str, dtype: str) -> None:
     block = Block(d, f, activation=activation, dtype=dtype)
     rows = block.rows(7)
     found, expected = block.operator().run(rows), block.expected(**rows)
     hidden = activated(activation, block.inner.product(rows["x"]))
-    # A hidden number that lies between two levels may go either way: few do, and each moves little.
+    # A hidden number between two levels may round either way: few do, and each changes an output little.
     gap = np.abs(found["total"] - expected["total"])
     assert gap.max() <= 2 * level(block.outer, hidden) + 1e-5
     assert np.median(gap) <= 1e-6

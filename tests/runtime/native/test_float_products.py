@@ -1,4 +1,4 @@
-"""Products of floats: each sum runs over the inputs in order, whatever rows are multiplied together."""
+"""float32 products: each sum adds the inputs in order, whatever rows are multiplied together."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.runtime.native.test_feed_forward import OUTPUTS, Block
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
-# One tile of rows and several, whole and not; one block of rows, and more than a chunk takes.
+# One tile of rows and several, full and partial; one block of rows, and more than a chunk.
 NUMBERS = [1, 2, 5, 6, 7, 11, 12, 13, 23, 25, 31, 32, 33, 47, 64, 66, 67, 128, 200]
-# Fewer inputs than are multiplied together (128), as many, and more, in equal parts and not.
+# Fewer inputs than are multiplied together (128), as many, and more, in equal and unequal parts.
 INPUTS = [16, 112, 128, 144, 256, 400]
 
 
 def product_alone(weights: Floats) -> Operator:
-    """A feed-forward block that gives hidden numbers as they come in: total = 0 + relu(given) weights + 0."""
+    """A feed-forward block with identity and zero weights, so that total = relu(hidden) weights."""
     inputs, outputs = weights.shape
     assert inputs == outputs
     nothing, zero = np.zeros(0, np.float32), np.zeros(inputs, np.float32)
@@ -33,7 +33,7 @@ def product_alone(weights: Floats) -> Operator:
 
 
 def in_order(x: Floats, weights: Floats) -> Floats:
-    """x weights, a product added and then rounded at each input, from the first to the last.
+    """x weights, with each product added and rounded in the order of the inputs.
 
     Right where the exact sum of a product and a float32 fits into float64, as those of `coarse` do.
     """
@@ -44,19 +44,19 @@ def in_order(x: Floats, weights: Floats) -> Floats:
 
 
 def coarse(seed: int, *shape: int) -> Floats:
-    """Multiples of 1/4096 below 2: a product of two has more bits than a float32."""
+    """Multiples of 1/4096 below 2: the product of two has more bits than a float32."""
     return (np.random.default_rng(seed).integers(-8191, 8192, shape) / 4096).astype(np.float32)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_sums_run_over_the_inputs_in_order(inputs: int, num_threads: int) -> None:
+def test_sums_add_the_inputs_in_order(inputs: int, num_threads: int) -> None:
     weights = coarse(1, inputs, inputs)
-    # Of very different size, so that every order of additions rounds in its own way.
+    # Of very different magnitudes, so that every order of additions rounds differently.
     powers = 2.0 ** np.random.default_rng(2).integers(0, 17, inputs)
     x = (np.abs(coarse(3, max(NUMBERS), inputs)) * powers).astype(np.float32)
     expected = in_order(x, weights)
-    # The data tell one order from another.
+    # The data distinguish orders.
     assert not np.array_equal(expected, in_order(x[:, ::-1], weights[::-1]))
     product = product_alone(weights)
     native.set_num_threads(num_threads)
@@ -67,13 +67,13 @@ def test_sums_run_over_the_inputs_in_order(inputs: int, num_threads: int) -> Non
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize(("d", "f"), [(64, 112), (128, 144), (144, 400), (512, 2048)])
-def test_a_row_alone_and_among_others(d: int, f: int, num_threads: int) -> None:
+def test_a_row_alone_and_with_others(d: int, f: int, num_threads: int) -> None:
     block = Block(d, f, dtype="float32", activation="gelu")
     feed_forward, rows = block.operator(), block.rows(max(NUMBERS))
     alone = [feed_forward.run({name: values[[i]] for name, values in rows.items()}) for i in (0, 130, 199)]
     native.set_num_threads(num_threads)
     for n in NUMBERS:
-        # Now from the first row on, now up to the last: a row stands at several places of a tile.
+        # From the first row on, and up to the last: a row has several positions in a tile.
         begin = 0 if n % 2 else max(NUMBERS) - n
         found = feed_forward.run({name: values[begin : begin + n] for name, values in rows.items()})
         for i, expected in zip((0, 130, 199), alone, strict=True):

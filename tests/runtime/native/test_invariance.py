@@ -1,4 +1,4 @@
-"""A row's result is the same, bit for bit, whatever stands beside it and however many threads there are."""
+"""A row's result is the same, bit for bit, for any other rows and any number of threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.native.test_step_attention import CrossAttention, SelfAttenti
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Array = NDArray[Any]
-# Runs rows of some indices and gives what came out, all of it by row.
+# Runs the rows of some indices and returns all their results, by row.
 Run = Callable[[list[int]], list[Array]]
 MOST = 200
 NUMBERS = [*range(1, 18), 33, 128, MOST]
@@ -40,8 +40,8 @@ def self_attention(dtype: str, cache: str = "float16") -> Run:
     operator, rows = block.operator(cache), block.rows(MOST, 37, cache=cache)
 
     def run(chosen: list[int]) -> list[Array]:
-        given = {name: values[chosen] for name, values in rows.items()}
-        return [*operator.run(given).values(), given["keys"], given["values"]]
+        inputs = {name: values[chosen] for name, values in rows.items()}
+        return [*operator.run(inputs).values(), inputs["keys"], inputs["values"]]
 
     return run
 
@@ -73,20 +73,20 @@ KINDS = [feed_forward, self_attention, cross_attention, candidates, best_candida
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_a_row_is_the_same_alone_and_among_others(
+def test_a_row_has_the_same_result_alone_and_with_others(
     kind: Callable[[str], Run], dtype: str, num_threads: int
 ) -> None:
     run = kind(dtype)
     everything = run(list(range(MOST)))
     native.set_num_threads(num_threads)
     for n in NUMBERS:
-        # From the end, so that a row stands elsewhere than among all.
+        # From the end, so that a row's position differs from that among all.
         chosen = list(range(MOST - n, MOST))
         for found, expected in zip(run(chosen), everything, strict=True):
             assert np.array_equal(found, expected[chosen])
 
 
-# Slots of rows that stand beside each other: runs of one slot of every length up to 5, and a slot that comes again.
+# Slots of adjacent rows: runs of one slot of every length up to 5, and a slot that occurs again.
 SLOTS = [0, 1, 1, 2, 2, 2, 0, 3, 3, 3, 3, 1, 4, 4, 4, 4, 4, 2, 0, 2]
 
 
@@ -96,15 +96,15 @@ SLOTS = [0, 1, 1, 2, 2, 2, 0, 3, 3, 3, 3, 1, 4, 4, 4, 4, 4, 2, 0, 2]
 @pytest.mark.parametrize(
     ("d", "num_heads"), [(32, 2), (96, 2), (256, 4), (160, 2), (192, 2), (224, 2), (256, 2)]
 )
-def test_a_row_is_the_same_alone_and_beside_those_of_its_slot(
+def test_a_row_has_the_same_result_alone_and_with_others_of_its_slot(
     d: int, num_heads: int, cache: str, aligned: tuple[int, ...], num_threads: int
 ) -> None:
-    # Nothing is rounded to eight bits, which would hide a difference.
+    # No rounding to eight bits, which would hide a difference.
     block = CrossAttention(d, num_heads, dtype="float32", aligned=aligned)
     operator, rows = block.operator(cache), block.rows(len(SLOTS), 37, cache=cache, num_slots=5)
     rows["slots"][:] = SLOTS
     rows["lengths"][:] = np.array([37, 1, 6, 16, 19], np.int32)[SLOTS]
-    # One of its slot attends to fewer columns.
+    # One row of its slot attends to fewer columns.
     rows["lengths"][8] = 3
     fixed = {name: rows.pop(name) for name in ("keys", "values")}
 
@@ -120,7 +120,7 @@ def test_a_row_is_the_same_alone_and_beside_those_of_its_slot(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
-def test_an_encoding_is_the_same_with_more_threads(dtype: str) -> None:
+def test_an_encoding_does_not_depend_on_the_number_of_threads(dtype: str) -> None:
     attention, cross = EncoderAttention(96, 3, dtype=dtype), CrossCache(96, 4, dtype=dtype)
     operator, write = attention.operator(), cross.operator("float16")
     lengths = (17, 140, 1, 90, 33)
@@ -128,9 +128,9 @@ def test_an_encoding_is_the_same_with_more_threads(dtype: str) -> None:
     results = []
     for num_threads in (1, 2, 3):
         native.set_num_threads(num_threads)
-        given = cross.given([*lengths], [4, 0, 2, 3, 1], cache="float16", capacity=140)
-        write.run(given)
-        results.append([*operator.run(rows).values(), given["cache"]])
+        inputs = cross.run_inputs([*lengths], [4, 0, 2, 3, 1], cache="float16", capacity=140)
+        write.run(inputs)
+        results.append([*operator.run(rows).values(), inputs["cache"]])
     for others in results[1:]:
         for first, other in zip(results[0], others, strict=True):
             assert np.array_equal(first, other)
@@ -158,7 +158,7 @@ def test_nan_stays_in_its_row(activation: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_of_no_numbers_spoils_no_other_attention(value: float, dtype: str) -> None:
+def test_a_row_that_is_not_finite_changes_no_other_attention(value: float, dtype: str) -> None:
     for block in (SelfAttention(96, 3, dtype=dtype), CrossAttention(96, 3, dtype=dtype)):
         operator, rows = block.operator(), block.rows(9, 20)
         clean = operator.run({name: values.copy() for name, values in rows.items()})

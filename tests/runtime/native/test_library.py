@@ -1,4 +1,4 @@
-"""The library as a whole: where it can run, and its team of threads."""
+"""The library as a whole: where it can run, and its thread pool."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_the_needed_instructions_are_those_that_the_compiler_may_use() -> None:
     assert {FLAGS_OF_MACROS.get(name, name.strip("_").lower()) for name in added} == NEEDED_FLAGS
 
 
-def test_a_system_that_says_nothing_of_its_cpu_is_not_supported(tmp_path: Path) -> None:
+def test_a_system_without_cpu_information_is_not_supported(tmp_path: Path) -> None:
     assert not is_supported(tmp_path / "none")
     (tmp_path / "empty").write_text("")
     assert not is_supported(tmp_path / "empty")
 
 
-def test_threads_come_and_go() -> None:
-    """In a process of its own, where no other thread comes or goes."""
+def test_threads_start_and_end() -> None:
+    """In its own process, where no other thread starts or ends."""
     code = """
         import time
         from pathlib import Path
@@ -88,12 +88,12 @@ def test_threads_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [0, -1])
-def test_there_is_always_one_thread(num_threads: int) -> None:
+def test_there_is_at_least_one_thread(num_threads: int) -> None:
     with pytest.raises(ValueError, match=rf"num_threads is {num_threads}; it must be at least 1"):
         native.set_num_threads(num_threads)
 
 
-def test_helpers_that_sleep_change_nothing() -> None:
+def test_sleeping_helpers_change_no_result() -> None:
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)
@@ -106,8 +106,8 @@ def test_helpers_that_sleep_change_nothing() -> None:
         native.set_num_threads(1, spin_us=150)
 
 
-def test_sessions_of_several_threads_share_the_team() -> None:
-    """Whoever finds it at work does its own job alone."""
+def test_sessions_of_several_threads_share_the_pool() -> None:
+    """A thread that finds the pool busy runs its own job alone."""
     block = Block(256, 1024)
     operator, rows = block.operator(), block.rows(40)
     alone = operator.run(rows)
@@ -126,7 +126,7 @@ def test_sessions_of_several_threads_share_the_team() -> None:
     assert all(np.array_equal(values, alone[name]) for result in found for name, values in result.items())
 
 
-def test_a_process_ends_while_helpers_sleep_or_spin() -> None:
+def test_a_process_can_end_while_helpers_sleep_or_spin() -> None:
     code = """
         import time
         from app.runtime import native

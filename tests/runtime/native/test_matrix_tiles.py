@@ -1,4 +1,4 @@
-"""Tile registers give what vector instructions give, bit for bit. Skipped where the processor has none."""
+"""Tile registers give the results of vector instructions, bit for bit. Skipped on a processor without them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.runtime.native.test_step_attention import SelfAttention
 from tests.runtime.native.test_vocabulary import Vocabulary
 
 Run = Callable[[int], list[NDArray[Any]]]
-# One tile and several, even and odd, whole and overlapping; more rows than a chunk takes.
+# One tile and several, even and odd, full and overlapping; more rows than a chunk.
 NUMBERS = [1, 4, 5, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 97, 128, 193, 400]
 
 
@@ -40,8 +40,8 @@ def self_attention() -> Run:
     operator, rows = block.operator("float16"), block.rows(max(NUMBERS), 20, cache="float16")
 
     def run(n: int) -> list[NDArray[Any]]:
-        given = {name: values[:n].copy() for name, values in rows.items()}
-        return [*operator.run(given).values(), given["keys"], given["values"]]
+        inputs = {name: values[:n].copy() for name, values in rows.items()}
+        return [*operator.run(inputs).values(), inputs["keys"], inputs["values"]]
 
     return run
 
@@ -52,7 +52,7 @@ def candidates() -> Run:
     return lambda n: [*vocabulary.run(x[:n], 9).values()]
 
 
-# Inputs: fewer than are multiplied together, as many, and more, in equal parts and not.
+# Inputs: fewer than are multiplied together, as many, and more, in equal and unequal parts.
 RUNS: dict[str, Callable[[], Run]] = {
     "64 and 128": lambda: feed_forward(64, 128, "relu"),
     "128 and 512": lambda: feed_forward(128, 512, "gelu"),
@@ -76,7 +76,7 @@ def test_tiles_give_the_same_bits(name: str, num_threads: int) -> None:
             np.testing.assert_array_equal(found, vector)
 
 
-def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     run = feed_forward(128, 640, "relu")
     everything = run(max(NUMBERS))
     for n in NUMBERS:
@@ -84,6 +84,6 @@ def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
             np.testing.assert_array_equal(found, expected[:n])
 
 
-def test_they_can_be_forbidden() -> None:
+def test_tile_registers_can_be_forbidden() -> None:
     assert not native.allow_matrix_tiles(False)
     assert native.allow_matrix_tiles(True)

@@ -1,4 +1,4 @@
-"""What is out of range is refused with the input's name and the limit, and nothing is written."""
+"""An input out of range is an error with its name and limit, and nothing is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: Array) -> None:
-    """Run with some inputs changed; nothing else of what is given may be written to."""
+    """Run with some inputs changed, and check that no input is written to."""
     before = {name: values.copy() for name, values in rows.items()}
     with pytest.raises(RuntimeError, match=match):
         operator.run(rows | changed)
@@ -31,27 +31,27 @@ def refused(operator: Operator, rows: dict[str, Array], match: str, **changed: A
 @pytest.mark.parametrize("position", [-1, 20, 2**31 - 1, -(2**31)])
 def test_positions_outside_the_cache(position: int) -> None:
     block = SelfAttention(64, 4)
-    given = block.rows(3, 20)
+    inputs = block.rows(3, 20)
     positions = np.array([0, position, 3], np.int32)
-    refused(block.operator(), given, f"positions holds {position}, .* 0..19", positions=positions)
+    refused(block.operator(), inputs, f"positions holds {position}, .* 0..19", positions=positions)
 
 
 def test_more_rows_than_the_cache_has() -> None:
     block = SelfAttention(64, 4)
-    given = block.rows(3, 20)
-    few = {"keys": given["keys"][:2].copy(), "values": given["values"][:2].copy()}
-    refused(block.operator(), given, "keys has 2 rows, fewer than the 3", **few)
+    inputs = block.rows(3, 20)
+    few = {"keys": inputs["keys"][:2].copy(), "values": inputs["values"][:2].copy()}
+    refused(block.operator(), inputs, "keys has 2 rows, fewer than the 3", **few)
 
 
 def test_caches_of_other_shapes_and_types() -> None:
     block = SelfAttention(64, 4)
-    given = block.rows(3, 20)
-    refused(block.operator(), given, "values has 19 along axis 1", values=given["values"][:, :19].copy())
-    refused(block.operator(), given, "keys has 2 axes, not 3", keys=given["keys"][0].copy())
-    refused(block.operator(), given, "keys has 32 along axis 2", keys=given["keys"][:, :, :32].copy())
+    inputs = block.rows(3, 20)
+    refused(block.operator(), inputs, "values has 19 along axis 1", values=inputs["values"][:, :19].copy())
+    refused(block.operator(), inputs, "keys has 2 axes, not 3", keys=inputs["keys"][0].copy())
+    refused(block.operator(), inputs, "keys has 32 along axis 2", keys=inputs["keys"][:, :, :32].copy())
     mixed = SelfAttention(64, 4).operator("float32")
-    whole = {name: given[name].astype("float32") for name in ("keys", "values")}
-    assert mixed.run(given | whole)
+    whole = {name: inputs[name].astype("float32") for name in ("keys", "values")}
+    assert mixed.run(inputs | whole)
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def test_slots_and_lengths_outside_the_cache(name: str, values: list[int], match
 def test_columns_that_do_not_fit(changed: dict[str, list[int]], match: str) -> None:
     block = CrossCache(64, 2)
     arrays = {name: np.array(values, np.int32) for name, values in changed.items()}
-    given = block.given([4, 20], [0, 1], cache="float16")
-    refused(block.operator("float16"), given, match, **arrays)
+    inputs = block.run_inputs([4, 20], [0, 1], cache="float16")
+    refused(block.operator("float16"), inputs, match, **arrays)
 
 
 def test_a_cache_of_other_planes() -> None:
     block = CrossCache(64, 2)
-    given = block.given([4], [0], cache="float16")
+    inputs = block.run_inputs([4], [0], cache="float16")
     cache = np.zeros((3, 5, 20, 64), np.float16)
-    refused(block.operator("float16"), given, "cache has 3 along axis 0, not 2", cache=cache)
+    refused(block.operator("float16"), inputs, "cache has 3 along axis 0, not 2", cache=cache)
 
 
-def test_sentences_that_are_not_the_rows() -> None:
+def test_lengths_that_do_not_add_up_to_the_rows() -> None:
     block = EncoderAttention(64, 4)
-    given = block.rows(3, 4)
-    refused(block.operator(), given, "sum up to 8, not to the 7", lengths=np.array([4, 4], np.int32))
-    refused(block.operator(), given, r"lengths holds -1", lengths=np.array([7, -1], np.int32))
+    inputs = block.rows(3, 4)
+    refused(block.operator(), inputs, "sum up to 8, not to the 7", lengths=np.array([4, 4], np.int32))
+    refused(block.operator(), inputs, r"lengths holds -1", lengths=np.array([7, -1], np.int32))
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def test_sentences_that_are_not_the_rows() -> None:
 )
 def test_entries_that_are_not_in_the_tables(name: str, values: list[int], match: str) -> None:
     operator = embed(random_table(1, 100, 64), random_floats(2, 30, 64))
-    given = {"ids": np.zeros(2, np.int32), "positions": np.zeros(2, np.int32)}
-    refused(operator, given, match, **{name: np.array(values, np.int32)})
+    inputs = {"ids": np.zeros(2, np.int32), "positions": np.zeros(2, np.int32)}
+    refused(operator, inputs, match, **{name: np.array(values, np.int32)})
 
 
 @pytest.mark.parametrize("k", [0, -1, 62, 2**40])
-def test_more_candidates_than_there_are(k: int) -> None:
+def test_more_candidates_than_the_vocabulary_has(k: int) -> None:
     with pytest.raises(RuntimeError, match=rf"num_candidates is {k}, .* 1\.\.61"):
         Vocabulary(random_table(1, 61, 64)).run(random_floats(2, 1, 64), k)
 
 
-def test_more_candidates_than_are_kept() -> None:
+def test_more_candidates_than_are_ranked() -> None:
     with pytest.raises(RuntimeError, match=r"num_candidates is 65, .* 1\.\.64"):
         Vocabulary(random_table(1, 100, 64)).run(random_floats(2, 1, 64), 65)
 

@@ -14,12 +14,12 @@ from app.runtime import native
 from tests.runtime.native.test_feed_forward import Block
 
 BLOCK = Block(256, 1024)
-# Operators in which a helper at work runs for some 50 ms.
+# Number of operators in which a working helper thread runs for some 50 ms.
 NUM_RUNS = 300
-# What a helper at work runs for at least, in one of the trials: a busy machine may not let it run at once.
+# The least time that a working helper runs in one of the trials: on a busy machine it may start late.
 AWAKE_NS = 10_000_000
 NUM_TRIALS = 20
-# What a helper asleep runs for at most: it falls asleep, and is woken in vain where others are woken.
+# The most time that a sleeping helper runs: it falls asleep, and wakes for nothing when others are woken.
 ASLEEP_NS = 8_000_000
 
 
@@ -34,7 +34,7 @@ def tasks() -> set[Path]:
 
 
 def run_time_ns(task: Path) -> int:
-    """For how long a thread has run, as Linux counts it."""
+    """The CPU time of a thread, from Linux."""
     return int((task / "schedstat").read_text().split()[0])
 
 
@@ -48,7 +48,7 @@ def start_helpers(num_threads: int) -> list[Path]:
 
 
 def times_ns(helpers: list[Path], run: Callable[[], object]) -> list[int]:
-    """How long each of them runs while the caller does some operators."""
+    """How long each helper runs while the caller runs some operators."""
     before = [run_time_ns(helper) for helper in helpers]
     for _ in range(NUM_RUNS):
         run()
@@ -56,7 +56,7 @@ def times_ns(helpers: list[Path], run: Callable[[], object]) -> list[int]:
 
 
 def works(helper: Path, run: Callable[[], object]) -> bool:
-    """Whether a helper has a part in the caller's operators."""
+    """Whether a helper works on the caller's operators."""
     return any(times_ns([helper], run)[0] >= AWAKE_NS for _ in range(NUM_TRIALS))
 
 
@@ -70,7 +70,7 @@ def assert_same(found: dict[str, NDArray[Any]], wanted: dict[str, NDArray[Any]])
     assert all(np.array_equal(values, wanted[name]) for name, values in found.items())
 
 
-def test_who_shares_with_another_leaves_its_second_thread_asleep(
+def test_with_two_runners_the_second_thread_sleeps(
     run: Callable[[], dict[str, NDArray[Any]]],
 ) -> None:
     alone = run()
@@ -86,7 +86,7 @@ def test_who_shares_with_another_leaves_its_second_thread_asleep(
 
 
 @pytest.mark.parametrize(("num_sharing", "num_awake"), [(2, 2), (3, 1), (4, 1), (9, 1)])
-def test_of_four_threads_a_part_works(
+def test_a_share_of_four_threads_works(
     num_sharing: int, num_awake: int, run: Callable[[], dict[str, NDArray[Any]]]
 ) -> None:
     alone = run()

@@ -1,4 +1,4 @@
-"""Attention blocks of a decoder step over caches that stay in place."""
+"""Attention blocks of a decoder step over caches that are updated in place."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.runtime.native.reference import EPSILON, attention, layer_norm, norm_
 
 Array = NDArray[Any]
 OUTPUTS = {"total": "float32", "normalised": "float32"}
-# An output of the int8 product W_O moves by about this where a number lies between two levels.
+# An output of the int8 product W_O changes by about this if a number lies between two levels.
 LEVEL = 0.02
 
 
 class SelfAttention:
-    """Weights of one block, the operator made of them, and what it should give."""
+    """Weights of one block, its operator, and the expected result."""
 
     kind = "SelfAttentionStep"
 
@@ -50,7 +50,7 @@ class SelfAttention:
         }
 
     def expected(self, rows: dict[str, Array]) -> tuple[dict[str, Array], Array, Array]:
-        """Outputs, and the caches as they are afterwards."""
+        """Outputs, and the caches after the run."""
         q, k, v = np.split(self.qkv.product(rows["x"]), 3, axis=1)
         keys, values = rows["keys"].copy(), rows["values"].copy()
         heads = np.zeros_like(q)
@@ -121,13 +121,13 @@ SIZES = [(64, 4), (96, 6), (256, 4), (512, 8), (128, 1)]
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("cache", ["float16", "float32"])
 @pytest.mark.parametrize(("d", "num_heads"), SIZES)
-def test_self_attention_is_the_formula(d: int, num_heads: int, cache: str, dtype: str) -> None:
+def test_self_attention_equals_the_formula(d: int, num_heads: int, cache: str, dtype: str) -> None:
     block = SelfAttention(d, num_heads, dtype=dtype)
     rows = block.rows(9, 41, cache=cache, spare=2)
     expected, keys, values = block.expected(rows)
     found = block.operator(cache).run(rows)
     check(found, expected, block.norm, dtype)
-    # What was not this step's column is untouched; what was differs by a rounding at most.
+    # Other columns than this step's are unchanged; this step's differ by rounding at most.
     step = 2**-10 if cache == "float16" else 1e-5
     assert np.allclose(rows["keys"], keys, atol=step, rtol=step)
     assert np.allclose(rows["values"], values, atol=step, rtol=step)
@@ -140,7 +140,7 @@ def test_self_attention_is_the_formula(d: int, num_heads: int, cache: str, dtype
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("cache", ["float16", "float32"])
 @pytest.mark.parametrize(("d", "num_heads"), SIZES)
-def test_cross_attention_is_the_formula(d: int, num_heads: int, cache: str, dtype: str) -> None:
+def test_cross_attention_equals_the_formula(d: int, num_heads: int, cache: str, dtype: str) -> None:
     block = CrossAttention(d, num_heads, dtype=dtype)
     rows = block.rows(9, 41, cache=cache)
     before = rows["keys"].copy(), rows["values"].copy()
@@ -151,7 +151,7 @@ def test_cross_attention_is_the_formula(d: int, num_heads: int, cache: str, dtyp
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 15, 16, 17, 33, 256])
 def test_exactly_the_valid_columns_count(capacity: int) -> None:
-    """What stands behind a row's columns is garbage."""
+    """The columns after a row's valid ones hold garbage."""
     block = CrossAttention(64, 1)
     for length in sorted({1, (capacity + 1) // 2, capacity}):
         rows = block.rows(2, capacity, cache="float32")
@@ -161,7 +161,7 @@ def test_exactly_the_valid_columns_count(capacity: int) -> None:
         check(block.operator("float32").run(rows), block.expected(rows), block.norm, "int8")
 
 
-def test_weights_are_those_of_the_heads_asked_for() -> None:
+def test_weights_are_those_of_the_wanted_heads() -> None:
     block = CrossAttention(256, 4, aligned=(0, 2, 3))
     rows = block.rows(11, 30)
     found, expected = block.operator().run(rows), block.expected(rows)
@@ -173,7 +173,7 @@ def test_weights_are_those_of_the_heads_asked_for() -> None:
     assert all((found[name] == plain[name]).all() for name in OUTPUTS)
 
 
-# Keys and values end where memory ends: whoever reads on dies.
+# Keys and values end at the end of mapped memory: reading further ends the process.
 AT_THE_END = """
 import ctypes, mmap
 import numpy as np
@@ -194,7 +194,7 @@ block.operator("float32").run(rows)
 """
 
 
-def test_nothing_is_read_behind_a_cache() -> None:
+def test_nothing_is_read_after_a_cache() -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_THE_END], cwd=ROOT, capture_output=True, timeout=60, check=False
     )

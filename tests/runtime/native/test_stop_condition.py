@@ -1,4 +1,4 @@
-"""What ends a call of several steps early: all rows go equally far, by whichever thread, and no number changes."""
+"""Stop conditions of a call of several steps: all rows take equally many steps, and no result changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runtime.native.test_whole import (
     sources,
 )
 
-# One run of rows whose products threads share; more than a thread takes at once where there are no tile registers.
+# One run of rows whose products threads share; more than a thread takes at once without tile registers.
 FEW_ROWS, MANY_ROWS = 7, 100
 # One run for each thread, with tile registers (12 to 96 rows) and without (16 to 36).
 ROWS_OF_EACH = 32
@@ -49,10 +49,10 @@ def raised_flag() -> WakeFlag:
 
 
 def assert_begins_as(output: StepOutput, runner: NativeRunner, num_rows: int) -> None:
-    """What single steps say, as far as it goes."""
+    """Check that an output equals that of single steps, for the steps taken."""
     found = output.ids.copy(), output.log_probabilities.copy()
-    said, scores = one_after_another(runner, num_rows)
-    np.testing.assert_array_equal(found[0], said[: output.num_steps])
+    tokens, scores = one_after_another(runner, num_rows)
+    np.testing.assert_array_equal(found[0], tokens[: output.num_steps])
     np.testing.assert_array_equal(found[1], scores[: output.num_steps])
 
 
@@ -68,23 +68,23 @@ def test_a_set_wake_flag_ends_a_call_after_min_steps(num_threads: int, num_rows:
 
 
 @pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
-def test_it_may_ring_at_any_moment(num_rows: int, tmp_path: Path) -> None:
-    """By another thread, while two take their rows through the steps."""
+def test_the_wake_flag_may_be_set_at_any_time(num_rows: int, tmp_path: Path) -> None:
+    """By another thread, while two threads decode their rows."""
     runner = encoded(tmp_path, num_threads=2)
     wake_flag = WakeFlag()
     step = replace(first_step(num_rows, MAX_LENGTH - 1), stop=StopCondition(wake_flag=wake_flag))
     began_at = time.perf_counter()
     output = runner.decode(step)
     took_s = time.perf_counter() - began_at
-    said, scores = output.ids.copy(), output.log_probabilities.copy()
+    tokens, scores = output.ids.copy(), output.log_probabilities.copy()
     taken: set[int] = set()
     for number in range(5000):
         wake_flag.clear()
-        runner._top_ids.fill(-1)  # what the call before left
+        runner._top_ids.fill(-1)  # remove the last call's results
         timer = threading.Timer(took_s * (number % 50) / 50, wake_flag.set)
         timer.start()
         output = runner.decode(step)
-        np.testing.assert_array_equal(output.ids, said[: output.num_steps])
+        np.testing.assert_array_equal(output.ids, tokens[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
         timer.join()
         taken.add(output.num_steps)
@@ -94,24 +94,24 @@ def test_it_may_ring_at_any_moment(num_rows: int, tmp_path: Path) -> None:
 
 
 class Enders:
-    """Sentences of which all but the last never end.
+    """Sentences of which only the last may end.
 
     last_steps: of those that do, the steps in which they can.
     """
 
     def __init__(self, runner: NativeRunner) -> None:
         self._runner = runner
-        said, _ = one_after_another(runner, NUM_ROWS)
-        has_ended = (said == EOS_ID).any(axis=0)
+        tokens, _ = one_after_another(runner, NUM_ROWS)
+        has_ended = (tokens == EOS_ID).any(axis=0)
         self._endless = np.flatnonzero(~has_ended).tolist()
-        last_steps = (said == EOS_ID).argmax(axis=0).tolist()
+        last_steps = (tokens == EOS_ID).argmax(axis=0).tolist()
         ending: list[int] = np.flatnonzero(has_ended).tolist()
         self._by_last_step = {last_steps[row]: row for row in ending}
         self.last_steps = sorted(self._by_last_step)
         assert len(self.last_steps) > 2
 
     def encode(self, num_rows: int, last_step: int | None = None) -> None:
-        """last_step: in which the last row ends; None: none ends."""
+        """last_step: the step in which the last row ends; None if no row ends."""
         rows: list[int] = [self._endless[row % len(self._endless)] for row in range(num_rows)]
         if last_step is not None:
             rows[-1] = self._by_last_step[last_step]
@@ -120,7 +120,9 @@ class Enders:
 
 @pytest.mark.parametrize("steps_after_end", [0, 1, 3])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_so_many_steps_follow_the_first_end(num_threads: int, steps_after_end: int, tmp_path: Path) -> None:
+def test_steps_after_end_steps_follow_the_first_end(
+    num_threads: int, steps_after_end: int, tmp_path: Path
+) -> None:
     runner = encoded(tmp_path, num_threads=num_threads)
     enders = Enders(runner)
     for last_step in enders.last_steps:
@@ -131,24 +133,24 @@ def test_so_many_steps_follow_the_first_end(num_threads: int, steps_after_end: i
 
 
 @pytest.mark.parametrize("num_threads", [2, 3])
-def test_rows_that_threads_take_by_themselves_go_equally_far(num_threads: int, tmp_path: Path) -> None:
-    """Who ends in one thread's rows ends the others' steps too, but for what those have begun by then."""
+def test_rows_of_different_threads_take_equally_many_steps(num_threads: int, tmp_path: Path) -> None:
+    """A row that ends in one thread ends the other thread's steps too, except steps already begun."""
     runner = encoded(tmp_path, num_threads=num_threads)
     enders = Enders(runner)
     last_step = enders.last_steps[1]
     num_rows = ROWS_OF_EACH * num_threads
     enders.encode(num_rows, last_step)
-    said, scores = one_after_another(runner, num_rows)
+    tokens, scores = one_after_another(runner, num_rows)
     for _ in range(300):
-        runner._top_ids.fill(-1)  # what the call before left
+        runner._top_ids.fill(-1)  # remove the last call's results
         output = runner.decode(longest(num_rows, StopCondition(0)))
         assert last_step < output.num_steps <= NUM_STEPS
-        np.testing.assert_array_equal(output.ids, said[: output.num_steps])
+        np.testing.assert_array_equal(output.ids, tokens[: output.num_steps])
         np.testing.assert_array_equal(output.log_probabilities, scores[: output.num_steps])
 
 
-def test_rows_that_one_thread_takes_in_turn_go_no_further_than_behind_an_end(tmp_path: Path) -> None:
-    """The last ones' ends, and who comes meanwhile, are seen late. Here nobody ends."""
+def test_rows_that_one_thread_decodes_in_parts_take_steps_after_end_steps(tmp_path: Path) -> None:
+    """Ends in the last part, and the wake flag, would be seen late. Here no row ends."""
     runner = encoded(tmp_path, num_threads=1)
     Enders(runner).encode(MANY_ROWS)
     native.allow_matrix_tiles(False)
@@ -162,7 +164,7 @@ def test_rows_that_one_thread_takes_in_turn_go_no_further_than_behind_an_end(tmp
         native.allow_matrix_tiles(True)
 
 
-def test_what_one_call_was_given_the_next_one_is_not(tmp_path: Path) -> None:
+def test_arguments_apply_to_one_call_only(tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=1)
     assert runner.decode(longest(FEW_ROWS, StopCondition(wake_flag=raised_flag()))).num_steps == 1
     assert runner.decode(first_step(FEW_ROWS, NUM_STEPS)).num_steps == NUM_STEPS
@@ -201,7 +203,7 @@ def test_a_set_wake_flag_ends_a_call_of_beams(tmp_path: Path) -> None:
         assert [beam.length for beam in beams] == [taken] * 3
 
 
-def test_so_many_steps_follow_the_first_beam_that_is_done(tmp_path: Path) -> None:
+def test_steps_after_end_steps_follow_the_first_done_beam(tmp_path: Path) -> None:
     runner = encoded(tmp_path, num_threads=2)
     taken = {count: led(runner, beams_of(1, [count]), StopCondition()).num_steps for count in range(1, 9)}
     for count in (min(taken), max(taken)):

@@ -1,4 +1,4 @@
-"""Subwords into rows, and rows into the most probable subwords."""
+"""The operators that embed subwords and that project rows to the most probable subwords."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def embed(table: Weights, position_table: Array) -> Operator:
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize(("vocab_size", "d"), [(61, 64), (8000, 96), (100, 512)])
-def test_embed_is_the_table_and_the_position(vocab_size: int, d: int, dtype: str) -> None:
+def test_embed_adds_table_and_position(vocab_size: int, d: int, dtype: str) -> None:
     table, position_table = random_table(1, vocab_size, d, dtype=dtype), random_floats(2, 30, d)
     random = np.random.default_rng(3)
     ids = random.integers(0, vocab_size, 40).astype(np.int32)
@@ -35,7 +35,7 @@ def test_embed_is_the_table_and_the_position(vocab_size: int, d: int, dtype: str
 
 
 class Vocabulary:
-    """A table (vocab_size, d), the operator made of it, and what it should give."""
+    """A table (vocab_size, d), its operator, and the expected result."""
 
     def __init__(self, table: Weights) -> None:
         self.table = table
@@ -50,7 +50,7 @@ class Vocabulary:
         )
 
     def expected(self, x: Array) -> Array:
-        """Log-probabilities of all."""
+        """The log-probabilities of all subwords."""
         wide = self.table.stored.T.astype(np.float64)
         if self.table.is_int8:
             whole, scale = quantized(x)
@@ -63,14 +63,14 @@ class Vocabulary:
 
 
 def best(log_probabilities: Array, k: int) -> tuple[Array, Array]:
-    """Descending, of equal ones the smaller id first."""
+    """Check that scores descend, and that of equal ones the smaller id is first."""
     ids = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(log_probabilities, ids, axis=1), ids
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize(("vocab_size", "d"), [(61, 64), (8000, 96), (8000, 512), (32000, 256)])
-def test_log_probabilities_and_the_best_of_them(vocab_size: int, d: int, dtype: str) -> None:
+def test_log_probabilities_and_the_best_candidates(vocab_size: int, d: int, dtype: str) -> None:
     vocabulary = Vocabulary(random_table(1, vocab_size, d, dtype=dtype))
     x = random_floats(2, 5, d) / 4
     for k in (1, 8, 61):
@@ -84,8 +84,8 @@ def test_log_probabilities_and_the_best_of_them(vocab_size: int, d: int, dtype: 
         assert (unasked["top_log_probabilities"] == values).all()
 
 
-def test_of_equal_ones_the_smaller_id_comes_first() -> None:
-    """Every entry stands in the table many times, so that whole runs of ids are equal."""
+def test_of_equal_scores_the_smaller_id_comes_first() -> None:
+    """Every entry is in the table many times, so that runs of ids have equal scores."""
     few = random_table(1, 7, 64)
     order = np.random.default_rng(5).integers(0, 7, 1000)
     vocabulary = Vocabulary(Weights(few.stored[order], few.scales[order], few.bias))
@@ -95,8 +95,8 @@ def test_of_equal_ones_the_smaller_id_comes_first() -> None:
     assert (found["top_log_probabilities"] == values).all()
 
 
-def test_log_probabilities_that_round_to_the_same_are_equal() -> None:
-    """Logits far below the largest differ by less than their log-probabilities can hold."""
+def test_log_probabilities_that_round_to_the_same_value_are_equal() -> None:
+    """Logits far below the largest differ by less than the precision of their log-probabilities."""
     table = np.zeros((200, 16), np.float32)
     table[0, 0] = 1000
     table[1:, 0] = np.linspace(0, 1e-5, 199)
@@ -108,7 +108,7 @@ def test_log_probabilities_that_round_to_the_same_are_equal() -> None:
     assert found["top_log_probabilities"].tolist() == [[0, -1000, -1000, -1000, -1000]]
 
 
-def test_a_row_of_zeros_gives_all_the_same() -> None:
+def test_a_row_of_zeros_gives_equal_log_probabilities() -> None:
     found = Vocabulary(random_table(1, 61, 64)).run(np.zeros((1, 64), np.float32), 3)
     assert found["top_ids"].tolist() == [[0, 1, 2]]
     assert found["log_probabilities"] == pytest.approx(np.full((1, 61), -np.log(61)), abs=1e-6)

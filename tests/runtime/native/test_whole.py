@@ -1,4 +1,4 @@
-"""Encoder and decoder as one operator each: the same in any company, several steps as one after another."""
+"""Encoder and decoder as one operator each: same results in any batch, and for several steps as for single ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 def load(folder: Path, precision: Precision, *, num_threads: int = 1, **changes: Any) -> NativeRunner:
     model = random_model(seed=3, max_length=MAX_LENGTH, **changes)
     with torch.no_grad():
-        # Positions count for more than subwords, so that rows change their mind; and what they change it to is the end.
+        # Positions count for more than subwords, so that the best candidate changes, and changes to the end token.
         table = model.embedding.weight.mul_(0.1)
         table[EOS_ID] = table[387 if model.config.norm == "pre" else 389] * 1.02
     runner = load_tiny_runner(
@@ -43,7 +43,7 @@ def load(folder: Path, precision: Precision, *, num_threads: int = 1, **changes:
 
 
 def sources(count: int = NUM_ROWS) -> list[NDArray[np.int32]]:
-    """Of all lengths up to the longest."""
+    """Sentences of all lengths up to the longest."""
     rng = np.random.default_rng(5)
     return [
         np.append(rng.integers(4, VOCAB_SIZE, rng.integers(0, MAX_LENGTH)), EOS_ID).astype(np.int32)
@@ -57,18 +57,18 @@ def first_step(num_rows: int, num_steps: int = 1, num_candidates: int = 1) -> St
 
 
 def one_after_another(runner: NativeRunner, num_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Greedy search by single steps of all rows, (NUM_STEPS, num_rows); behind a row's end as `StepOutput` has it."""
+    """Greedy search by single steps of all rows, (NUM_STEPS, num_rows); after a row's end as in `StepOutput`."""
     step = first_step(num_rows)
     ids, positions = step.ids, step.positions
     has_ended = np.zeros(num_rows, bool)
-    said, scores = [], []
+    tokens, scores = [], []
     for _ in range(NUM_STEPS):
         output = runner.decode(StepInput(ids, positions, 1))
-        said.append(np.where(has_ended, EOS_ID, output.ids[:, 0]))
+        tokens.append(np.where(has_ended, EOS_ID, output.ids[:, 0]))
         scores.append(np.where(has_ended, 0, output.log_probabilities[:, 0]))
-        has_ended |= said[-1] == EOS_ID
+        has_ended |= tokens[-1] == EOS_ID
         ids, positions = output.ids[:, 0].astype(np.int32), positions + 1
-    return np.stack(said), np.stack(scores)
+    return np.stack(tokens), np.stack(scores)
 
 
 @pytest.fixture(params=["int8", "fp32"])
@@ -91,43 +91,45 @@ def _tiles(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_several_steps_are_as_one_after_another(
+def test_several_steps_equal_single_steps(
     num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Few rows, whose products threads share, and many, of which each thread takes its own."""
+    """Few rows, whose products threads share, and many, of which each thread has its own."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
     runner.encode(sources(), range(NUM_ROWS))
-    said, scores = one_after_another(runner, NUM_ROWS)
-    ends = (said == EOS_ID).sum(axis=0)
+    tokens, scores = one_after_another(runner, NUM_ROWS)
+    ends = (tokens == EOS_ID).sum(axis=0)
     assert ((ends > 0) & (ends < NUM_STEPS)).sum() > 3, "no row ends on its way"
     for num_rows in (1, 2, 7, 40, NUM_ROWS):
         for num_steps in (2, 5, NUM_STEPS):
             output = runner.decode(first_step(num_rows, num_steps))
             taken = output.num_steps
-            has_all_ended = (said[:taken, :num_rows] == EOS_ID).any(axis=0).all()
+            has_all_ended = (tokens[:taken, :num_rows] == EOS_ID).any(axis=0).all()
             assert taken == num_steps or (taken < num_steps and has_all_ended)
-            assert np.array_equal(output.ids, said[:taken, :num_rows])
+            assert np.array_equal(output.ids, tokens[:taken, :num_rows])
             assert np.array_equal(output.log_probabilities, scores[:taken, :num_rows])
 
 
-def test_what_comes_after_several_steps_is_as_after_single_ones(precision: Precision, tmp_path: Path) -> None:
-    """The caches hold the same."""
+def test_steps_after_several_steps_equal_those_after_single_steps(
+    precision: Precision, tmp_path: Path
+) -> None:
+    """The caches have the same content."""
     runner = load(tmp_path, precision)
     runner.encode(sources(40), range(40))
-    said, _ = one_after_another(runner, 40)
-    alive = np.flatnonzero((said != EOS_ID).all(axis=0))
+    tokens, _ = one_after_another(runner, 40)
+    alive = np.flatnonzero((tokens != EOS_ID).all(axis=0))
     assert len(alive) > 2
-    step = StepInput(said[-1].astype(np.int32), np.full(40, NUM_STEPS, np.int32), 5)
+    step = StepInput(tokens[-1].astype(np.int32), np.full(40, NUM_STEPS, np.int32), 5)
     expected = runner.decode(step).log_probabilities[alive].copy()
     runner.decode(first_step(40, NUM_STEPS))
     assert np.array_equal(runner.decode(step).log_probabilities[alive], expected)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_a_sentence_is_the_same_alone_and_among_others(
+def test_a_sentence_has_the_same_result_alone_and_in_a_batch(
     num_threads: int, precision: Precision, shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Encoded and decoded: one by one, in groups of some tokens, which threads share, and all at once."""
+    """Encoded and decoded one by one, in groups whose tokens threads share, and all at once."""
     runner = load(tmp_path, precision, num_threads=num_threads, **shape)
     everybody = sources(60)
     alone = []
@@ -142,7 +144,7 @@ def test_a_sentence_is_the_same_alone_and_among_others(
             assert np.array_equal(found, alone[begin : begin + len(group)])
 
 
-def test_one_long_sentence_is_shared_by_the_threads(precision: Precision, tmp_path: Path) -> None:
+def test_threads_share_one_long_sentence(precision: Precision, tmp_path: Path) -> None:
     longest = np.append(np.full(MAX_LENGTH - 1, 9, np.int32), EOS_ID).astype(np.int32)
     results = []
     for num_threads in (1, 2):
@@ -174,7 +176,7 @@ def test_one_long_sentence_is_shared_by_the_threads(precision: Precision, tmp_pa
         "too many candidates",
     ],
 )
-def test_what_cannot_be_is_refused_and_the_next_step_is_right(step: StepInput, tmp_path: Path) -> None:
+def test_an_invalid_step_is_an_error_and_the_next_step_is_right(step: StepInput, tmp_path: Path) -> None:
     runner = load(tmp_path, "int8")
     runner.encode(sources(2), [0, 1])
     expected = runner.decode(first_step(2)).log_probabilities.tolist()
@@ -184,10 +186,8 @@ def test_what_cannot_be_is_refused_and_the_next_step_is_right(step: StepInput, t
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_rows_that_nobody_holds_are_passed_over(
-    precision: Precision, num_threads: int, tmp_path: Path
-) -> None:
-    """They say nothing, what they hold stays, and the others' results stand in their own rows."""
+def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path: Path) -> None:
+    """They have no results, their caches are unchanged, and the other rows' results are in their own rows."""
     runner = load(tmp_path, precision, num_threads=num_threads)
     runner.encode(sources(40), range(40))
     positions = np.zeros(40, np.int32)
@@ -232,8 +232,8 @@ def test_a_step_up_to_the_last_position(tmp_path: Path) -> None:
     assert output.ids.shape == (output.num_steps, 1)
 
 
-def test_rows_behind_those_of_a_step_are_held_by_nobody(tmp_path: Path) -> None:
-    """One stood at the last position a step before: several steps would not fit there."""
+def test_rows_after_those_of_a_step_are_free(tmp_path: Path) -> None:
+    """One was at the last position a step before, where several steps would not fit."""
     runner = load(tmp_path, "int8")
     runner.encode(sources(2), [0, 1])
     runner.decode(StepInput(np.array([9, 9], np.int32), np.array([0, MAX_LENGTH - 1], np.int32), 1))
@@ -242,7 +242,7 @@ def test_rows_behind_those_of_a_step_are_held_by_nobody(tmp_path: Path) -> None:
     assert output.ids.shape == (output.num_steps, 1)
 
 
-def test_time_is_told_by_kind_of_block(tmp_path: Path) -> None:
+def test_time_is_measured_by_kind_of_block(tmp_path: Path) -> None:
     runner = load(tmp_path, "int8")
 
     def newly_spent(before: dict[str, dict[str, float]]) -> dict[str, set[str]]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.api.native.schema import NativeParser, Requester, RequestLimits
+from app.api.http.middleware import Requester
+from app.api.limits import RequestLimits
+from app.api.native.requests import NativeParser
 from app.decoding.options import EXTRA_TARGET_LENGTH, DecodingOptions, LengthPenalty, Sampling
 from app.decoding.validation import Bounds
 from app.translator import ScoreRequest, TranslationRequest
@@ -54,19 +56,19 @@ def test_without_options_they_are_the_models() -> None:
         ({"sampling": {}}, 1),
     ],
 )
-def test_a_beam_that_nobody_asked_for_suits_the_rest(fields: dict[str, Any], beam_size: int) -> None:
+def test_the_default_beam_fits_the_other_options(fields: dict[str, Any], beam_size: int) -> None:
     options = parsed(**fields).options
     assert options is not None
     assert options.beam_size == beam_size
 
 
 @pytest.mark.parametrize("fields", [{"max_target_length": 80}, {"max_target_ratio": 20}])
-def test_who_names_a_longest_length_gets_it(fields: dict[str, Any]) -> None:
+def test_a_longest_length_of_the_request_replaces_the_default(fields: dict[str, Any]) -> None:
     assert parsed(**fields).extra_target_length is None
 
 
 @pytest.mark.parametrize("fields", [{"token_scores": True}, {"num_alternatives": 1}, {"alignment": True}])
-def test_what_tells_tokens(fields: dict[str, Any]) -> None:
+def test_what_returns_tokens(fields: dict[str, Any]) -> None:
     assert parsed(**fields).returns_tokens
     assert scored(**fields).returns_tokens
 

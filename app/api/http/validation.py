@@ -1,0 +1,341 @@
+"""Request bodies as Pydantic models, and the one function that turns Pydantic's errors into the server's.
+
+A message names the field, the limit and the size of the value. It never holds the value: that may be a text.
+
+Limits that are settings, or the model's, are annotations (`AtMost`, `MaxItems`, `MaxCharacters`) that name an
+attribute of the validation context.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from app.errors import InvalidRequest, PayloadTooLarge, RequestError
+
+M = TypeVar("M", bound=BaseModel)
+Json = dict[str, Any]
+# Types of the errors that validators raise. The message of INVALID and TOO_LARGE follows the field's name; that of
+# the two _BODY is a sentence of its own. `field` and `at` of an error's context are the field or item below its place.
+INVALID = "invalid"
+TOO_LARGE = "too_large"
+INVALID_BODY = "invalid_body"
+TOO_LARGE_BODY = "too_large_body"
+MISSPELT = "misspelt"
+UNKNOWN = "unknown"
+# What follows the field's name, by Pydantic's type of error.
+_PREDICATES = {
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "list_type": "must be an array",
+    "dict_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must have {min_length} or more characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "is empty: it must have at least {min_length}",
+    "too_long": "has {actual_length} items, the limit is {max_length}",
+    "enum": "must be one of {expected}",
+    "literal_error": "must be one of {expected}",
+}
+# A misspelt name that an answer may repeat. Any other key may be a text.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,40}")
+# difflib's ratios, from 0 to 1: `taget` is 0.91 like `target`, `beams` 0.71 like `beam_size`. A lower ratio names
+# fields that are not meant; a higher one misses misspelt ones.
+_HINT_RATIO = 0.7
+_REFUSAL_RATIO = 0.75
+# Most unknown fields of one body that are compared with the known ones; each takes about ten microseconds.
+_MAX_COMPARED = 16
+_field_names: set[str] = set()
+
+
+class RequestBody(BaseModel):
+    """Base of the models of bodies and of the objects in them. Types are strict: 4.0 and true are no whole numbers.
+
+    `missing_message`: what is said of a required field that is not there.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+    missing_message: ClassVar[str] = "{field} is missing"
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        """Note the names that a field's path in an answer may hold."""
+        _field_names.update(cls.model_fields)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: object) -> object:
+        """Refuse the first unknown field, and null: a field is left out instead. Pydantic would list them all."""
+        if isinstance(value, dict):
+            known = cls.model_fields
+            for key, item in value.items():
+                if key not in known:
+                    raise unknown_field(key, list(known))
+                if item is None:
+                    raise PydanticCustomError(INVALID, "must not be null: leave it out", {"field": key})
+        return value
+
+
+class TolerantBody(RequestBody):
+    """Base of the bodies of other APIs. Unknown fields are ignored, unless one misspells a field that is missing.
+
+    A field counts as left out where it is one of `absent_values`.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+    absent_values: ClassVar[tuple[object, ...]] = (None,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        missing = [name for name in cls.model_fields if name not in value]
+        unknown = (key for key in value if key not in cls.model_fields)
+        for key in itertools.islice(unknown, _MAX_COMPARED):
+            if _nearest(key, missing, _REFUSAL_RATIO):
+                raise unknown_field(key, missing)
+        absent = cls.absent_values
+        return {key: item for key, item in value.items() if key in cls.model_fields and item not in absent}
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A number's upper limit: the context's attribute of this name."""
+
+    name: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The number's schema, then the check."""
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        """`limit_schema` puts the limit in the place of its name."""
+        return {**handler(schema), "maximum": self.name}
+
+    def _check(self, value: float, info: ValidationInfo) -> float:
+        limit = getattr(info.context, self.name)
+        if value > limit:
+            raise PydanticCustomError(INVALID, "must be at most {limit}", {"limit": limit})
+        return value
+
+
+@dataclass(frozen=True)
+class MaxItems:
+    """The most items of an array or object, checked before any of them. limit: a number or the context's attribute."""
+
+    limit: int | str
+    unit: str = "items"
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The check, then the array's schema."""
+        return core_schema.with_info_before_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        """`limit_schema` puts the limit in the place of its name."""
+        found = handler(schema)
+        return {**found, "maxProperties" if found.get("type") == "object" else "maxItems": self.limit}
+
+    def _check(self, value: object, info: ValidationInfo) -> object:
+        limit = _limit_of(self.limit, info)
+        if isinstance(value, list | dict) and len(value) > limit:
+            raise too_large(value, limit, self.unit)
+        return value
+
+
+@dataclass(frozen=True)
+class MaxCharacters:
+    """The most code points of a string. limit: a number or the context's attribute."""
+
+    limit: int | str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The string's schema, then the check."""
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        """`limit_schema` puts the limit in the place of its name."""
+        return {**handler(schema), "maxLength": self.limit}
+
+    def _check(self, value: str, info: ValidationInfo) -> str:
+        limit = _limit_of(self.limit, info)
+        if len(value) > limit:
+            raise too_large(value, limit, "characters")
+        return value
+
+
+def _kind_of_texts(value: object) -> str | None:
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else None
+
+
+@dataclass(frozen=True)
+class OneOrMore:
+    """Annotation of `str | list[str]`: a string or a non-empty array of strings.
+
+    Limits: numbers, or the context's attributes.
+    """
+
+    max_items: int | str
+    max_characters: int | str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema of a union whose member is known by the value's type."""
+        text = Annotated[str, MaxCharacters(self.max_characters)]
+        texts = Annotated[list[text], Field(min_length=1, fail_fast=True), MaxItems(self.max_items)]
+        kind = Discriminator(
+            _kind_of_texts,
+            custom_error_type=INVALID,
+            custom_error_message="must be a string or an array of strings",
+        )
+        return handler.generate_schema(
+            Annotated[Annotated[text, Tag("a string")] | Annotated[texts, Tag("an array")], kind]
+        )
+
+
+def as_texts(value: str | list[str] | None) -> tuple[str, ...]:
+    """The strings of such a field; none where it is not set."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def validate(kind: type[M], value: object, context: object = None) -> M:
+    """The model of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
+    try:
+        return kind.model_validate(value, context=context)
+    except ValidationError as error:
+        raise request_error(error, kind) from None
+
+
+def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError:
+    """The first of Pydantic's errors as the server's. kind: the model that was validated."""
+    finding = error.errors(include_url=False, include_input=False)[0]
+    context = finding.get("ctx", {})
+    what, loc = finding["type"], finding["loc"]
+    # A validator of several fields, or of a whole array, says which field or item it refuses.
+    field = _path([*loc, *(context[name] for name in ("field", "at") if name in context)])
+    message = finding["msg"]
+    if what == "missing":
+        template = getattr(kind, "missing_message", RequestBody.missing_message)
+        return InvalidRequest(template.format(field=field), field=field)
+    if what == MISSPELT:
+        field = f"{field}.{context['key']}" if field else context["key"]
+        near = f"{field.removesuffix(context['key'])}{context['near']}"
+        message = f"{field} is not known; did you mean {near}?"
+        return InvalidRequest(message, field=field, is_misspelt=True)
+    if what == UNKNOWN:
+        message = f"a field{f' of {field}' if field else ''} is not known; {message}"
+    elif what not in {INVALID_BODY, TOO_LARGE_BODY}:
+        if what in _PREDICATES:
+            message = _PREDICATES[what].format(**_plain(context))
+        elif what not in {INVALID, TOO_LARGE}:
+            message = "is not valid"
+        message = f"{field or 'the body'} {message}"
+    error_class = PayloadTooLarge if what in {TOO_LARGE, TOO_LARGE_BODY} else InvalidRequest
+    return error_class(message, field=field or None)
+
+
+def too_large(value: Sized, limit: int, unit: str) -> PydanticCustomError:
+    """The error of a value above a limit of its length."""
+    return PydanticCustomError(
+        TOO_LARGE,
+        "has {size} {unit}, the limit is {limit}",
+        {"size": len(value), "unit": unit, "limit": limit},
+    )
+
+
+def unknown_field(key: str, known: Sequence[str]) -> PydanticCustomError:
+    """The error of a field that is none of `known`. It repeats the name only where that is a plain, misspelt word."""
+    near = _nearest(key, known, _HINT_RATIO)
+    if near is None or not _PLAIN_NAME.fullmatch(key):
+        return PydanticCustomError(UNKNOWN, "there are {known}", {"known": ", ".join(known)})
+    return PydanticCustomError(MISSPELT, "is not known", {"key": key, "near": near})
+
+
+def check_total(groups: Mapping[str, Sequence[str]], max_characters: int) -> None:
+    """Raises PydanticCustomError, with the longest group's field, where all strings together are too long."""
+    sizes = {name: sum(map(len, group)) for name, group in groups.items()}
+    total = sum(sizes.values())
+    if total > max_characters:
+        raise PydanticCustomError(
+            TOO_LARGE_BODY,
+            "{names}: {total} characters in all, the limit is {limit}",
+            {
+                "names": " and ".join(name for name, size in sizes.items() if size),
+                "total": total,
+                "limit": max_characters,
+                "field": max(sizes, key=lambda name: sizes[name]),
+            },
+        )
+
+
+def limit_schema(schema: Any, context: object) -> Any:
+    """A JSON schema with the context's limits in the place of their names; one that the context lacks is left out."""
+    if isinstance(schema, list):
+        return [limit_schema(each, context) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {}
+    for key, value in schema.items():
+        if key in {"maximum", "maxItems", "maxLength", "maxProperties"} and isinstance(value, str):
+            if (limit := getattr(context, value, None)) is not None:
+                found[key] = limit
+        else:
+            found[key] = limit_schema(value, context)
+    return found
+
+
+def _limit_of(limit: int | str, info: ValidationInfo) -> int:
+    found: int = limit if isinstance(limit, int) else getattr(info.context, limit)
+    return found
+
+
+def _nearest(key: str, known: Collection[str], ratio: float) -> str | None:
+    """The likest of `known`, in any case of letters; None where none is so much alike."""
+    by_lower = {field.lower(): field for field in known}
+    found = difflib.get_close_matches(key[:100].lower(), by_lower, n=1, cutoff=ratio)
+    return by_lower[found[0]] if found else None
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    """Such as `inputs[0].shape`. Keys of a caller's own, and tags of unions, are left out."""
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part in _field_names:
+            path += f".{part}" if path else part
+    return path
+
+
+def _plain(context: Mapping[str, object]) -> dict[str, str]:
+    """Numbers and names as messages have them."""
+    plain = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in context.items()}
+    if "expected" in plain:
+        plain["expected"] = plain["expected"].replace("'", "").replace(" or ", ", ")
+    return plain

@@ -1,0 +1,161 @@
+"""The bodies of the Open Inference Protocol, version 2, and the types of the answers.
+
+Specification: https://github.com/kserve/open-inference-protocol, with the binary tensor data extension.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from app.api.http.validation import RequestBody, TolerantBody
+from app.text.parsed_text import TextFormat
+
+MAX_ID_CHARACTERS = 256
+MAX_DIMENSIONS = 8
+MAX_OUTPUTS = 16
+_MAX_INT32 = 2**31 - 1
+_MAX_EXACT = 2**53
+OutputName = Literal["translation", "source_language"]
+
+
+class InferParameters(RequestBody):
+    """What to translate to. A server of one pair of languages needs neither code."""
+
+    source: Annotated[
+        str | None, Field(description="language code of the texts; auto: detected, text by text")
+    ] = None
+    target: Annotated[str | None, Field(description="language code of the translations")] = None
+    format: Annotated[TextFormat, Field(strict=False, description="what the texts are written in")] = (
+        TextFormat.PLAIN
+    )
+    timeout: Annotated[
+        int, Field(ge=0, le=_MAX_EXACT, description="microseconds until the answer is 504; 0: none")
+    ] = 0
+    binary_data_output: Annotated[bool, Field(description="outputs follow the JSON as bytes")] = False
+    priority: Annotated[Any, Field(description="ignored")] = None
+    sequence_id: Annotated[Any, Field(description="ignored")] = None
+    sequence_start: Annotated[Any, Field(description="ignored")] = None
+    sequence_end: Annotated[Any, Field(description="ignored")] = None
+
+
+class TensorParameters(TolerantBody):
+    """How a tensor is sent."""
+
+    binary_data_size: Annotated[
+        int | None, Field(ge=0, le=_MAX_INT32, description="bytes of the tensor that follow the JSON")
+    ] = None
+
+
+class InferTensor(TolerantBody):
+    """The texts. Their order is row-major."""
+
+    name: Literal["text"]
+    datatype: Literal["BYTES"]
+    shape: Annotated[
+        list[Annotated[int, Field(ge=1, le=_MAX_INT32)]], Field(max_length=MAX_DIMENSIONS, fail_fast=True)
+    ]
+    parameters: TensorParameters = Field(default_factory=TensorParameters)
+    data: Annotated[
+        Any, Field(description="an array of strings, flat or nested; absent with binary_data_size")
+    ] = None
+
+
+class OutputParameters(TolerantBody):
+    """How an output is sent."""
+
+    binary_data: bool | None = None
+
+
+class InferOutputRequest(TolerantBody):
+    """One output of the answer."""
+
+    name: OutputName
+    parameters: OutputParameters = Field(default_factory=OutputParameters)
+
+
+class InferBody(TolerantBody):
+    """The body of POST /v2/models/{name}/infer."""
+
+    id: Annotated[str | None, Field(max_length=MAX_ID_CHARACTERS, description="repeated in the answer")] = (
+        None
+    )
+    parameters: InferParameters = Field(default_factory=InferParameters)
+    inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=1, fail_fast=True)]
+    outputs: Annotated[
+        list[InferOutputRequest],
+        Field(max_length=MAX_OUTPUTS, fail_fast=True, description="absent or empty: both"),
+    ] = Field(default_factory=list)
+
+
+class InferError(TypedDict):
+    """Why a request failed."""
+
+    error: str
+    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
+
+
+class InferServer(TypedDict):
+    """The server and the extensions of the protocol that it knows."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class InferLive(TypedDict):
+    """The answer of GET /v2/health/live."""
+
+    live: bool
+
+
+class InferReady(TypedDict):
+    """The answer of GET /v2/health/ready."""
+
+    ready: bool
+
+
+class InferModelReady(TypedDict):
+    """Whether a model takes requests."""
+
+    name: str
+    ready: bool
+
+
+class InferTensorType(TypedDict):
+    """An input or output of the model. -1: a dimension of any size."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class InferModel(TypedDict):
+    """The model that is served."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[InferTensorType]
+    outputs: list[InferTensorType]
+
+
+class InferOutput(TypedDict):
+    """One output. The shape is the input's."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    data: NotRequired[Annotated[list[str], Field(description="absent where it follows the JSON as bytes")]]
+    parameters: NotRequired[Annotated[dict[str, int], Field(description="binary_data_size, in bytes")]]
+
+
+class InferAnswer(TypedDict):
+    """The answer of POST /v2/models/{name}/infer."""
+
+    model_name: str
+    model_version: str
+    outputs: list[InferOutput]
+    id: NotRequired[str]

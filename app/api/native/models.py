@@ -1,0 +1,346 @@
+"""The request bodies of the native API. `app.api.native.requests` turns them into the translator's requests.
+
+A field's default stands for its absence: `model_fields_set` has the fields that the body sets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+from app.api.http.validation import (
+    INVALID,
+    INVALID_BODY,
+    AtMost,
+    MaxCharacters,
+    MaxItems,
+    OneOrMore,
+    RequestBody,
+    as_texts,
+    check_total,
+)
+from app.api.limits import RequestLimits
+from app.decoding.options import MAX_ALTERNATIVES, EarlyStop, LengthPenalty
+from app.decoding.validation import MAX_ALPHA, MAX_PENALTY, MAX_RATIO, MAX_SEED, MAX_SUPPRESSED_TOKENS, Bounds
+from app.stores.glossaries import GlossaryLimits
+from app.text.parsed_text import Splitting, TextFormat
+
+AUTO = "auto"
+MAX_LANGUAGE_CHARACTERS = 35
+MAX_TAGS = 100
+MAX_TAG_CHARACTERS = 64
+MAX_TERMS = 1000
+MAX_TERM_CHARACTERS = GlossaryLimits.max_term_length
+MAX_ID_CHARACTERS = 64
+TAG_FIELDS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
+_TAG_NAME = re.compile(r"[^\W\d][\w.:\-]*")
+
+
+@dataclass(frozen=True)
+class NativeLimits:
+    """The validation context: the limits of the server and of the model that it serves.
+
+    max_target_length: subwords of a translation.
+    """
+
+    max_items: int
+    max_item_characters: int
+    max_request_characters: int
+    max_beam_size: int
+    max_num_hypotheses: int
+    max_timeout_ms: int
+    max_target_length: int
+    vocab_size: int
+
+
+def native_limits(limits: RequestLimits, bounds: Bounds) -> NativeLimits:
+    """The context for the server's settings and a model's bounds."""
+    return NativeLimits(
+        max_items=limits.max_items,
+        max_item_characters=limits.max_item_characters,
+        max_request_characters=limits.max_request_characters,
+        max_beam_size=limits.max_beam_size,
+        max_num_hypotheses=limits.max_num_hypotheses,
+        max_timeout_ms=limits.max_timeout_ms,
+        max_target_length=bounds.max_target_length,
+        vocab_size=bounds.vocab_size,
+    )
+
+
+def _check_tags(names: list[str]) -> list[str]:
+    for index, name in enumerate(names):
+        if not _TAG_NAME.fullmatch(name):
+            raise PydanticCustomError(INVALID, "is no name of an element", {"at": index})
+    return names
+
+
+def _check_phrases(value: str | list[str]) -> str | list[str]:
+    for index, phrase in enumerate(as_texts(value)):
+        if not phrase.strip():
+            raise PydanticCustomError(INVALID, "must not be blank", {"at": index})
+    return value
+
+
+def _check_terms(terms: dict[str, str] | None) -> dict[str, str] | None:
+    if terms is None:
+        return None
+    if not terms:
+        raise PydanticCustomError(INVALID, "must have at least one term")
+    for index, pair in enumerate(terms.items()):
+        for what, text in zip(("term", "translation of term"), pair, strict=True):
+            if not 0 < len(text.strip()) <= MAX_TERM_CHARACTERS or not text.strip().isprintable():
+                raise PydanticCustomError(
+                    INVALID,
+                    "must hold 1 to {limit} printable characters in each entry: see the {what} {index}",
+                    {"limit": MAX_TERM_CHARACTERS, "what": what, "index": index},
+                )
+    return terms
+
+
+def _check_named(source: str) -> str:
+    if source == AUTO:
+        raise PydanticCustomError(INVALID, "must be a language code: it is not detected here")
+    return source
+
+
+def _doc(description: str, **options: Any) -> Any:
+    return Field(description=description, **options)
+
+
+Texts = Annotated[str | list[str], OneOrMore("max_items", "max_item_characters")]
+Language = Annotated[str, Field(min_length=1, max_length=MAX_LANGUAGE_CHARACTERS)]
+# Values of an enumeration, in a body that is strict elsewhere.
+_CHOICE = Field(strict=False)
+Tags = Annotated[
+    list[Annotated[str, MaxCharacters(MAX_TAG_CHARACTERS)]],
+    Field(fail_fast=True),
+    MaxItems(MAX_TAGS),
+    AfterValidator(_check_tags),
+]
+Phrases = Annotated[
+    str | list[str], OneOrMore(MAX_SUPPRESSED_TOKENS, "max_item_characters"), AfterValidator(_check_phrases)
+]
+Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA)]
+Length = Annotated[int, Field(ge=0), AtMost("max_target_length")]
+
+
+class Sampling(RequestBody):
+    """Draw each subword by its probability instead of searching for the best."""
+
+    temperature: Annotated[float, _doc("divides the log-probabilities; 1: off", ge=0.01, le=100)] = 1.0
+    top_k: Annotated[
+        int, _doc("draw from the k most probable subwords only; 0: off", ge=0), AtMost("vocab_size")
+    ] = 0
+    top_p: Annotated[
+        float, _doc("draw from the fewest subwords that reach this probability; 1: off", ge=0.001, le=1)
+    ] = 1.0
+    seed: Annotated[
+        int | None, _doc("the same seed draws the same; absent: a new one each time", ge=0, le=MAX_SEED)
+    ] = None
+
+
+class LengthPenaltyFormula(RequestBody):
+    """A length penalty by name: `wu` is ((5 + n) / 6)^alpha, `power` is n^alpha; n counts subwords."""
+
+    formula: Annotated[LengthPenalty, _CHOICE]
+    alpha: Alpha
+
+
+AlphaOrFormula = Annotated[
+    Annotated[Alpha, Tag("a number")] | Annotated[LengthPenaltyFormula, Tag("an object")],
+    Discriminator(lambda value: "an object" if isinstance(value, dict) else "a number"),
+]
+
+
+class GlossaryChoice(RequestBody):
+    """A stored glossary, by its id, or terms of this request: exactly one of the two."""
+
+    id: Annotated[
+        str | None,
+        _doc("of a stored glossary; needs a named source", min_length=1, max_length=MAX_ID_CHARACTERS),
+    ] = None
+    terms: Annotated[
+        dict[str, str] | None,
+        _doc(f"each term with its translation, of at most {MAX_TERM_CHARACTERS} printable characters"),
+        MaxItems(MAX_TERMS, "terms"),
+        AfterValidator(_check_terms),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.id is None) == (self.terms is None):
+            raise PydanticCustomError(INVALID, "must have either id or terms")
+        return self
+
+
+class DetectBody(RequestBody):
+    """The body of POST /v1/detect."""
+
+    text: Annotated[Texts, _doc("one text, or several")]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts."""
+        return as_texts(self.text)
+
+    def text_groups(self) -> dict[str, Sequence[str]]:
+        """The strings that count towards the limit of a request's characters, by field."""
+        return {"text": self.texts}
+
+    @model_validator(mode="after")
+    def _check_total(self, info: ValidationInfo[NativeLimits]) -> Self:
+        check_total(self.text_groups(), info.context.max_request_characters)
+        return self
+
+
+class _ModelBody(DetectBody):
+    """The fields that /v1/translate and /v1/score share."""
+
+    source: Annotated[Language, _doc("language code of the texts; auto: detected, text by text")]
+    target: Annotated[Language, _doc("language code of the translations")]
+    length_penalty: Annotated[
+        AlphaOrFormula | None,
+        _doc("exponent of the model's own formula, or a formula by name; absent: the model's"),
+    ] = None
+    coverage_penalty: Annotated[
+        float, _doc("weight of the parts of the source without attention; 0: off", ge=0, le=MAX_PENALTY)
+    ] = 0.0
+    num_alternatives: Annotated[
+        int,
+        _doc(
+            "tokens in the answer, each with so many subwords that were probable in its place",
+            ge=0,
+            le=MAX_ALTERNATIVES,
+        ),
+    ] = 0
+    alignment: Annotated[bool, _doc("tokens in the answer, each with its part of the source")] = False
+    attention: Annotated[
+        bool, _doc("with alignment: each token's weight for every subword of the source")
+    ] = False
+    token_scores: Annotated[bool, _doc("tokens in the answer, each with its log-probability")] = False
+    timeout_ms: Annotated[
+        int | None,
+        _doc("milliseconds until the answer is 504; absent: the server's", ge=1),
+        AtMost("max_timeout_ms"),
+    ] = None
+
+
+class ScoreBody(_ModelBody):
+    """The body of POST /v1/score."""
+
+    source: Annotated[Language, AfterValidator(_check_named), _doc("language code of the texts")]
+    translation: Annotated[Texts, _doc("one translation for each text")]
+
+    @property
+    def translations(self) -> tuple[str, ...]:
+        """One for each text."""
+        return as_texts(self.translation)
+
+    def text_groups(self) -> dict[str, Sequence[str]]:
+        """As of `DetectBody`."""
+        return {"text": self.texts, "translation": self.translations}
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        _check_one_each("translation", self.translations, self.texts)
+        return self
+
+
+class TranslateBody(_ModelBody):
+    """The body of POST /v1/translate and of POST /v1/translate/stream."""
+
+    format: Annotated[TextFormat, _CHOICE, _doc("what the texts are written in")] = TextFormat.PLAIN
+    splitting: Annotated[
+        Splitting,
+        _CHOICE,
+        _doc("sentences end at line breaks too, at line breaks not, or at line breaks only"),
+    ] = Splitting.SENTENCES
+    ignore_tags: Annotated[Tags | None, _doc("html and xml: elements whose content is not translated")] = None
+    splitting_tags: Annotated[Tags | None, _doc("xml: elements at which a sentence always ends")] = None
+    non_splitting_tags: Annotated[Tags | None, _doc("xml: elements at which no sentence ends")] = None
+    glossary: Annotated[GlossaryChoice | None, _doc("terms and their translations")] = None
+    beam_size: Annotated[
+        int | None,
+        _doc("hypotheses kept alive; 1 is greedy; absent: the model's", ge=1),
+        AtMost("max_beam_size"),
+    ] = None
+    num_hypotheses: Annotated[
+        int, _doc("translations in the answer; with sampling: draws", ge=1), AtMost("max_num_hypotheses")
+    ] = 1
+    patience: Annotated[
+        float, _doc("beam_size times this many complete hypotheses end the search", ge=0.01, le=10)
+    ] = 1.0
+    early_stop: Annotated[
+        EarlyStop,
+        _CHOICE,
+        _doc("the search ends at the first complete hypotheses, or when no better one can follow"),
+    ] = EarlyStop.FIRST
+    sampling: Annotated[Sampling | None, _doc("draw each subword; needs beam_size 1")] = None
+    min_target_length: Annotated[Length, _doc("fewest subwords of a sentence's translation")] = 0
+    max_target_length: Annotated[
+        int | None,
+        _doc("most subwords of a sentence's translation; absent: those of the source and 50", ge=1),
+        AtMost("max_target_length"),
+    ] = None
+    min_target_ratio: Annotated[
+        float, _doc("fewest subwords, as a multiple of the source's; 0: off", ge=0, le=MAX_RATIO)
+    ] = 0.0
+    max_target_ratio: Annotated[
+        float | None, _doc("most subwords, as a multiple of the source's; absent: off", ge=0.01, le=MAX_RATIO)
+    ] = None
+    no_repeat_ngram_size: Annotated[Length, _doc("no so many subwords in a row occur twice; 0: off")] = 0
+    repetition_penalty: Annotated[
+        float, _doc("factor of the log-probability of a repeated subword; 1: off", ge=0.1, le=MAX_PENALTY)
+    ] = 1.0
+    loop_guard: Annotated[bool, _doc("decode a translation that repeats itself once more, without that")] = (
+        False
+    )
+    suppress: Annotated[Phrases | None, _doc("words or phrases that no translation contains")] = None
+    target_prefix: Annotated[Texts | None, _doc('the beginning of each text\'s translation; "": free')] = None
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """One for each text; empty where the body sets none."""
+        return as_texts(self.target_prefix)
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """The phrases to suppress."""
+        return as_texts(self.suppress)
+
+    def text_groups(self) -> dict[str, Sequence[str]]:
+        """As of `DetectBody`."""
+        return {"text": self.texts, "suppress": self.phrases, "target_prefix": self.prefixes}
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.target_prefix is not None:
+            _check_one_each("target_prefix", self.prefixes, self.texts)
+        if self.glossary is not None and self.glossary.id is not None and self.source == AUTO:
+            raise _refusal("source", "glossary.id needs a source that is named, not auto")
+        if not self.model_fields_set.isdisjoint(TAG_FIELDS):
+            self._check_tag_fields()
+        return self
+
+    def _check_tag_fields(self) -> None:
+        for name in TAG_FIELDS:
+            allowed = ("html", "xml") if name == "ignore_tags" else ("xml",)
+            if name in self.model_fields_set and self.format.value not in allowed:
+                raise _refusal(name, f"{name} needs format {' or '.join(allowed)}")
+        if set(self.splitting_tags or ()) & set(self.non_splitting_tags or ()):
+            raise _refusal("splitting_tags", "splitting_tags and non_splitting_tags have a name in common")
+
+
+def _check_one_each(name: str, values: Sequence[str], texts: Sequence[str]) -> None:
+    if len(values) != len(texts):
+        raise _refusal(name, f"{name} has {len(values)} items, and text has {len(texts)}: one each is needed")
+
+
+def _refusal(field: str, message: str) -> PydanticCustomError:
+    """The error of fields that do not fit together."""
+    return PydanticCustomError(INVALID_BODY, message, {"field": field})

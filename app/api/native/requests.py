@@ -1,0 +1,216 @@
+"""The native API's bodies as requests to the translator: what a body leaves out is the model's or the server's."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from app.api.http.middleware import Requester
+from app.api.http.validation import validate
+from app.api.languages import served_pair, served_target
+from app.api.limits import RequestLimits
+from app.api.native.models import (
+    AUTO,
+    TAG_FIELDS,
+    DetectBody,
+    LengthPenaltyFormula,
+    Sampling,
+    ScoreBody,
+    TranslateBody,
+    native_limits,
+)
+from app.decoding import options as decoding
+from app.decoding.options import EXTRA_TARGET_LENGTH, MAX_BEAM_SIZE, DecodingOptions
+from app.decoding.validation import Bounds, check_options
+from app.errors import InvalidRequest
+from app.text.glossary import Term
+from app.text.parsed_text import TextFormat
+from app.text.xml_reader import XmlRules
+from app.translator import ScoreRequest, TranslationRequest
+
+# The bodies' fields that are `DecodingOptions`. A body without any of them has the model's options.
+SEARCH_FIELDS = frozenset({
+    "beam_size",
+    "num_hypotheses",
+    "patience",
+    "early_stop",
+    "sampling",
+    "length_penalty",
+    "coverage_penalty",
+    "min_target_length",
+    "max_target_length",
+    "min_target_ratio",
+    "max_target_ratio",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+    "loop_guard",
+    "num_alternatives",
+    "alignment",
+})  # fmt: skip
+# Seeds of requests without one. With the sample's number added they stay whole numbers that a double holds exactly.
+NUM_RANDOM_SEEDS = 2**53 - MAX_BEAM_SIZE
+_NO_RULES = XmlRules()
+
+
+class NativeParser:
+    """Checks bodies against the limits of the server and of one model."""
+
+    def __init__(
+        self,
+        limits: RequestLimits,
+        *,
+        bounds: Bounds,
+        defaults: DecodingOptions,
+        pairs: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """bounds: of the model's options. defaults: the options that a body leaves out.
+
+        pairs: source and target of each pair that is served.
+        """
+        self._limits = limits
+        self._context = native_limits(limits, bounds)
+        self._pairs = frozenset(pairs)
+        self._bounds = bounds
+        self._defaults = defaults
+
+    @functools.cached_property
+    def _model_options(self) -> DecodingOptions:
+        """The options of a body without any."""
+        return self._made({})
+
+    def translate(self, body: object, requester: Requester) -> TranslationRequest:
+        """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
+        fields = validate(TranslateBody, body, self._context)
+        source, target = self._languages(fields.source, fields.target)
+        options = self._options(fields)
+        _check_attention(fields, options)
+        glossary = fields.glossary
+        has_own_length = fields.max_target_length is not None or fields.max_target_ratio is not None
+        return TranslationRequest(
+            texts=fields.texts,
+            source=source,
+            target=target,
+            text_format=fields.format,
+            splitting=fields.splitting,
+            xml=_xml_rules(fields),
+            terms=_terms(glossary.terms) if glossary is not None and glossary.terms else (),
+            glossary_id=None if glossary is None else glossary.id,
+            request_id=requester.request_id,
+            caller=requester.caller,
+            share=requester.share,
+            deadline=self._deadline(fields.timeout_ms, requester),
+            options=options,
+            extra_target_length=None if has_own_length else EXTRA_TARGET_LENGTH,
+            suppress=fields.phrases,
+            target_prefixes=fields.prefixes,
+            token_scores=fields.token_scores,
+            attention=fields.attention,
+        )
+
+    def detect(self, body: object) -> tuple[str, ...]:
+        """The texts of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
+        return validate(DetectBody, body, self._context).texts
+
+    def score(self, body: object, requester: Requester) -> ScoreRequest:
+        """The request of a parsed body. Raises InvalidRequest, PayloadTooLarge."""
+        fields = validate(ScoreBody, body, self._context)
+        options = self._made({**_set_options(fields), "beam_size": 1})
+        _check_attention(fields, options)
+        source, target = served_pair(fields.source, fields.target, self._pairs)
+        return ScoreRequest(
+            texts=fields.texts,
+            translations=fields.translations,
+            source=source,
+            target=target,
+            request_id=requester.request_id,
+            caller=requester.caller,
+            share=requester.share,
+            deadline=self._deadline(fields.timeout_ms, requester),
+            options=options,
+            token_scores=fields.token_scores,
+            attention=fields.attention,
+        )
+
+    def _options(self, fields: TranslateBody) -> DecodingOptions:
+        """The search's options."""
+        if SEARCH_FIELDS.isdisjoint(fields.model_fields_set):
+            return self._model_options
+        return self._made(_set_options(fields))
+
+    def _made(self, options: dict[str, Any]) -> DecodingOptions:
+        """The defaults with these in their places. Without beam_size, num_hypotheses or sampling decides the beam."""
+        if "beam_size" not in options:
+            widest = max(self._defaults.beam_size, options.get("num_hypotheses", 1))
+            options["beam_size"] = 1 if "sampling" in options else min(widest, self._limits.max_beam_size)
+        if "sampling" in options:  # with a seed of its own
+            return _decoding_options.__wrapped__(self._defaults, tuple(options.items()), self._bounds)
+        return _decoding_options(self._defaults, tuple(options.items()), self._bounds)
+
+    def _languages(self, source: str, target: str) -> tuple[str | None, str]:
+        """The served languages that the codes mean, or else the codes; source None: to be detected."""
+        if source == AUTO:
+            return None, served_target(target, {each for _, each in self._pairs})
+        return served_pair(source, target, self._pairs)
+
+    def _deadline(self, timeout_ms: int | None, requester: Requester) -> float:
+        """Seconds of time.monotonic."""
+        timeout_s = self._limits.default_timeout_s if timeout_ms is None else timeout_ms / 1000
+        return requester.received_at + timeout_s
+
+
+@functools.lru_cache(maxsize=256)
+def _decoding_options(
+    defaults: DecodingOptions, options: tuple[tuple[str, Any], ...], bounds: Bounds
+) -> DecodingOptions:
+    """The defaults with these in their places, checked; kept, since most requests of a caller have the same."""
+    made = replace(defaults, **dict(options))
+    check_options(made, bounds)
+    return made
+
+
+def _set_options(fields: TranslateBody | ScoreBody) -> dict[str, Any]:
+    """The options that the body sets, as fields of `DecodingOptions`."""
+    options = {name: getattr(fields, name) for name in fields.model_fields_set & SEARCH_FIELDS}
+    penalty = options.pop("length_penalty", None)
+    if isinstance(penalty, LengthPenaltyFormula):
+        options |= {"length_penalty": penalty.formula, "alpha": penalty.alpha}
+    elif penalty is not None:
+        options["alpha"] = penalty
+    if "sampling" in options:
+        options["sampling"] = _sampling(options["sampling"])
+    return options
+
+
+def _sampling(fields: Sampling) -> decoding.Sampling:
+    """Without a seed every request draws anew."""
+    is_seeded = fields.seed is not None
+    return decoding.Sampling(
+        temperature=fields.temperature,
+        top_k=fields.top_k,
+        top_p=fields.top_p,
+        seed=fields.seed if fields.seed is not None else secrets.randbelow(NUM_RANDOM_SEEDS),
+        is_seeded=is_seeded,
+    )
+
+
+def _xml_rules(fields: TranslateBody) -> XmlRules:
+    if fields.model_fields_set.isdisjoint(TAG_FIELDS):
+        return _NO_RULES
+    ignored = fields.ignore_tags or []
+    if fields.format is TextFormat.HTML:
+        ignored = [name.lower() for name in ignored]
+    splitting, not_splitting = fields.splitting_tags or [], fields.non_splitting_tags or []
+    return XmlRules(frozenset(ignored), frozenset(splitting), frozenset(not_splitting))
+
+
+def _terms(terms: dict[str, str]) -> tuple[Term, ...]:
+    return tuple(Term(source.strip(), target.strip()) for source, target in terms.items())
+
+
+def _check_attention(fields: TranslateBody | ScoreBody, options: DecodingOptions) -> None:
+    """Raises InvalidRequest for attention without the alignment that it is part of."""
+    if fields.attention and not options.alignment:
+        raise InvalidRequest("attention needs alignment, which is off", field="attention")

@@ -1,0 +1,151 @@
+"""The bodies that the routes at the root read, and the types of their answers.
+
+A body is JSON or urlencoded, or the fields of an upload. An empty string or array counts as a field left out.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from typing_extensions import TypedDict
+
+from app.api.http.validation import AtMost, OneOrMore, TolerantBody, as_texts, check_total
+from app.api.limits import RequestLimits
+
+
+def _to_number(value: object) -> object:
+    """A form has a number as digits. As many of them are read as any limit has."""
+    if isinstance(value, str):
+        digits = value.strip().removeprefix("-")
+        if digits.isascii() and digits.isdecimal():
+            return int(value.strip()[:9])
+    return value
+
+
+class SimpleBody(TolerantBody):
+    """Base of the bodies. api_key: checked before anything else."""
+
+    missing_message: ClassVar[str] = "missing {field} parameter"
+    absent_values: ClassVar[tuple[object, ...]] = (None, "", [])
+    api_key: Annotated[Any, Field(description="where keys are needed and the header has none")] = None
+
+
+class SimpleDetectBody(SimpleBody):
+    """The body of POST /detect."""
+
+    q: Annotated[
+        str | list[str],
+        OneOrMore("max_items", "max_item_characters"),
+        Field(description="one text, or several"),
+    ]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts."""
+        return as_texts(self.q)
+
+    @model_validator(mode="after")
+    def _check_total(self, info: ValidationInfo[RequestLimits]) -> Self:
+        check_total({"q": self.texts}, info.context.max_request_characters)
+        return self
+
+
+class SimpleTranslateBody(SimpleDetectBody):
+    """The body of POST /translate."""
+
+    source: Annotated[str, Field(description="language code; auto: detected, text by text")]
+    target: Annotated[str, Field(description="language code")]
+    format: Annotated[Literal["text", "html"], Field(description="what the texts are written in")] = "text"
+    alternatives: Annotated[
+        int,
+        BeforeValidator(_to_number),
+        AtMost("max_alternatives"),
+        AfterValidator(lambda number: max(0, number)),
+        Field(description="other translations of each text"),
+    ] = 0
+
+
+class SimpleFileBody(SimpleBody):
+    """The form of POST /translate_file."""
+
+    file: Annotated[
+        Any, WithJsonSchema({"type": "string", "format": "binary"}), Field(description="the file")
+    ]
+    source: Annotated[str, Field(description="language code; auto: detected")]
+    target: Annotated[str, Field(description="language code")]
+
+
+class SimpleError(TypedDict):
+    """Why a request failed."""
+
+    error: str
+    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
+
+
+class SimpleDetection(TypedDict):
+    """A language that a text may be in."""
+
+    confidence: Annotated[float, Field(ge=0, le=100)]
+    language: str
+
+
+class SimpleTranslateAnswer(TypedDict):
+    """The answer of POST /translate. Each field is a list where `q` is one."""
+
+    translatedText: str | list[str]
+    detectedLanguage: NotRequired[
+        Annotated[SimpleDetection | list[SimpleDetection], Field(description="with source auto")]
+    ]
+    alternatives: NotRequired[
+        Annotated[list[str] | list[list[str]], Field(description="with alternatives: best first")]
+    ]
+
+
+class SimpleLanguage(TypedDict):
+    """A language that is served, with the languages that it is translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class SimpleHealth(TypedDict):
+    """The answer of GET /health."""
+
+    status: str
+
+
+class SimpleLanguageName(TypedDict):
+    """A language of a page's list."""
+
+    code: str
+    name: str
+
+
+class SimpleLanguageChoice(TypedDict):
+    """The languages that a page shows at first."""
+
+    source: SimpleLanguageName
+    target: SimpleLanguageName
+
+
+class SimpleSettings(TypedDict):
+    """The answer of GET /frontend/settings."""
+
+    charLimit: Annotated[int, Field(description="code points of one text")]
+    frontendTimeout: Annotated[
+        int, Field(description="milliseconds without typing until a page sends a request")
+    ]
+    apiKeys: bool
+    keyRequired: bool
+    suggestions: bool
+    filesTranslation: bool
+    supportedFilesFormat: list[str]
+    language: SimpleLanguageChoice
+
+
+class SimpleFileAnswer(TypedDict):
+    """The answer of POST /translate_file."""
+
+    translatedFileUrl: Annotated[str, Field(description="address of the translated file")]

@@ -1,0 +1,277 @@
+"""The bodies that the /v2 routes read, and the types of their answers.
+
+A body is JSON or urlencoded: what JSON has as a number, a boolean or an array, a form has as a string.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from app.api.http.validation import INVALID, INVALID_BODY, OneOrMore, TolerantBody, as_texts, check_total
+from app.api.limits import RequestLimits
+from app.stores.glossaries import EntriesFormat
+
+MAX_TAGS = 100
+MAX_TAG_CHARACTERS = 100
+_SWITCHES = {"0": False, "1": True, "false": False, "true": True}
+
+
+def _to_bool(value: object) -> object:
+    word = str(value) if type(value) is int else value
+    return _SWITCHES.get(word.lower(), value) if isinstance(word, str) else value
+
+
+def _to_word(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+def _to_list(value: object) -> object:
+    """The parts between commas of a string, and of each string of an array."""
+    items = value if isinstance(value, list) else [value]
+    parts = [item.split(",") if isinstance(item, str) else [item] for item in items]
+    return [part.strip() if isinstance(part, str) else part for each in parts for part in each if part != ""]
+
+
+def _to_lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _to_none(value: object) -> object:
+    return value or None
+
+
+def _refuse(value: object) -> object:
+    if value:
+        raise PydanticCustomError(INVALID, "is not offered here")
+    return value
+
+
+Switch = Annotated[bool, BeforeValidator(_to_bool)]
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=MAX_TAG_CHARACTERS)]],
+    Field(max_length=MAX_TAGS, fail_fast=True),
+    BeforeValidator(_to_list),
+]
+# The server would ignore such a field, and the answer would not be what it says.
+NotOffered = Annotated[Any, AfterValidator(_refuse), Field(description="refused: not offered here")]
+Ignored = Annotated[Any, Field(description="ignored")]
+SourceLanguage = Annotated[str, Field(description="language code; absent: detected")]
+TargetLanguage = Annotated[str, Field(min_length=1, description="language code")]
+UploadedFile = Annotated[
+    Any, WithJsonSchema({"type": "string", "format": "binary"}), Field(description="the file")
+]
+
+
+class V2Body(TolerantBody):
+    """Base of the bodies."""
+
+    missing_message: ClassVar[str] = "{field} must be given"
+
+
+class V2TranslateBody(V2Body):
+    """The body of POST /v2/translate."""
+
+    text: Annotated[
+        str | list[str],
+        OneOrMore("max_items", "max_item_characters"),
+        Field(description="one text, or several"),
+    ]
+    source_lang: SourceLanguage = ""
+    target_lang: TargetLanguage
+    split_sentences: Annotated[
+        Literal["0", "1", "nonewlines"] | None,
+        BeforeValidator(_to_word),
+        Field(
+            description="sentences end at line breaks only, at line breaks too, or at line breaks not; absent: 1, with "
+            "html nonewlines"
+        ),
+    ] = None
+    preserve_formatting: Annotated[Switch, Field(description="formatting is kept in any case")] = True
+    formality: Annotated[
+        Literal["default", "more", "less", "prefer_more", "prefer_less"] | None,
+        BeforeValidator(_to_none),
+        BeforeValidator(_to_lower),
+        Field(description="more and less are refused: no language has a choice here"),
+    ] = None
+    glossary_id: Annotated[str | None, Field(description="of a stored glossary; needs source_lang")] = None
+    glossary_ids: Annotated[
+        list[str], BeforeValidator(_to_list), Field(description="at most one, in place of glossary_id")
+    ] = Field(default_factory=list)
+    tag_handling: Annotated[
+        Literal["xml", "html"] | None,
+        BeforeValidator(_to_none),
+        Field(description="what the texts are written in; absent: plain text"),
+    ] = None
+    tag_handling_version: Annotated[Literal["v1", "v2"], Field(description="both mean the same")] = "v2"
+    outline_detection: Annotated[
+        Switch, Field(description="xml: elements among elements only are boundaries of sentences")
+    ] = True
+    splitting_tags: Annotated[Tags, Field(description="xml: elements at which a sentence always ends")] = (
+        Field(default_factory=list)
+    )
+    non_splitting_tags: Annotated[Tags, Field(description="xml: elements at which no sentence ends")] = Field(
+        default_factory=list
+    )
+    ignore_tags: Annotated[Tags, Field(description="elements whose content is not translated")] = Field(
+        default_factory=list
+    )
+    model_type: Annotated[
+        Literal["latency_optimized", "quality_optimized", "prefer_quality_optimized"] | None,
+        Field(description="latency_optimized: greedy search"),
+    ] = None
+    context: Ignored = None
+    show_billed_characters: Ignored = None
+    translation_memory_threshold: Ignored = None
+    custom_instructions: NotOffered = None
+    style_id: NotOffered = None
+    translation_memory_id: NotOffered = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts."""
+        return as_texts(self.text)
+
+    @property
+    def glossary(self) -> str | None:
+        """The stored glossary's id, from either field."""
+        return self.glossary_id if self.glossary_id is not None else next(iter(self.glossary_ids), None)
+
+    @model_validator(mode="after")
+    def _check_together(self, info: ValidationInfo[RequestLimits]) -> Self:
+        check_total({"text": self.texts}, info.context.max_request_characters)
+        if len(self.glossary_ids) + (self.glossary_id is not None) > 1:
+            raise PydanticCustomError(
+                INVALID_BODY, "at most one glossary is used in a request", {"field": "glossary_ids"}
+            )
+        if self.glossary is not None and not self.source_lang:
+            raise PydanticCustomError(
+                INVALID_BODY, "source_lang must be given where a glossary is", {"field": "source_lang"}
+            )
+        return self
+
+
+class V2LanguagesQuery(V2Body):
+    """The fields of GET /v2/languages."""
+
+    type: Literal["source", "target"] = "source"
+
+
+class V2GlossaryBody(V2Body):
+    """The body of POST /v2/glossaries."""
+
+    name: Annotated[str, Field(description="the owner's name of it")]
+    source_lang: TargetLanguage
+    target_lang: TargetLanguage
+    entries: Annotated[str, Field(description="a line for each term: the term, and its translation")]
+    entries_format: Annotated[EntriesFormat, Field(strict=False, description="what separates the two")]
+
+
+class V2DocumentBody(V2Body):
+    """The form of POST /v2/document."""
+
+    file: UploadedFile
+    source_lang: SourceLanguage = ""
+    target_lang: TargetLanguage
+    filename: Annotated[str, Field(description="in place of the uploaded file's own name")] = ""
+    formality: Annotated[
+        Literal["", "default", "prefer_more", "prefer_less"], Field(description="ignored")
+    ] = ""
+    glossary_id: Annotated[str, Field(description="of a stored glossary")] = ""
+    output_format: Annotated[str, Field(description="the file's own format: no other is offered")] = ""
+
+
+class V2DocumentKeyBody(V2Body):
+    """The body of the routes of one document."""
+
+    document_key: Annotated[str, Field(description="from the answer to the upload")] = ""
+
+
+class V2Error(TypedDict):
+    """Why a request failed."""
+
+    message: str
+    field: NotRequired[Annotated[str, Field(description="a misspelt field")]]
+
+
+class V2TranslationRow(TypedDict):
+    """The translation of one text."""
+
+    detected_source_language: Annotated[str, Field(description="the text's language, as sent or detected")]
+    text: str
+    billed_characters: Annotated[int, Field(description="code points of the text, those of markup counted")]
+    model_type_used: NotRequired[Annotated[str, Field(description="with model_type")]]
+
+
+class V2TranslateAnswer(TypedDict):
+    """The answer of POST /v2/translate."""
+
+    translations: Annotated[list[V2TranslationRow], Field(description="one for each text, in order")]
+
+
+class V2Language(TypedDict):
+    """A language that is served."""
+
+    language: Annotated[str, Field(description="upper-case code")]
+    name: str
+    supports_formality: NotRequired[Annotated[bool, Field(description="of targets: false")]]
+
+
+class V2Usage(TypedDict):
+    """Code points that the caller's key had translated since the server's start, and their limit."""
+
+    character_count: int
+    character_limit: int
+
+
+class V2GlossaryPair(TypedDict):
+    """A pair of languages that a glossary can have."""
+
+    source_lang: str
+    target_lang: str
+
+
+class V2GlossaryPairs(TypedDict):
+    """The answer of GET /v2/glossary-language-pairs."""
+
+    supported_languages: list[V2GlossaryPair]
+
+
+class V2Glossary(TypedDict):
+    """A stored glossary."""
+
+    glossary_id: str
+    name: str
+    ready: bool
+    source_lang: str
+    target_lang: str
+    creation_time: Annotated[str, Field(description="UTC, ISO 8601 with milliseconds")]
+    entry_count: int
+
+
+class V2Glossaries(TypedDict):
+    """The answer of GET /v2/glossaries."""
+
+    glossaries: list[V2Glossary]
+
+
+class V2DocumentHandle(TypedDict):
+    """The answer of POST /v2/document. Neither value can be guessed."""
+
+    document_id: str
+    document_key: str
+
+
+class V2DocumentStatus(TypedDict):
+    """The state of a document."""
+
+    document_id: str
+    status: Literal["queued", "translating", "done", "error"]
+    seconds_remaining: NotRequired[
+        Annotated[int, Field(description="while translating: an estimate, at least 1")]
+    ]
+    billed_characters: NotRequired[Annotated[int, Field(description="once done: code points translated")]]
+    error_message: NotRequired[Annotated[str, Field(description="with error")]]

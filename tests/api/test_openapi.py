@@ -1,0 +1,126 @@
+"""The OpenAPI document describes every route, and the answers are of the types that it is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import TypeAdapter
+
+from app.api.inference.models import InferAnswer, InferModel, InferModelReady, InferReady, InferServer
+from app.api.native.answers import DetectAnswer, ErrorAnswer, ModelsAnswer, TranslateAnswer
+from app.api.probes import ProbeAnswer, api_routes
+from app.api.simple.models import (
+    SimpleDetection,
+    SimpleError,
+    SimpleHealth,
+    SimpleLanguage,
+    SimpleSettings,
+    SimpleTranslateAnswer,
+)
+from app.api.v2.models import V2Error, V2Glossary, V2GlossaryPairs, V2Language, V2TranslateAnswer, V2Usage
+from app.main import Application
+from app.settings import load_settings
+
+TEXT = {"text": "Anna sees the river.", "source": "en", "target": "de"}
+SIMPLE = {"q": "Anna sees the river.", "source": "en", "target": "de"}
+V2: dict[str, Any] = {"text": ["Anna."], "source_lang": "en", "target_lang": "de"}
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Anna."]}
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"].rpartition("/")[2]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    application = Application(load_settings({"files_enabled": True}))
+    described = {(method, path) for method, path, _ in operations(document)}
+    assert described == set(api_routes(application.app.router))
+    for _, path, operation in operations(document):
+        assert operation["summary"]
+        assert operation["tags"]
+        named = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path))
+
+
+def test_every_schema_is_there_and_used(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert set(references(document)) == set(schemas)
+    assert all(schema.get("description") for schema in schemas.values())
+
+
+def test_bodies_and_their_examples_agree(document: dict[str, Any]) -> None:
+    """No example has a field that its body lacks, and none lacks a required one but the file."""
+    num_bodies = 0
+    for _, _, operation in operations(document):
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            schema = document["components"]["schemas"][next(references(content["schema"]))]
+            assert set(content["example"]) <= set(schema["properties"])
+            assert set(schema.get("required", [])) <= {*content["example"], "file"}
+            num_bodies += 1
+    assert num_bodies >= 14
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind"),
+    [
+        ("POST", "/v1/translate", TEXT, TranslateAnswer),
+        ("POST", "/v1/translate", {**TEXT, "source": "auto", "num_hypotheses": 2}, TranslateAnswer),
+        ("POST", "/v1/translate", {**TEXT, "num_alternatives": 2, "loop_guard": True}, TranslateAnswer),
+        ("POST", "/v1/translate", {**TEXT, "sampling": {}, "glossary": {"terms": {"river": "river"}}}, TranslateAnswer),
+        ("POST", "/v1/translate", {**TEXT, "taget": "de"}, ErrorAnswer),
+        ("POST", "/v1/detect", {"text": ["Where is it?", "42"]}, DetectAnswer),
+        ("GET", "/v1/models", None, ModelsAnswer),
+        ("GET", "/livez", None, ProbeAnswer),
+        ("POST", "/translate", {**SIMPLE, "source": "auto", "alternatives": 2}, SimpleTranslateAnswer),
+        ("POST", "/translate", {**SIMPLE, "q": ["Anna.", "No."], "source": "auto"}, SimpleTranslateAnswer),
+        ("POST", "/translate", {"q": "a", "source": "en", "taget": "de"}, SimpleError),
+        ("POST", "/detect", SIMPLE, list[SimpleDetection]),
+        ("GET", "/languages", None, list[SimpleLanguage]),
+        ("GET", "/health", None, SimpleHealth),
+        ("GET", "/frontend/settings", None, SimpleSettings),
+        ("POST", "/v2/translate", {**V2, "model_type": "prefer_quality_optimized"}, V2TranslateAnswer),
+        ("POST", "/v2/translate", {}, V2Error),
+        ("GET", "/v2/languages?type=target", None, list[V2Language]),
+        ("GET", "/v2/usage", None, V2Usage),
+        ("GET", "/v2/glossary-language-pairs", None, V2GlossaryPairs),
+        (
+            "POST",
+            "/v2/glossaries",
+            {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a,b", "entries_format": "csv"},
+            V2Glossary,
+        ),
+        ("GET", "/v2", None, InferServer),
+        ("GET", "/v2/health/ready", None, InferReady),
+        ("GET", "/v2/models/echo", None, InferModel),
+        ("GET", "/v2/models/echo/ready", None, InferModelReady),
+        ("POST", "/v2/models/echo/infer", {"id": "1", "inputs": [TENSOR]}, InferAnswer),
+    ],
+)  # fmt: skip
+def test_an_answer_is_of_its_type(
+    client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, kind: Any
+) -> None:
+    answer = client.request(method, path, json=body)
+    TypeAdapter(kind).validate_json(answer.content, strict=True, extra="forbid")
