@@ -32,7 +32,6 @@ from app.api.http.ending import exit_without_joining
 from app.api.http.error_table import HTTP_CODES, error_body, plain_error
 from app.api.http.middleware import Gate, RequestScope
 from app.api.http.ready_line import print_address
-from app.api.http.routing import PathRouter, PlainApp, PlainRoute
 from app.api.http.server import Server, block_signals, listen
 from app.api.native.routes import add_native_routes
 from app.api.native.stream import StreamLimits, add_stream_route
@@ -96,7 +95,7 @@ class Application:
 
     def _build(self, keys: ApiKeys) -> FastAPI:
         settings = self.settings
-        app = PlainApp(
+        app = FastAPI(
             title="Transduce",
             openapi_url=None,
             docs_url=None,
@@ -104,7 +103,6 @@ class Application:
             lifespan=lambda _app: self.lifespan(),
         )
         app.router.redirect_slashes = False
-        app.router.route_class = PlainRoute
         limits = request_limits(settings)
         add_native_routes(app.router, self.service, limits)
         stream_limits = StreamLimits(settings.stream_keep_alive_s)
@@ -126,7 +124,6 @@ class Application:
         if settings.page_enabled:
             add_page(app.router, page_facts(settings, keys))
         app.add_exception_handler(HTTPException, _routing_error)
-        app.add_middleware(PathRouter, routes=app.routes)
         app.add_middleware(
             Gate,
             keys=keys,

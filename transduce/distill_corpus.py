@@ -1,4 +1,4 @@
-"""What `transduce distill` translates, and the pairs that it writes."""
+"""The input sentences of `transduce distill`, and the pairs that it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence that the teacher translates, and the domain that it comes from."""
+    """A sentence to translate, and its domain."""
 
     text: str
     domain: str
@@ -18,11 +18,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class PairForm:
-    """How a sentence and its translation become a line.
+    """The format of a sentence and its translation as a line.
 
-    is_back_translation: the sentence is the line's target and the translation its source; else the other way round.
-    source_tag: put before the line's source, with a space; empty for none. domain_tag: put behind the
-    domain, with a dash; empty for none.
+    is_back_translation: the sentence is the line's target and the translation its source; else the reverse. source_tag:
+    put before the source with a space; empty for none. domain_tag: appended to the domain with a dash; empty for none.
     """
 
     is_back_translation: bool = False
@@ -30,9 +29,9 @@ class PairForm:
     domain_tag: str = ""
 
     def line(self, sentence: Sentence, translation: str) -> str:
-        """Return domain, source and target with tabs between them, without a newline."""
-        given, found = one_line(sentence.text), one_line(translation)
-        source, target = (found, given) if self.is_back_translation else (given, found)
+        """Return domain, source and target separated by tabs, without a newline."""
+        original, translated = one_line(sentence.text), one_line(translation)
+        source, target = (translated, original) if self.is_back_translation else (original, translated)
         if self.source_tag:
             source = f"{self.source_tag} {source}"
         domain = f"{sentence.domain}-{self.domain_tag}" if self.domain_tag else sentence.domain
@@ -40,7 +39,7 @@ class PairForm:
 
 
 def one_line(text: str) -> str:
-    """Return the text with every run of white space as one space."""
+    """Return the text with each run of white space replaced by a space."""
     return " ".join(text.split())
 
 
@@ -49,8 +48,8 @@ def read_sentences(
 ) -> Iterator[Sentence]:
     """Yield the sentences to translate: of parallel text, then of monolingual files.
 
-    data: as for `model.corpus.read_data`; its source side, or its target side for back-translation. texts: a sentence a
-    line, or domain and sentence. Raises CorpusError for a file that cannot be read and for a line of other columns.
+    data: as for `model.corpus.read_data`; its source side is translated, or its target side for back-translation.
+    texts: files for `read_monolingual`. Raises CorpusError for a file that cannot be read or a line with wrong columns.
     """
     from model.corpus import read_data
 
@@ -61,9 +60,9 @@ def read_sentences(
 
 
 def read_monolingual(path: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a file of one sentence a line, or domain and sentence; its name is the domain by default.
+    """Yield the sentences of a file with one sentence per line, or domain and sentence.
 
-    Raises CorpusError that names a line of more columns.
+    The default domain is the file's name. Raises CorpusError with the line that has more columns.
     """
     from model.corpus import CorpusError, read_lines
 

@@ -1,7 +1,7 @@
-"""The output of a long run, written so that the same command goes on where it was stopped.
+"""The output of a long run, which the same command resumes after an interruption.
 
-`OUTPUT.part` has one line for each sentence that was handled, an empty one where nothing came of it; `OUTPUT.part.json`
-says what the run is made of. At the end the lines become OUTPUT, compressed as its suffix says, and both files go.
+`OUTPUT.part` has one line per translated sentence, an empty one if there is no translation; `OUTPUT.part.json`
+identifies the run. At the end the lines become OUTPUT, compressed according to its suffix, and both files are deleted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from transduce.errors import CommandError
 
 
 class ResumableOutput:
-    """Lines in order. Use it as a context manager: `num_done` sentences need not be translated again."""
+    """Lines in order, as a context manager. The first `num_done` sentences need not be translated again."""
 
     def __init__(self, path: Path, key: Mapping[str, object], *, batch_size: int) -> None:
-        """key: all that decides the lines, of JSON. batch_size: sentences that are written together.
+        """key: JSON values that determine the lines. batch_size: sentences that are written together.
 
         Raises:
-            CommandError: as `check_output`.
+            CommandError: as in `check_output`.
         """
         check_output(path)
         self._path, self._key, self._batch_size = path, json.loads(json.dumps(key)), batch_size
@@ -34,10 +34,10 @@ class ResumableOutput:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Open it, behind the last whole batch of an earlier run.
+        """Open the file after the last complete batch of an earlier run.
 
         Raises:
-            CommandError: an earlier run was of other options.
+            CommandError: the earlier run had other options.
             OSError: a file cannot be written.
         """
         kept = 0
@@ -56,12 +56,12 @@ class ResumableOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; what was written stays."""
+        """Close the file and keep it."""
         if self._file is not None:
             self._file.close()
 
     def write(self, lines: Iterable[str]) -> None:
-        """Append the lines of a batch, empty ones for sentences that nothing came of. Raises OSError."""
+        """Append the lines of a batch, empty ones for sentences without a translation. Raises OSError."""
         if self._file is None:
             raise ValueError("the output is not open")
         content = [line.encode("utf-8") + b"\n" for line in lines]
@@ -70,7 +70,7 @@ class ResumableOutput:
         self.num_done += len(content)
 
     def finish(self) -> int:
-        """Write the lines that are not empty to the output, remove the two files, and return how many lines there are.
+        """Write the non-empty lines to the output, delete the two files, and return the number of lines.
 
         Raises OSError.
         """
@@ -89,7 +89,7 @@ class ResumableOutput:
         return count
 
     def _check_head(self) -> None:
-        """Raise CommandError where the earlier run is of other options."""
+        """Raise CommandError if the earlier run had other options."""
         try:
             earlier = json.loads(self._head.read_text("utf-8"))
         except ValueError:
@@ -98,12 +98,12 @@ class ResumableOutput:
             known = earlier if isinstance(earlier, dict) else {}
             changed = [name for name in self._key if known.get(name) != self._key[name]]
             raise CommandError(
-                f"{self._part} is of a run with another {', '.join(changed) or 'command'}; "
-                "delete it and its .json to begin anew"
+                f"{self._part} belongs to a run with another {', '.join(changed) or 'command'}; "
+                "delete it and its .json to start again"
             )
 
     def _find_end(self) -> int:
-        """Bytes of the part's whole batches; sets `num_done`. A killed run leaves a batch incomplete."""
+        """The size in bytes of the complete batches; sets `num_done`. A killed run may leave an incomplete batch."""
         if not self._part.exists():
             return 0
         end = position = count = 0
@@ -119,7 +119,7 @@ class ResumableOutput:
 
 
 def check_output(path: Path) -> None:
-    """Raise CommandError where the output exists already, or its folder does not."""
+    """Raise CommandError if the output exists already, or its folder does not."""
     if path.exists():
         raise CommandError(f"{path} exists already")
     if not path.parent.is_dir():
@@ -127,7 +127,7 @@ def check_output(path: Path) -> None:
 
 
 def _opened(path: Path, suffix: str) -> IO[bytes]:
-    """The file, compressed for the suffixes .gz and .xz."""
+    """Open a file for writing, compressed for the suffixes .gz and .xz."""
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(path, "wb"))
     if suffix == ".xz":

@@ -1,4 +1,4 @@
-"""A server of one's own for the length of a command: started on a free port of the loopback, ended with the command."""
+"""A server for the length of a command: started on a free loopback port, and stopped with the command."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ from transduce.errors import CommandError
 
 HOST = "127.0.0.1"
 PREFIX = "TRANSDUCE_"
-# Seconds until a server that is not ready counts as failed. Smaller: a large model on a busy machine is given up.
+# Seconds until a server that is not ready counts as failed. Too small: a large model on a busy machine fails to start.
 START_LIMIT_S = 300.0
-# Seconds between SIGTERM and SIGKILL. Smaller: requests that are being answered are cut off.
+# Seconds between SIGTERM and SIGKILL. Too small: running requests are cut off.
 END_LIMIT_S = 30.0
 POLL_S = 0.1
 
 
 class OwnServer:
-    """`transduce serve` as a child process. Use it as a context manager; on entry it waits until the server is ready.
+    """`transduce serve` as a child process.
 
-    Settings of the environment (TRANSDUCE_...) do not reach the child, so that no setting of another server changes
-    what is translated.
+    Use it as a context manager; on entry it waits until the server is ready.
+
+    The environment's settings (TRANSDUCE_...) do not reach the child, so that settings of another server change
+    nothing.
     """
 
     def __init__(self, bundle: Path) -> None:
-        """bundle: what it serves."""
+        """bundle: the bundle to serve."""
         self._bundle = bundle
         self._port = 0
 
     @property
     def url(self) -> str:
-        """The server's root, from entry on."""
+        """The server's root, valid inside the context."""
         return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
-        """Start it.
+        """Start the server.
 
         Raises:
-            CommandError: it ends before it is ready, or is not ready in time; the message has its last line.
+            CommandError: the server ends, or is not ready in time; the message has its last line of output.
         """
         self._port = free_port()
         command = [sys.executable, "-m", "transduce", "serve", "--host", HOST, "--port", str(self._port)]
@@ -69,7 +71,7 @@ class OwnServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it: SIGTERM first, SIGKILL after END_LIMIT_S."""
+        """Stop the server: SIGTERM first, SIGKILL after END_LIMIT_S."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -80,7 +82,7 @@ class OwnServer:
         self._output.close()
 
     def _wait_until_ready(self) -> None:
-        """Return once /readyz answers 200."""
+        """Wait until /readyz returns 200."""
         until = time.monotonic() + START_LIMIT_S
         with httpx.Client(base_url=self.url, timeout=10.0, trust_env=False) as client:
             while self._process.poll() is None and time.monotonic() < until:
@@ -93,7 +95,7 @@ class OwnServer:
         raise CommandError(f"no server could be started with {self._bundle}: {self._last_line()}")
 
     def _last_line(self) -> str:
-        """The last line that the server wrote."""
+        """The server's last line of output."""
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it is not ready, and says nothing"

@@ -165,10 +165,10 @@ class BeamSearch:
         if not tokens or (self._complete and self._is_enough(totals[0])):
             self.is_done = True
             if not self._complete:
-                self.end_as_it_stands(FinishReason.CONSTRAINT)
+                self.end_unfinished(FinishReason.CONSTRAINT)
             return
         if len(self._starts) == self._max_length:
-            self.end_as_it_stands(FinishReason.LENGTH, but=[parent for parent, _ in ended])
+            self.end_unfinished(FinishReason.LENGTH, but=[parent for parent, _ in ended])
             return
         self.totals, self.last_ids, self.parents = totals, tokens, parents
         self._starts.append(len(self._tokens))
@@ -178,7 +178,7 @@ class BeamSearch:
         if len(self._starts) == self._next_check:
             self._check_loop()
 
-    def end_as_it_stands(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
+    def end_unfinished(self, reason: FinishReason, *, but: Sequence[int] = ()) -> None:
         """End every live hypothesis without another token, except those in `but`, which have ended."""
         for parent, total in enumerate(self.totals):
             if parent not in but:

@@ -72,7 +72,7 @@ class GreedySearch:
             return
         ids = self._ids
         if len(ids) == self._max_length:
-            self.end_as_it_stands(FinishReason.LENGTH)
+            self.end_unfinished(FinishReason.LENGTH)
             return
         ids.append(token)
         self._scores.append(log_probability)
@@ -107,7 +107,7 @@ class GreedySearch:
         """The length at which more than the next token is to be decided: a loop check, or one too many subwords."""
         return min(self._max_length + 1, self._next_check) if self._next_check > 0 else self._max_length + 1
 
-    def end_as_it_stands(self, reason: FinishReason) -> None:
+    def end_unfinished(self, reason: FinishReason) -> None:
         """End without another token."""
         self._reason = reason
         self.is_done = True
@@ -131,15 +131,15 @@ class GreedyRows:
     A row's subwords are passed to its search only when the search has something to decide, and on `sync`.
 
     last_ids, lengths: (num_rows,) the last subword and the number of subwords of each row. A row without a search has
-    unused_id and 0.
+    free_id and 0.
     """
 
-    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, unused_id: int) -> None:
+    def __init__(self, num_rows: int, max_length: int, *, eos_id: int, free_id: int) -> None:
         """max_length: the most subwords of a search, the end token counted."""
-        self.last_ids = np.full(num_rows, unused_id, np.int32)
+        self.last_ids = np.full(num_rows, free_id, np.int32)
         self.lengths = np.zeros(num_rows, np.int32)
         self._eos_id = eos_id
-        self._unused_id = unused_id
+        self._free_id = free_id
         # Subwords and scores of the last steps in every row, used or not: at least the last max_length, up to `_end`.
         self._end = 0
         self._max_length = max_length
@@ -190,7 +190,7 @@ class GreedyRows:
 
     def _clear(self, rows: int | NDArray[np.int32]) -> None:
         self._is_held[rows] = False
-        self.last_ids[rows], self.lengths[rows] = self._unused_id, 0
+        self.last_ids[rows], self.lengths[rows] = self._free_id, 0
         self._next_decisions[rows] = self._most_steps[rows] = NEVER
 
     def num_steps_ahead(self, most: int) -> int:
@@ -216,15 +216,15 @@ class GreedyRows:
         )
         np.copyto(last_ids, ids[-1], where=is_held, casting="unsafe")
         np.add(lengths, num_new, out=lengths, where=is_held)
-        is_open = last_ids == self._eos_id
+        needs_sync = last_ids == self._eos_id
         self._num_plain_steps -= num_new
         has_decisions = self._num_plain_steps < 0
         if has_decisions:
-            is_open |= lengths >= self._next_decisions[:num_rows]
+            needs_sync |= lengths >= self._next_decisions[:num_rows]
         done = []
-        for row in is_open.nonzero()[0].tolist():
+        for row in needs_sync.nonzero()[0].tolist():
             search = self._searches.get(row)
-            if search is None:  # unused_id may equal the end token
+            if search is None:  # free_id may equal the end token
                 continue
             num_taken = self.sync(row)
             if search.is_done:

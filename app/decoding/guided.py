@@ -157,7 +157,7 @@ class GuidedSearch:
             own_rows = [list(range(len(rows)))]
             advance_beams([self._plain], own_rows, log_probabilities=own_scores, ids=own_ids)
         elif own_scores[0, 0] == -math.inf:
-            self._plain.end_as_it_stands(FinishReason.CONSTRAINT)
+            self._plain.end_unfinished(FinishReason.CONSTRAINT)
         else:
             self._plain.append(int(own_ids[0, 0]), float(own_scores[0, 0]))
         self._length += 1

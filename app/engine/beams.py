@@ -35,7 +35,7 @@ def offload(sequence: Sequence) -> None:
         start_and_end=(search.bos_id, search.eos_id),
         rows=sequence.rows,
         history=search.history(),
-        last_length=search.last_plain_length,
+        max_length=search.last_plain_length,
         num_to_complete=search.num_left_to_complete,
         num_columns=len(search.source_ids) if search.wants_alignment else 0,
     )

@@ -198,7 +198,7 @@ class EngineCore:
     def _decode(self, stats: StepStats) -> StepOutput | None:
         """Run one forward of all rows; return None when it failed."""
         slots, running, present = self.scheduler.slots, self.scheduler.running, self._present
-        stats.num_rows = slots.num_occupied if self._runner.limits.skips_unused_rows else slots.end
+        stats.num_rows = slots.num_occupied if self._runner.limits.skips_free_rows else slots.end
         num_reserved = slots.num_reserved
         stats.num_paused = len(running) - len(present)
         if stats.num_paused:

@@ -13,7 +13,7 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.engine.beams import offload_new
 from app.engine.sequence import Sequence, Status
 from app.engine.slots import RowCopies, Slots
-from app.runtime.interface import UNUSED_ROW, Limits, StepInput
+from app.runtime.interface import FREE_ROW_ID, Limits, StepInput
 from app.runtime.stop_condition import StopCondition
 
 
@@ -27,9 +27,9 @@ class RunningBatch:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        unused_id = UNUSED_ROW if limits.skips_unused_rows else 0
+        free_id = FREE_ROW_ID if limits.skips_free_rows else 0
         self.greedy = GreedyRows(
-            limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, unused_id=unused_id
+            limits.num_rows, limits.max_target_length, eos_id=limits.eos_id, free_id=free_id
         )
         self.on_runner: list[Sequence] = []
         self.on_host: list[Sequence] = []
@@ -42,7 +42,7 @@ class RunningBatch:
         running sequence, and when the runner cannot skip the other rows.
         """
         present: Collection[Sequence] = running
-        if callers is not None and self._limits.skips_unused_rows:
+        if callers is not None and self._limits.skips_free_rows:
             present = [one for one in running if one.caller in callers] or running
         if len(present) == len(running):
             for sequence in self._paused:
@@ -83,7 +83,7 @@ class RunningBatch:
 
     def compact(self, slots: Slots, running: Iterable[Sequence], num_left: int) -> RowCopies:
         """Return the copies that close the holes between rows, as `Slots.compact`; none when the runner skips holes."""
-        if self._limits.skips_unused_rows:
+        if self._limits.skips_free_rows:
             return slots.compact(slots.num_rows)
         for sequence in running:
             if isinstance(sequence.search, GreedySearch):

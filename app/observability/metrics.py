@@ -157,7 +157,7 @@ class Metrics:
     """The metrics of one server, in its own registry."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # would add a second series per counter
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # would add a second series per counter
         self.registry = CollectorRegistry()
         self._uncounted: list[StepFigures] = []
         self._num_waiting: dict[int, int] = {}  # by worker, after its last step

@@ -56,7 +56,7 @@ class SharedBeam:
         start_and_end: tuple[int, int],
         rows: Sequence[int],
         history: tuple[Sequence[int], Sequence[int], Sequence[float]],
-        last_length: int,
+        max_length: int,
         num_to_complete: int,
         num_columns: int = 0,
     ) -> None:
@@ -66,13 +66,13 @@ class SharedBeam:
         rows: the cache row of each live hypothesis, beam_size of them. Before the first step rows[0] is the one
             hypothesis', and the others hold its source.
         history: tokens, parents (index before the step) and summed log-probabilities of all steps, beam_size a step.
-        last_length: steps after which the next one is UNDECIDED.
+        max_length: steps after which the next one is UNDECIDED.
         num_to_complete: further complete hypotheses that end the search.
         num_columns: source subwords whose attention is recorded in every step; 0 records none.
         """
         self.beam_size = b = len(rows)
         tokens, parents, sums = history
-        num_entries, most = len(tokens), last_length * b
+        num_entries, most = len(tokens), max_length * b
         self._tokens = NUM_HEADER + b
         self._parents = self._tokens + most
         self._sums = self._parents + most
@@ -83,7 +83,7 @@ class SharedBeam:
         self._floats = numbers.view(np.float64)
         self.address: int = numbers.ctypes.data
         bos_id, eos_id = start_and_end
-        header = (b, eos_id, last_length, num_entries // b, num_to_complete, 0, bos_id, num_columns)
+        header = (b, eos_id, max_length, num_entries // b, num_to_complete, 0, bos_id, num_columns)
         numbers[: self._tokens] = (*header, *rows)
         numbers[self._tokens : self._tokens + num_entries] = tokens
         numbers[self._parents : self._parents + num_entries] = parents

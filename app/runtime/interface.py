@@ -21,8 +21,8 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# The id of a row without a hypothesis, for runners whose limits say `skips_unused_rows`.
-UNUSED_ROW = -1
+# The id of a row without a hypothesis, for runners whose limits say `skips_free_rows`.
+FREE_ROW_ID = -1
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Limits:
     has_alignment: whether a step can return the attention from its tokens to the source.
     max_steps: decoder steps in one call, in which each row follows its best candidate, or its beam.
     advances_beams: whether a step accepts beams.
-    skips_unused_rows: whether rows without a hypothesis cost nothing, so that rows need not be dense.
+    skips_free_rows: whether rows without a hypothesis cost nothing, so that rows need not be dense.
     """
 
     num_rows: int
@@ -48,7 +48,7 @@ class Limits:
     has_alignment: bool = False
     max_steps: int = 1
     advances_beams: bool = False
-    skips_unused_rows: bool = False
+    skips_free_rows: bool = False
     num_kept_rows: int = 0
 
 
@@ -122,7 +122,7 @@ class Runner(Protocol):
         """Run one call: append a column a step to each row's cache and return the candidates. Raises EngineFailure.
 
         The runner may write to rows after those of the step. A row without a hypothesis has position 0 and id 0, or
-        id UNUSED_ROW where the limits say `skips_unused_rows`; its results are not read.
+        id FREE_ROW_ID where the limits say `skips_free_rows`; its results are not read.
         """
 
     def copy_rows(self, sources: Int32s, targets: Int32s, lengths: Int32s) -> None:

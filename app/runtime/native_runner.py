@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.errors import EngineFailure
 from app.runtime import native
-from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 from app.runtime.kv_cache import paged_zeros
 from app.runtime.session import Session
 
@@ -63,7 +63,7 @@ class NativeRunner:
         self._decoder = decoder
         max_steps = min(MAX_STEPS, limits.max_target_length)
         self._limits = limits = replace(
-            limits, max_steps=max_steps, advances_beams=True, skips_unused_rows=True
+            limits, max_steps=max_steps, advances_beams=True, skips_free_rows=True
         )
         spec = next(spec for spec in encoder.spec.inputs if spec.name == "cross_cache")
         num_planes, _, capacity, width = (axis if isinstance(axis, int) else 0 for axis in spec.axes)
@@ -77,10 +77,10 @@ class NativeRunner:
         self._encoder_binding.bind_ortvalue_input("cross_cache", _value(self._cross_cache))
         self.cache_bytes = self._self_cache.nbytes + self._cross_cache.nbytes
         num_rows = limits.num_rows
-        self._ids, self._positions = np.full(num_rows, UNUSED_ROW, np.int32), np.zeros(num_rows, np.int32)
+        self._ids, self._positions = np.full(num_rows, FREE_ROW_ID, np.int32), np.zeros(num_rows, np.int32)
         self._slots = np.full(num_rows, NO_SLOT, np.int32)
         self._end = 0  # rows from here on are not in use
-        self._num_bound_rows = 0  # rows of the last step; the ids of later rows are UNUSED_ROW
+        self._num_bound_rows = 0  # rows of the last step; the ids of later rows are FREE_ROW_ID
         self._source_lengths = np.ones(num_rows, np.int32)
         self._sentence_lengths, self._sentence_slots = (
             np.zeros(num_rows, np.int32),
@@ -140,7 +140,7 @@ class NativeRunner:
         num_rows = len(step.ids)
         self._ids[:num_rows] = step.ids
         if num_rows < self._num_bound_rows:
-            self._ids[num_rows : self._num_bound_rows] = UNUSED_ROW
+            self._ids[num_rows : self._num_bound_rows] = FREE_ROW_ID
         self._end = self._num_bound_rows = num_rows
         self._positions[:num_rows] = step.positions
         # One of two shapes, 1 or max_steps: binding a new shape takes time.
@@ -208,7 +208,7 @@ class NativeRunner:
         self._num_bound_sentences = count
 
     def _bind_all_rows(self) -> None:
-        """Bind the decoder's fixed inputs and outputs, for all rows; the operator skips rows with id UNUSED_ROW."""
+        """Bind the decoder's fixed inputs and outputs, for all rows; the operator skips rows with id FREE_ROW_ID."""
         inputs: dict[str, NDArray[Any]] = {
             "ids": self._ids,
             "positions": self._positions,

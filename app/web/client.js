@@ -39,12 +39,12 @@ export function keepKey(key) {
 
 /** Send a GET and return the parsed body. Throws ServerError. */
 export async function get(path) {
-  return read(await ask(path, { headers: headers() }));
+  return read(await send(path, { headers: headers() }));
 }
 
 /** Send a POST and return the parsed body. Throws ServerError, and AbortError if `signal` is aborted. */
 export async function post(path, body, signal) {
-  const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
+  const answer = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
   return read(answer);
 }
 
@@ -55,10 +55,10 @@ export async function translateFile(file, { source, target }, signal) {
   form.append("target", target);
   form.append("file", file);
   const options = { headers: authorization(), signal };
-  const { translatedFileUrl } = await read(await ask("translate_file", { ...options, method: "POST", body: form }));
+  const { translatedFileUrl } = await read(await send("translate_file", { ...options, method: "POST", body: form }));
   // Use only the file's name: behind a proxy the server may have another address.
   const name = translatedFileUrl.split("/").pop();
-  return (await ask(`download_file/${encodeURIComponent(name)}`, options)).blob();
+  return (await send(`download_file/${encodeURIComponent(name)}`, options)).blob();
 }
 
 /** Parse the JSON of a response; a proxy may have sent another page instead. */
@@ -76,7 +76,7 @@ async function read(answer) {
  * Throws ServerError, also for an `error` event, and AbortError.
  */
 export async function* stream(path, body, signal) {
-  const answer = await ask(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
+  const answer = await send(path, { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
   for await (const { event, data, comment } of eventsOf(answer.body)) {
     const value = JSON.parse(data);
     if (event === "error") throw errorOf(0, value, null);
@@ -84,7 +84,7 @@ export async function* stream(path, body, signal) {
   }
 }
 
-async function ask(path, options) {
+async function send(path, options) {
   let answer;
   try {
     answer = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin" });

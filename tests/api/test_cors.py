@@ -34,13 +34,13 @@ def listing(echo_command: list[str]) -> Iterator[httpx.Client]:
     "path", ["/v1/translate", "/v1/translate/stream", "/v2/translate", "/v2/models/echo/infer"]
 )
 def test_a_browser_asks_first_and_needs_no_key_for_that(listing: httpx.Client, path: str) -> None:
-    told = listing.options(path, headers={"origin": OURS, **PREFLIGHT})
-    assert told.status_code == 200
-    assert told.headers["access-control-allow-origin"] == OURS
-    assert "POST" in told.headers["access-control-allow-methods"]
-    assert "authorization" in told.headers["access-control-allow-headers"].lower()
-    assert "Origin" in told.headers["vary"]
-    assert "access-control-allow-credentials" not in told.headers
+    reply = listing.options(path, headers={"origin": OURS, **PREFLIGHT})
+    assert reply.status_code == 200
+    assert reply.headers["access-control-allow-origin"] == OURS
+    assert "POST" in reply.headers["access-control-allow-methods"]
+    assert "authorization" in reply.headers["access-control-allow-headers"].lower()
+    assert "Origin" in reply.headers["vary"]
+    assert "access-control-allow-credentials" not in reply.headers
     refused = listing.options(path, headers={"origin": OTHER, **PREFLIGHT})
     assert refused.status_code == 400
     assert "access-control-allow-origin" not in refused.headers
@@ -69,7 +69,7 @@ def test_and_what_went_wrong(listing: httpx.Client) -> None:
 def test_another_page_may_not_read_it(listing: httpx.Client) -> None:
     headers = {"origin": OTHER, "authorization": f"Bearer {KEY}"}
     answer = listing.post("/v1/translate", json=BODY, headers=headers)
-    assert answer.status_code == 200, "who is no browser says what it likes"
+    assert answer.status_code == 200, "a client that is no browser may send any origin"
     assert "access-control-allow-origin" not in answer.headers
 
 
@@ -81,15 +81,15 @@ def test_without_an_origin_nothing_is_said(listing: httpx.Client) -> None:
 
 def test_the_routes_at_the_root_stay_open_to_all(listing: httpx.Client) -> None:
     for path in ("/translate", "/languages"):
-        told = listing.options(path, headers={"origin": OTHER, **PREFLIGHT})
-        assert (told.status_code, told.headers["access-control-allow-origin"]) == (204, "*")
+        reply = listing.options(path, headers={"origin": OTHER, **PREFLIGHT})
+        assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (204, "*")
     answer = listing.get("/languages", headers={"origin": OTHER})
     assert answer.headers.get_list("access-control-allow-origin") == ["*"]
 
 
 def test_by_default_no_other_page_may(client: httpx.Client) -> None:
-    told = client.options("/v1/translate", headers={"origin": OURS, **PREFLIGHT})
-    assert told.status_code == 405
+    reply = client.options("/v1/translate", headers={"origin": OURS, **PREFLIGHT})
+    assert reply.status_code == 405
     answer = client.post("/v1/translate", json=BODY, headers={"origin": OURS})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site")
     assert not [name for name in answer.headers if name.startswith("access-control")]

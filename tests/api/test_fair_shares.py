@@ -83,7 +83,7 @@ class Caller:
             yield
         finally:
             is_over.set()
-            self._client.close()  # who leaves frees the rows
+            self._client.close()  # a disconnect frees the rows
             for thread in threads:
                 thread.join(PATIENCE_S)
 

@@ -21,7 +21,7 @@ from tests.api.server_process import ServerProcess
 
 BODY = {"text": GOLDEN, "source": "en", "target": "de"}
 
-# By default; whoever ends sooner was not waited for to the end.
+# The default. A server that ends sooner has not waited for it.
 DRAIN_TIMEOUT_S = Settings.model_fields["drain_timeout_s"].default
 NUM_TRIALS = 5
 
@@ -87,7 +87,7 @@ def test_a_drain_is_bounded_and_reports_what_it_cuts(echo_command: list[str], ha
         server.signal()
         assert running.result().status_code == 503
         assert server.ended() == 0
-        assert time.monotonic() - started < DRAIN_TIMEOUT_S  # 3.5 s where nobody else uses the cores
+        assert time.monotonic() - started < DRAIN_TIMEOUT_S  # 3.5 s on idle cores
 
 
 def test_a_second_signal_ends_at_once(echo_command: list[str], hang_file: Path) -> None:
@@ -231,8 +231,8 @@ def test_a_model_that_differs_from_its_golden_lines_is_not_served(echo_command: 
 def test_a_model_that_fails_on_its_own_golden_sentence_is_a_wrong_bundle(echo_command: list[str]) -> None:
     with ServerProcess([*echo_command, f"golden_source={POISON}"]) as server:
         assert server.ended() == 78
-        told = "1 of 1 golden sentences cannot be decoded: the forward failed"
-        assert server.errors == [f"transduce serve: bundle echo: {told}\n"]
+        reply = "1 of 1 golden sentences cannot be decoded: the forward failed"
+        assert server.errors == [f"transduce serve: bundle echo: {reply}\n"]
 
 
 def test_a_model_too_large_for_the_settings_is_not_served(echo_command: list[str]) -> None:

@@ -34,9 +34,9 @@ def test_a_terminal_shows_the_address(echo_command: list[str], settings: dict[st
     os.close(theirs)
     try:
         readable, _, _ = select.select([ours], [], [], PATIENCE_S)
-        told = os.read(ours, 1000).decode() if readable else ""
-        found = re.fullmatch(line, told)
-        assert found, told
+        reply = os.read(ours, 1000).decode() if readable else ""
+        found = re.fullmatch(line, reply)
+        assert found, reply
         assert httpx.get(f"{found[1]}/readyz", timeout=PATIENCE_S, trust_env=False).status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0

@@ -30,13 +30,13 @@ def test_garbage_is_collected_once_no_request_is_in_work(monkeypatch: pytest.Mon
         service = Service(Metrics(), GlossaryStore(None))
         service.phase, service._translator = Phase.READY, object()  # type: ignore[assignment]  # nothing is asked of it
         knot, is_gone = Knot(), asyncio.Event()
-        told = weakref.ref(knot, lambda _: is_gone.set())
+        reply = weakref.ref(knot, lambda _: is_gone.set())
         gc.collect()
         with service.work():
             del knot
             gc.collect(1)  # what is young is old now: enough for a look at all
             await asyncio.sleep(0.05)
-            assert told() is not None, "somebody is at work"
+            assert reply() is not None, "a request is in work"
         await asyncio.wait_for(is_gone.wait(), PATIENCE_S)
 
     gc.disable()

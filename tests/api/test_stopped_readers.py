@@ -15,7 +15,7 @@ STALL_S = 1.0
 ASK = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
 NUM_PIPELINED = 240
 NUM_READERS = 8
-# The most that a system keeps for a connection that nobody reads from (tcp_wmem's third figure on Linux).
+# Bytes that the kernel buffers at most for an unread connection (tcp_wmem's third figure on Linux).
 SYSTEM_BYTES = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text("ascii").split()[2])
 ROUTE = 'transduce_http_requests_total{code="200",method="GET",route="/openapi.json"}'
 

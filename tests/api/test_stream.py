@@ -76,9 +76,9 @@ def check_order(events: Events) -> None:
     assert names[-1] == "done"
     assert names.count("start") == names.count("done") == 1
     num_segments = events[0][1]["num_segments"]
-    told = [data for name, data in events if name == "segment"]
-    assert [data["num_done"] for data in told] == list(range(1, num_segments + 1))
-    assert {data["num_segments"] for data in told} <= {num_segments}
+    reply = [data for name, data in events if name == "segment"]
+    assert [data["num_done"] for data in reply] == list(range(1, num_segments + 1))
+    assert {data["num_segments"] for data in reply} <= {num_segments}
     ended: set[tuple[int, int]] = set()
     for name, data in events:
         if name in {"delta", "replace", "segment"}:
@@ -119,7 +119,7 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
     assert raw_done(bundled, body) == plain.content, "byte for byte"
     answer = events[-1][1]
     assert answer == plain.json()
-    told = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
+    reply = {(data["text_index"], data["segment"]): data for name, data in events if name == "segment"}
     shown = screen_of(events)
     for index, translation in enumerate(answer["translations"]):
         planned = events[0][1]["texts"][index]["segments"]
@@ -127,12 +127,12 @@ def test_the_events_add_up_to_the_answer_in_the_last_one(bundled: httpx.Client, 
         for place, segment in enumerate(translation["segments"]):
             span = segment["target"]
             text = translation["text"][span["start"] : span["end"]]
-            assert told[index, place]["text"] == text
-            assert told[index, place]["finish_reason"] == segment["finish_reason"]
+            assert reply[index, place]["text"] == text
+            assert reply[index, place]["finish_reason"] == segment["finish_reason"]
             if body["beam_size"] == 1:
                 assert shown[index, place] == text
     if body["beam_size"] > 1:
-        assert not shown, "of a beam nobody knows before its end"
+        assert not shown, "a beam's best hypothesis is known only at its end"
 
 
 REPLACED: dict[str, tuple[str, str]] = {
@@ -153,11 +153,11 @@ def test_what_the_model_gets_wrong_is_replaced(bundled: httpx.Client, reason: st
     check_order(events)
     names = [name for name, _ in events]
     assert names.count("replace") == 1
-    (told,) = [data for name, data in events if name == "replace"]
+    (reply,) = [data for name, data in events if name == "replace"]
     answer = events[-1][1]["translations"][0]
     assert reason in answer["segments"][0]["fallbacks"]
     before = screen_of(events[: names.index("replace")])[0, 0]
-    assert before != told["text"], "the deltas before it said something else"
+    assert before != reply["text"], "the deltas before it said something else"
     assert screen_of(events)[0, 0] == answer["text"]
     assert kept in answer["text"]
 
@@ -319,7 +319,7 @@ def test_a_disconnect_does_not_cancel_an_equal_request(echo_command: list[str], 
             events = other.result()
         check_order(events)
         answer = events[-1][1]["translations"][0]["text"]
-        assert screen_of(events)[0, 0] == answer, "who came late is told from the first token on"
+        assert screen_of(events)[0, 0] == answer, "a late subscriber gets the text from its first token on"
 
 
 def is_cut_off(connection: socket.socket) -> bool:
@@ -340,10 +340,10 @@ def test_a_stopped_reader_delays_no_request_and_is_cut_off(echo_command: list[st
     settings |= {"max_token_lists": 100_000, "max_timeout_s": 60}
     # Of 250 sentences, decoded once, the 16 alternatives of each token: more than a system takes for such a reader.
     text = " ".join([LONG] * 250)
-    told = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
+    reply = {"text": text, "num_alternatives": 16, "timeout_ms": 60_000}
     with ServerProcess(echo_command, settings) as server, server.ready().client() as client:
-        assert len(raw_done(client, {**BODY, **told})) > 4_000_000
-        content = orjson.dumps({**BODY, **told})
+        assert len(raw_done(client, {**BODY, **reply})) > 4_000_000
+        content = orjson.dumps({**BODY, **reply})
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         connections = []
         for _ in range(2):

@@ -93,7 +93,7 @@ def private_mb(process: psutil.Process) -> float:
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:
-    """Also who has ended and whom nobody has asked of."""
+    """Also a worker that has ended and one without requests."""
     return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
 
 

@@ -13,7 +13,7 @@ from app.decoding.greedy import GreedyRows, GreedySearch
 from app.decoding.options import DecodingOptions, FinishReason
 from tests.decoding.search_driver import BOS, EOS, random_language
 
-NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, UNUSED_ROW = 6, 41, 30, -1
+NUM_ROWS, MAX_LENGTH, VOCAB_SIZE, FREE_ROW_ID = 6, 41, 30, -1
 Steps = tuple[list[int], list[float]]
 
 
@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, unused_id=UNUSED_ROW)
+        self.rows = GreedyRows(NUM_ROWS, MAX_LENGTH, eos_id=EOS, free_id=FREE_ROW_ID)
         self.running: dict[int, Running] = {}
         self.waiting = list(range(seed, seed + 60))
         self.done: list[GreedySearch] = []
@@ -107,7 +107,7 @@ class World:
     def check(self) -> None:
         assert len(self.rows) == len(self.running)
         for row in set(range(NUM_ROWS)).difference(self.running):
-            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (UNUSED_ROW, 0)
+            assert (self.rows.last_ids[row], self.rows.lengths[row]) == (FREE_ROW_ID, 0)
         for row, (sentence, search, length) in self.running.items():
             if self.rng.random() < 0.9:
                 continue

@@ -8,10 +8,10 @@ import numpy as np
 
 from app.runtime import native
 from app.runtime.beams import BeamOutcome
-from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
+from app.runtime.interface import FREE_ROW_ID, Limits, StepInput, StepOutput
 from tests.engine.fake_runner import BOS, LIMITS, FakeRunner, StepBudget
 
-BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_unused_rows=True)
+BEAM_LIMITS = replace(LIMITS, has_alignment=True, max_steps=4, advances_beams=True, skips_free_rows=True)
 
 
 class BeamRunner(FakeRunner):
@@ -29,7 +29,7 @@ class BeamRunner(FakeRunner):
         self.batches.append(len(step.ids))
         rows = [row for beam in step.beams for row in beam.rows]
         assert len(rows) == len(set(rows))
-        assert step.num_steps == 1 or (step.ids == UNUSED_ROW).all()
+        assert step.num_steps == 1 or (step.ids == FREE_ROW_ID).all()
         ids, positions = step.ids.copy(), step.positions.copy()
         outcomes = [int(BeamOutcome.CONTINUES)] * len(step.beams)
         num_steps = 0
@@ -37,7 +37,7 @@ class BeamRunner(FakeRunner):
         while budget.is_open and BeamOutcome.CONTINUES in outcomes and BeamOutcome.UNDECIDED not in outcomes:
             for beam, outcome in zip(step.beams, outcomes, strict=True):
                 if outcome == BeamOutcome.DONE:
-                    ids[beam.rows] = UNUSED_ROW
+                    ids[beam.rows] = FREE_ROW_ID
                     continue
                 live = beam.rows if beam.length else beam.rows[:1]
                 ids[live], positions[live] = beam.history()[0][-beam.beam_size :] or [BOS], beam.length

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.runtime.interface import UNUSED_ROW, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
+from app.runtime.interface import FREE_ROW_ID, Floats, Int32s, Int64s, Limits, StepInput, StepOutput
 
 BOS, EOS = 2, 3
 STALE = -7  # content of columns that were never written: no prefix contains it
@@ -137,10 +137,10 @@ class FakeRunner:
             tokens.append(np.where(has_ended, EOS, one.ids[:, 0]))
             scores.append(np.where(has_ended, 0.0, one.log_probabilities[:, 0]).astype(np.float32))
             has_ended |= tokens[-1] == EOS
-            ids = np.where(ids == UNUSED_ROW, UNUSED_ROW, tokens[-1]).astype(np.int32)
+            ids = np.where(ids == FREE_ROW_ID, FREE_ROW_ID, tokens[-1]).astype(np.int32)
             positions = positions + 1
             self.on_step(len(tokens))
-            budget.note_step(has_ended=bool(has_ended[step.ids != UNUSED_ROW].any()))
+            budget.note_step(has_ended=bool(has_ended[step.ids != FREE_ROW_ID].any()))
         return StepOutput(np.stack(scores), np.stack(tokens), num_steps=len(tokens))
 
     def _decode_one(self, step: StepInput) -> StepOutput:
@@ -151,7 +151,7 @@ class FakeRunner:
         scores = np.empty((num_rows, self._limits.vocab_size), np.float32)
         for row in range(num_rows):
             position = step.positions[row]
-            if self._limits.skips_unused_rows and step.ids[row] == UNUSED_ROW:
+            if self._limits.skips_free_rows and step.ids[row] == FREE_ROW_ID:
                 scores[row] = 0.0
                 continue
             self.cache[row, position] = step.ids[row]
@@ -186,7 +186,7 @@ class FakeRunner:
         """Return the attention, (num_rows, max_source_length): 0 behind each row's source."""
         assert self._limits.has_alignment
         found = np.zeros((len(step.ids), self._limits.max_source_length), np.float32)
-        for row in np.flatnonzero(step.ids != UNUSED_ROW).tolist():
+        for row in np.flatnonzero(step.ids != FREE_ROW_ID).tolist():
             position = step.positions[row]
             weights = attention(self.source_of(row), self.cache[row, : position + 1])
             found[row, : len(weights)] = weights

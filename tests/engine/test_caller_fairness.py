@@ -12,14 +12,12 @@ from app.engine.caller_fairness import DECAY_S, MAX_PAUSE_RATIO, TOLERANCE_S, Ca
 from app.engine.messages import Join
 from app.engine.sequence import Status
 from app.engine.stats import StepStats
-from app.runtime.interface import UNUSED_ROW, Limits, StepInput, StepOutput
+from app.runtime.interface import FREE_ROW_ID, Limits, StepInput, StepOutput
 from tests.engine.core_driver import CoreDriver, assert_same, expected, hypotheses_of
 from tests.engine.fake_runner import EOS, LIMITS, FakeRunner
 
 STEP_S, ROW_S = 0.001, 0.001
-KEPT = replace(
-    LIMITS, num_rows=20, num_kept_rows=4, skips_unused_rows=True, max_steps=8, max_target_length=40
-)
+KEPT = replace(LIMITS, num_rows=20, num_kept_rows=4, skips_free_rows=True, max_steps=8, max_target_length=40)
 GREEDY = DecodingOptions(beam_size=1, max_target_length=30)
 BEAM = DecodingOptions(beam_size=4, max_target_length=30)
 # A search that runs on the host at every step.
@@ -36,7 +34,7 @@ class TimedRunner(FakeRunner):
 
     def decode(self, step: StepInput) -> StepOutput:
         output = super().decode(step)
-        self.stepped.append(int((step.ids != UNUSED_ROW).sum()))
+        self.stepped.append(int((step.ids != FREE_ROW_ID).sum()))
         self.driver.now += output.num_steps * (STEP_S + ROW_S * self.stepped[-1])
         return output
 

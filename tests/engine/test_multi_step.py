@@ -76,7 +76,7 @@ def test_answers_in_any_batch_equal_the_reference_searchs(seed: int) -> None:
 def test_rows_are_not_compacted_when_the_runner_skips_holes() -> None:
     """Sentences of many lengths come and go: no row is copied, and only occupied rows are counted."""
     rng = random.Random(1)
-    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_unused_rows=True), eos_bonus=1.0)
+    runner = FakeRunner(replace(AHEAD, num_rows=5, skips_free_rows=True), eos_bonus=1.0)
     driver = CoreDriver(runner)
     run_in_batch(driver, rng, [(random_source(rng), GREEDY) for _ in range(30)])
     assert runner.calls["copy_rows"] == runner.calls["reorder"] == 0

@@ -1,4 +1,4 @@
-"""`transduce distill`: forward and back, resumed after any end, honest about what was not translated."""
+"""`transduce distill`: both directions, resuming, and sentences without a translation."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_sampling_has_another_seed_for_each_batch(server: UpperCase, data: Path,
     assert {body["beam_size"] for body in server.bodies} == {1}
 
 
-def test_what_cannot_be_translated_is_left_out_and_counted(
+def test_sentences_without_a_translation_are_left_out_and_counted(
     server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["fine", "", "   ", "x" * 6000, "all right", "a bad one", "mute", "last one"]
@@ -141,7 +141,7 @@ def test_what_cannot_be_translated_is_left_out_and_counted(
     assert lines_of.splitlines()[-1].endswith("out.tsv: 11 pairs of 16 sentences")
 
 
-def test_a_server_that_refuses_the_first_texts_ends_the_run(
+def test_rejection_of_the_first_texts_ends_the_run(
     server: UpperCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mono.txt").write_text("bad\n", "utf-8")
@@ -150,7 +150,7 @@ def test_a_server_that_refuses_the_first_texts_ends_the_run(
 
 
 @pytest.mark.parametrize("num_answers", [1, 3, 6])
-def test_the_same_command_goes_on_where_it_stopped(
+def test_the_same_command_resumes(
     server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], num_answers: int
 ) -> None:
     expected = tmp_path / "whole.tsv"
@@ -160,7 +160,7 @@ def test_the_same_command_goes_on_where_it_stopped(
     assert distill(server, output, *arguments) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "the server answered 500" in error
-    assert error.endswith("the same command goes on where this one stopped")
+    assert error.endswith("run the same command again to resume")
     assert not output.exists()
     # As after a kill in the middle of a write.
     part = tmp_path / "out.tsv.part"
@@ -173,7 +173,7 @@ def test_the_same_command_goes_on_where_it_stopped(
     assert not part.exists()
 
 
-def test_other_options_do_not_go_on(
+def test_other_options_do_not_resume(
     server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.num_left = 2
@@ -183,11 +183,11 @@ def test_other_options_do_not_go_on(
     before = (tmp_path / "out.tsv.part").read_bytes()
     capsys.readouterr()
     assert distill(server, tmp_path / "out.tsv", *arguments, "--beam-size", 2) == 1
-    assert "out.tsv.part is of a run with another beam_size; delete it" in capsys.readouterr().err
+    assert "out.tsv.part belongs to a run with another beam_size; delete it" in capsys.readouterr().err
     assert (tmp_path / "out.tsv.part").read_bytes() == before
 
 
-def test_a_mistake_is_one_clear_line(
+def test_an_error_is_one_line(
     server: UpperCase, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "old.tsv").touch()
@@ -216,11 +216,11 @@ def test_a_mistake_is_one_clear_line(
         assert len(error.splitlines()) == 1
 
 
-def test_a_line_has_no_tabs_and_breaks_of_its_own() -> None:
+def test_texts_in_a_line_have_no_tabs_or_line_breaks() -> None:
     assert PairForm().line(Sentence("a\u00a0 b", "d"), " c\td\ne ") == "d\ta b\tc d e"
 
 
-def test_an_output_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
+def test_an_output_written_twice_is_the_same(tmp_path: Path) -> None:
     key = {"a": 1, "b": ["x"]}
     with ResumableOutput(tmp_path / "x.tsv.xz", key, batch_size=2) as output:
         output.write(["1\ta\tb", ""])
@@ -237,7 +237,7 @@ def test_an_output_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_bundle_is_served_for_the_length_of_the_command(
+def test_a_bundle_is_served_during_the_command(
     data: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

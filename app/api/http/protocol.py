@@ -16,12 +16,11 @@ import fcntl
 import logging
 import struct
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -45,7 +44,6 @@ from app.api.http.request_head import (
     without_upgrade,
     written,
 )
-from app.api.http.single_write_response import SingleWriteResponse
 from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
@@ -245,14 +243,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Run the application with `SingleWriteResponse` as its send."""
-
-        def serve(scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
-            return app(scope, receive, SingleWriteResponse(cycle).send)  # type: ignore[arg-type]
-
-        super()._start_asgi_task(cycle, serve)
 
     def on_response_complete(self) -> None:
         """The answer is sent. A pipelined request whose body is still to come gets its read timeout now."""

@@ -54,7 +54,7 @@ _PREDICATES = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must have {min_length} or more characters",
-    "string_too_long": "must have at most {max_length} characters",
+    "string_too_long": "has {size} characters, the limit is {max_length}",
     "too_short": "is empty: it must have at least {min_length}",
     "too_long": "has {actual_length} items, the limit is {max_length}",
     "enum": "must be one of {expected}",
@@ -234,7 +234,7 @@ def validate(kind: type[M], value: object, context: object = None) -> M:
 
 def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError:
     """The first of Pydantic's errors as the server's. kind: the model that was validated."""
-    finding = error.errors(include_url=False, include_input=False)[0]
+    finding = error.errors(include_url=False)[0]
     context = finding.get("ctx", {})
     what, loc = finding["type"], finding["loc"]
     # A validator of several fields, or of a whole array, says which field or item it refuses.
@@ -252,7 +252,8 @@ def request_error(error: ValidationError, kind: type[BaseModel]) -> RequestError
         message = f"a field{f' of {field}' if field else ''} is not known; {message}"
     elif what not in {INVALID_BODY, TOO_LARGE_BODY}:
         if what in _PREDICATES:
-            message = _PREDICATES[what].format(**_plain(context))
+            size = len(finding["input"]) if what == "string_too_long" else None
+            message = _PREDICATES[what].format(**_plain(context), size=size)
         elif what not in {INVALID, TOO_LARGE}:
             message = "is not valid"
         message = f"{field or 'the body'} {message}"

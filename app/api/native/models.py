@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from app.api.http.validation import (
@@ -84,6 +92,12 @@ def _check_phrases(value: str | list[str]) -> str | list[str]:
         if not phrase.strip():
             raise PydanticCustomError(INVALID, "must not be blank", {"at": index})
     return value
+
+
+def _check_translations(terms: object) -> object:
+    if isinstance(terms, dict) and not all(isinstance(translation, str) for translation in terms.values()):
+        raise PydanticCustomError(INVALID, "must have a string for each term")
+    return terms
 
 
 def _check_terms(terms: dict[str, str] | None) -> dict[str, str] | None:
@@ -167,6 +181,7 @@ class GlossaryChoice(RequestBody):
     terms: Annotated[
         dict[str, str] | None,
         _doc(f"each term with its translation, of at most {MAX_TERM_CHARACTERS} printable characters"),
+        BeforeValidator(_check_translations),
         MaxItems(MAX_TERMS, "terms"),
         AfterValidator(_check_terms),
     ] = None

@@ -254,11 +254,11 @@ def test_a_failed_document_has_its_reason(echo_command: list[str], tmp_path: Pat
         key = {"document_key": handle["document_key"]}
         status = f"/v2/document/{handle['document_id']}"
         until = time.monotonic() + PATIENCE_S
-        while (told := http.post(status, json=key).json())["status"] != "error":
-            assert told["status"] in {"queued", "translating"}
+        while (reply := http.post(status, json=key).json())["status"] != "error":
+            assert reply["status"] in {"queued", "translating"}
             result = http.post(f"{status}/result", json=key)
             assert result.status_code == 503 or http.post(status, json=key).json()["status"] == "error"
             assert time.monotonic() < until
             time.sleep(0.1)
-        assert told["error_message"]
+        assert reply["error_message"]
         assert http.post(f"{status}/result", json=key).status_code == 404

@@ -74,14 +74,14 @@ def test_a_document_at_v2_is_refused_so(http: httpx.Client) -> None:
     handle = http.post("/v2/document", files=files, data={"target_lang": "DE"}).json()
     until = time.monotonic() + PATIENCE_S
     while True:
-        told = http.post(
+        reply = http.post(
             f"/v2/document/{handle['document_id']}", json={"document_key": handle["document_key"]}
         ).json()
-        if told["status"] == "error":
+        if reply["status"] == "error":
             break
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert "French (fr)" in told["error_message"]
+    assert "French (fr)" in reply["error_message"]
 
 
 def test_short_texts_and_names_are_translated(http: httpx.Client) -> None:

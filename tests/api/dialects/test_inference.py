@@ -172,7 +172,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
         "German \\(de\\) to English \\(en\\) is not translated",
     ),
     ({"inputs": [tensor(["a"])], "id": 7}, 400, "id must be a string"),
-    ({"inputs": [tensor(["a"])], "id": "x" * 257}, 400, "id must have at most 256 characters"),
+    ({"inputs": [tensor(["a"])], "id": "x" * 257}, 400, "id has 257 characters, the limit is 256"),
 ]
 
 

@@ -55,9 +55,9 @@ def test_a_misspelt_field_is_named(
     http: httpx.Client, path: str, body: dict[str, Any], field: str, near: str
 ) -> None:
     answer = http.post(path, json=body)
-    told = answer.json()
+    reply = answer.json()
     assert answer.status_code == (422 if path.startswith("/v1") else 400)
-    error = told["error"] if path.startswith("/v1") else told
+    error = reply["error"] if path.startswith("/v1") else reply
     message = error["message"] if "message" in error else error["error"]
     assert error["field"] == field
     assert f"{field} is not known; did you mean {near}?" in message

@@ -94,15 +94,15 @@ def test_what_is_accepted(http: httpx.Client, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "reply"),
     [
         ("latency_optimized", "latency_optimized"),
         ("quality_optimized", "quality_optimized"),
         ("prefer_quality_optimized", "quality_optimized"),
     ],
 )
-def test_the_model_type_that_was_used(http: httpx.Client, asked: str, told: str) -> None:
-    assert translated(http, model_type=asked)[0]["model_type_used"] == told
+def test_the_model_type_that_was_used(http: httpx.Client, asked: str, reply: str) -> None:
+    assert translated(http, model_type=asked)[0]["model_type_used"] == reply
     assert "model_type_used" not in translated(http)[0]
 
 
@@ -151,9 +151,9 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ("changes", "status", "message"), REFUSED, ids=[str(index) for index in range(len(REFUSED))]
 )
 def test_what_is_refused(http: httpx.Client, changes: dict[str, Any], status: int, message: str) -> None:
-    found, told = refused(http, **changes)
+    found, reply = refused(http, **changes)
     assert found == status
-    assert re.search(message, told)
+    assert re.search(message, reply)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from app.runtime import native
 
 if library := os.environ.get("NATIVE_LIBRARY"):
-    native.library_path = lambda: Path(library)
+    pytest.MonkeyPatch().setattr(native, "library_path", partial(Path, library))
 
 
 @pytest.fixture(autouse=True)

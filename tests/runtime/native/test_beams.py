@@ -130,7 +130,7 @@ def test_a_step_equals_that_of_the_search(beam_size: int) -> None:
 def test_a_step_with_scores_that_are_not_numbers_is_left_to_the_search() -> None:
     for place, value in (((2, 0), math.inf), ((2, 0), -math.inf), ((1, 3), math.nan)):
         beam = SharedBeam(start_and_end=(BOS, EOS), rows=[0, 2, 1], history=([5, 6, 7], [0, 0, 0], [-1.0, -2.0, -3.0]),
-                    last_length=9, num_to_complete=3)  # fmt: skip
+                    max_length=9, num_to_complete=3)  # fmt: skip
         before = beam.history()
         scores, ids = random_candidates(random.Random(1), 4)
         scores[place] = value
@@ -171,7 +171,7 @@ def test_several_steps_equal_single_steps(precision: Precision, tmp_path: Path) 
         ({"rows": [0, NUM_ROWS]}, f"row {NUM_ROWS}"),
         ({"rows": [-1, 0]}, "row -1"),
         ({"tokens": [5, VOCAB_SIZE]}, f"token {VOCAB_SIZE}"),
-        ({"last_length": 400}, "steps of 400"),
+        ({"max_length": 400}, "steps of 400"),
         ({"num_columns": MAX_LENGTH + 1}, f"{MAX_LENGTH + 1} columns"),
     ],
 )
@@ -183,7 +183,7 @@ def test_an_invalid_beam_is_an_error_and_the_next_step_is_right(
     zeros = np.zeros(4, np.int32)
     plain = StepInput(np.full(4, 5, np.int32), zeros, 3)
     expected = runner.decode(plain).ids.copy()
-    inputs: dict[str, Any] = {"rows": [0, 1], "tokens": [5, 5], "last_length": 9, **changes}
+    inputs: dict[str, Any] = {"rows": [0, 1], "tokens": [5, 5], "max_length": 9, **changes}
     history = inputs.pop("tokens"), [0, 0], [-1.0, -1.0]
     beam = SharedBeam(start_and_end=(BOS_ID, EOS_ID), history=history, num_to_complete=2, **inputs)
     with pytest.raises(EngineFailure) as caught:

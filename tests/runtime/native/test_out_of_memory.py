@@ -23,9 +23,9 @@ def allow_memory():
 """
 ON_A_WORKER = """
 block = Block(64, 4096)
-operator, rows = block.operator(), block.rows(400)
+operator, rows = block.operator(), block.rows(1000)
 expected = operator.run(rows)  # this thread has its scratch memory from here on
-native.set_num_threads(2)
+native.set_num_threads(2, spin_us=10**6)
 message = ""
 limit_memory()
 while not message:  # a run in which the worker takes no chunk succeeds

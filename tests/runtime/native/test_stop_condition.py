@@ -96,7 +96,7 @@ def test_the_wake_flag_may_be_set_at_any_time(num_rows: int, tmp_path: Path) -> 
 class Enders:
     """Sentences of which only the last may end.
 
-    last_steps: of those that do, the steps in which they can.
+    last_steps: the steps in which the last sentence can end, ascending.
     """
 
     def __init__(self, runner: NativeRunner) -> None:
@@ -111,7 +111,7 @@ class Enders:
         assert len(self.last_steps) > 2
 
     def encode(self, num_rows: int, last_step: int | None = None) -> None:
-        """last_step: the step in which the last row ends; None if no row ends."""
+        """Encode `num_rows` sentences. last_step: the step in which the last row ends; None if no row ends."""
         rows: list[int] = [self._endless[row % len(self._endless)] for row in range(num_rows)]
         if last_step is not None:
             rows[-1] = self._by_last_step[last_step]
@@ -176,7 +176,7 @@ def beams_of(num_beams: int, num_to_complete: list[int]) -> list[SharedBeam]:
             start_and_end=(BOS_ID, EOS_ID),
             rows=[4 * number + row for row in range(4)],
             history=([], [], []),
-            last_length=20,
+            max_length=20,
             num_to_complete=num_to_complete[number],
         )
         for number in range(num_beams)

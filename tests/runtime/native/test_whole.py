@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.errors import EngineFailure
 from app.graphs import Precision
 from app.runtime import native
-from app.runtime.interface import UNUSED_ROW, StepInput
+from app.runtime.interface import FREE_ROW_ID, StepInput
 from app.runtime.native_runner import NativeRunner
 from model.config import BOS_ID, EOS_ID
 from tests.export.tiny import VOCAB_SIZE, load_tiny_runner, random_model
@@ -204,7 +204,7 @@ def test_free_rows_are_skipped(precision: Precision, num_threads: int, tmp_path:
         if output.distributions is not None:
             expected.append(output.distributions[held].copy())
         before = runner._self_cache.copy()
-        ids = np.full(40, UNUSED_ROW, np.int32)
+        ids = np.full(40, FREE_ROW_ID, np.int32)
         ids[held] = 9
         output = runner.decode(replace(everybody, ids=ids))
         found: list[NDArray[Any] | None] = [
