@@ -48,7 +48,7 @@ class PlainModel(nn.Module):
 
     def embed(self, ids: Tensor) -> Tensor:
         """(batch, length) -> (batch, length, D_MODEL)."""
-        positions: Tensor = self.positions[: ids.size(1)]  # type: ignore[index,assignment]
+        positions: Tensor = self.positions[: ids.size(1)]  # type: ignore[index]
         embedded: Tensor = self.dropout(self.embedding(ids) * math.sqrt(D_MODEL) + positions)
         return embedded
 
