@@ -150,7 +150,7 @@ def run_distill(args: argparse.Namespace) -> int:
         except CommandError as error:
             if not output.num_done:
                 raise
-            raise CommandError(f"{error.message}; the same command goes on where this one stopped") from error
+            raise CommandError(f"{error.message}; run the same command again to resume") from error
         num_done, count = output.num_done, output.finish()
     print(f"{args.output}: {count:,} pairs of {num_done:,} sentences", file=sys.stderr)
     return 0

@@ -3,7 +3,7 @@ r"""Training speed beside a plain torch.nn.Transformer loop and Hugging Face's M
 All train a model of the preset `small` on the same encoded pairs. The figure is real target subwords a second: padding
 does not count. Ours takes batches of up to 4,096 subwords of like lengths; the others take 128 random sentences.
 
-    python -m benchmarks.training --data train.tsv.xz --tokenizer training/en-de/tokenizer.spm \
+    python -m benchmarks.training --data train.tsv.xz --tokenizer bundles/en-de/source.spm \
         --hf-python .venv-hf/bin/python --output benchmarks/results/training.json
 """
 

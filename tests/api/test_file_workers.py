@@ -89,7 +89,7 @@ def gone(process: psutil.Process) -> bool:
 def test_a_file_that_takes_too_long_is_refused_and_the_next_one_is_read(http: httpx.Client) -> None:
     answer = post(http, "a.md", SLOW)
     assert answer.status_code == 400
-    assert "4 s of processor time" in answer.json()["error"]
+    assert "4 s of CPU time" in answer.json()["error"]
     assert post(http, "a.md", b"Anna sees the river today.").status_code == 200
 
 

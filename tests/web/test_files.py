@@ -111,7 +111,7 @@ def test_a_file_with_an_unsupported_language_pair(ui: TranslatePage) -> None:
     ui["target-language"].evaluate("picker => picker.append(new Option('French', 'fr'))")
     ui["target-language"].select_option("fr")
     ui.open_file("film.srt", CUES.format(STATION).encode())
-    refused(ui, "film.srt was not translated", "Choose other languages than English and French")
+    refused(ui, "film.srt was not translated", "Choose languages other than English and French")
 
 
 def test_a_file_that_is_too_large_is_not_sent(ui: TranslatePage) -> None:

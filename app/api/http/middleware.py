@@ -165,6 +165,8 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises PayloadTooLarge, Unauthorized, CrossSite."""
         if scope["type"] == "http":
+            if "\n" in scope["path"]:  # a route's pattern would match the path without its last newline
+                scope = {**scope, "path": scope["path"].replace("\n", "%0A")}
             headers = dict(scope["headers"])  # the protocol refuses a second Content-Length
             declared = headers.get(b"content-length") or b"0"
             max_bytes = self._larger.get(scope["path"], self._max_body_bytes)

@@ -53,7 +53,8 @@ def test_texts(client: Any, sends_bytes: bool, asks_bytes: bool) -> None:
         protocol.InferRequestedOutput(name, binary_data=asks_bytes)
         for name in ("translation", "source_language")
     ]
-    result = client.infer(MODEL, inputs(is_binary=sends_bytes), outputs=outputs, request_id="7")
+    sent, languages = inputs(is_binary=sends_bytes), {"source": "en", "target": "de"}
+    result = client.infer(MODEL, sent, outputs=outputs, request_id="7", parameters=languages)
     house, night, kept = said(result, "translation")
     assert ["Haus" in house, "Nacht" in night, kept] == [True, True, TEXTS[2]]
     assert said(result, "source_language") == ["en"] * 3
@@ -72,4 +73,4 @@ def test_errors(client: Any) -> None:
         client.infer("other", inputs(is_binary=False))
     assert caught.value.status() == "404"
     with pytest.raises(InferenceServerException, match="target must be one of"):
-        client.infer(MODEL, inputs(is_binary=True), parameters={"target": "fr"})
+        client.infer(MODEL, inputs(is_binary=True), parameters={"source": "en", "target": "fr"})

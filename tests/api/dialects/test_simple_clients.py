@@ -68,7 +68,7 @@ def test_the_request_of_a_social_network(bundled: httpx.Client, source: str) -> 
         assert [each["language"] for each in found["detectedLanguage"]][:2] == ["en", "en"]
     targets = {each["code"]: each["targets"] for each in bundled.get("/languages").json()}
     assert {code: [to for to in each if to != code] for code, each in targets.items()} == {
-        "de": [],
+        "de": ["en"],
         "en": ["de"],
     }
 

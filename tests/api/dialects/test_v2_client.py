@@ -55,7 +55,10 @@ def test_a_text_and_several(client: Client) -> None:
 
 
 def test_its_own_languages_are_taken(client: Client) -> None:
-    (source,), (target,) = client.get_source_languages(), client.get_target_languages()
+    sources, targets = client.get_source_languages(), client.get_target_languages()
+    assert [one.code for one in sources] == ["DE", "EN"]
+    (source,) = [one for one in sources if one.code == "EN"]
+    (target,) = [one for one in targets if one.code == "DE"]
     assert (source.code, source.name, source.supports_formality) == ("EN", "English", None)
     assert (target.code, target.name, target.supports_formality) == ("DE", "German", False)
     found = client.translate_text(SENTENCE, source_lang=source, target_lang=target)
