@@ -68,7 +68,9 @@ def test_every_result_field_is_filled(url: str) -> None:
     assert second.tokens[-1].text is None
     assert all(len(token.alternatives) == 2 for token in second.tokens)
     assert second.tokens[0].source == transduce.Span(20, 22)
-    assert second.source_tokens[:2] == (transduce.Span(20, 20), transduce.Span(20, 22)), "the language tag is first"
+    assert second.source_tokens[:2] == (transduce.Span(20, 20), transduce.Span(20, 22)), (
+        "the language tag is first"
+    )
     assert second.tokens[0].weights[1] == pytest.approx(second.tokens[0].attention, abs=1e-4)
     assert all(len(token.weights) == len(second.source_tokens) for token in second.tokens[:-1])
 

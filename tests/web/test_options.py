@@ -48,8 +48,13 @@ def test_an_invalid_glossary_line_is_reported(ui: TranslatePage) -> None:
     assert body["glossary"] == {"terms": {"river": "Fluss", "__proto__": "a = b"}}
 
 
-def test_a_disabled_swap_button_says_why(ui: TranslatePage) -> None:
+def test_a_disabled_swap_button_says_why(open_ui: OpenUi, echo_command: list[str]) -> None:
     """The reverse pair is not served, or the language is not known yet."""
+    with ServerProcess(echo_command) as server:
+        check_swap_reasons(open_ui(server.ready()).ready())
+
+
+def check_swap_reasons(ui: TranslatePage) -> None:
     expect(ui["swap"]).to_be_disabled()
     expect(ui["swap"]).to_have_accessible_description(
         "This server does not translate from German to English."
@@ -57,7 +62,7 @@ def test_a_disabled_swap_button_says_why(ui: TranslatePage) -> None:
     ui["source-language"].select_option("auto")
     expect(ui["swap"]).to_be_disabled()
     expect(ui["swap"]).to_have_attribute(
-        "title", "Languages can be swapped once the language of the text is known."
+        "title", "Languages can be swapped when the language of the text is known."
     )
 
 

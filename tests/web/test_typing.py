@@ -150,7 +150,7 @@ def test_times_and_counts_are_shown(ui: TranslatePage) -> None:
     widths = [bar.evaluate("bar => bar.clientWidth") for bar in ui["phases"].locator("span").all()]
     assert len(widths) == len(times)
     assert times[widths.index(max(widths))] == max(times), "the longest phase is the widest"
-    assert figures["Subwords in, out"] == "6, 6"
+    assert figures["Subwords in, out"] == "7, 6"
     assert figures["All received"] == ui["total"].inner_text()
     assert figures["All received"].endswith(("ms", "s"))
 
