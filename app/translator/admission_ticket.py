@@ -58,7 +58,11 @@ class AdmissionTicket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end_provisional()
-        if self._refusal is None:
+        is_admitted = self._refusal is None
+        self._refusal = (
+            None  # its traceback holds this ticket: only the garbage collector would free the request
+        )
+        if is_admitted:
             self._scope.__exit__(kind, error, trace)
 
     def finalize(self, sentences: Iterable[tuple[Sequence[int], DecodingOptions, int]]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,7 +18,7 @@ from uvicorn.server import ServerState
 from app.api.http.connections import ConnectionTable
 from app.api.http.disconnect import while_connected
 from app.api.http.json_body import read_json
-from app.api.http.protocol import BoundedProtocol, ConnectionLimits
+from app.api.http.protocol import READER, BoundedProtocol, ConnectionLimits
 from app.errors import RequestCancelled
 from app.observability.metrics import Metrics
 
@@ -151,3 +153,34 @@ def test_work_ends_when_its_caller_leaves(num_bytes: int) -> None:
         return True
 
     assert uvloop.run(ask())
+
+
+def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
+    connections: list[weakref.ref[object]] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        connections.append(weakref.ref(scope["extensions"][READER]["has_left"].__self__))
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    gc.collect()
+    gc.disable()
+    try:
+        answer(app, LAST_GET)
+        assert connections[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_the_scope_reports_the_disconnect_after_the_connection_is_freed() -> None:
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    answer(app, LAST_GET)
+    reader = scopes[0]["extensions"][READER]
+    assert reader["has_left"]()
+    assert not reader["has_stalled"]()

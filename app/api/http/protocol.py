@@ -129,6 +129,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         if self._on_leave is not None:
             self._on_leave()
+        self._release_reader()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes of an incomplete header, and feed the parser."""
@@ -299,6 +300,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_idle(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
+
+    def _release_reader(self) -> None:
+        """Replace what the scope can ask this connection by its final answers.
+
+        Without references to the connection in its own scope, the connection and the body of its last request are
+        freed at once, not by the garbage collector.
+        """
+        loop, has_stalled = self.loop, self._has_stalled
+        self._on_leave = None
+        self._extensions[READER].update(
+            has_stalled=lambda: has_stalled,
+            has_left=lambda: True,
+            on_leave=lambda on_leave: loop.call_soon(on_leave) if on_leave is not None else None,
+        )
 
     def _has_left(self) -> bool:
         return self.transport.is_closing()

@@ -1,0 +1,66 @@
+"""The admission ticket of a request that is refused after its sentences were looked up in the cache."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, cast
+
+import pytest
+
+from app.decoding.options import DecodingOptions
+from app.errors import Overloaded
+from app.translator.admission_ticket import AdmissionTicket
+
+
+class EmptyCache:
+    """A cache that keeps results and holds none."""
+
+    keeps_results = True
+    num_provisional = 0
+
+    def has(self, source_ids: Sequence[int], options: DecodingOptions) -> bool:
+        return False
+
+
+class FullQueue(AbstractContextManager["FullQueue"]):
+    """A reservation that is refused."""
+
+    def __enter__(self) -> FullQueue:
+        raise Overloaded("too much work is waiting", retry_after_s=1)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        raise AssertionError("a refused reservation was released")
+
+
+class RequestText:
+    """Stands for all that a request holds while it is translated."""
+
+
+def refuse(cache: EmptyCache) -> weakref.ref[RequestText]:
+    """Refuse a request in a frame that holds its text; return a weak reference to the text."""
+
+    def translate(text: RequestText) -> None:
+        with AdmissionTicket(cache, cast(Any, FullQueue())) as ticket:
+            ticket.finalize([((5, 2), DecodingOptions(), 1)])
+        raise AssertionError(text)
+
+    text = RequestText()
+    with pytest.raises(Overloaded) as caught:
+        translate(text)
+    del caught
+    return weakref.ref(text)
+
+
+def test_a_refused_request_is_freed_without_the_garbage_collector() -> None:
+    cache = EmptyCache()
+    gc.collect()
+    gc.disable()
+    try:
+        assert refuse(cache)() is None
+    finally:
+        gc.enable()
+    assert cache.num_provisional == 0
