@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.api.dialects import DIALECTS, add_dialects
 from app.api.http.auth import ApiKeys
@@ -133,7 +134,9 @@ class Application:
         )
         app.add_middleware(RequestScope, metrics=self.metrics, dialects=DIALECTS)
         if settings.cors_origins:
-            app.add_middleware(CrossOrigin, origins=settings.cors_origins)  # added last, so outermost
+            app.add_middleware(CrossOrigin, origins=settings.cors_origins)
+        if settings.trusted_proxies:  # added last, so outermost: all others see the caller's address
+            app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=sorted(settings.trusted_proxies))
         return app
 
     @contextlib.asynccontextmanager

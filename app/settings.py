@@ -6,6 +6,7 @@ Only `app.main` reads them; other modules receive plain values. A test keeps doc
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -204,6 +205,11 @@ class Settings(BaseSettings):
         description="origins whose pages may call the API, such as https://example.org, separated by commas; `*`: all; "
         "none: only pages of this server, except on the routes at the root",
     )
+    trusted_proxies: Annotated[frozenset[str], NoDecode] = Field(
+        frozenset(),
+        description="addresses and networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are read, such "
+        "as 127.0.0.1,10.0.0.0/8; none: the connection's own address counts",
+    )
     glossary_path: Path | None = Field(
         None, description="SQLite file of the glossaries; unset: in memory, lost when the server stops"
     )
@@ -221,7 +227,7 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
-        for name in ("api_keys", "cors_origins"):
+        for name in ("api_keys", "cors_origins", "trusted_proxies"):
             listed = values.get(name)
             if isinstance(listed, str):
                 values = {**values, name: [part for part in re.split(r"[,\s]+", listed) if part]}
@@ -253,9 +259,23 @@ class Settings(BaseSettings):
             for origin in sorted(self.cors_origins)
             if not _ORIGIN.fullmatch(origin)
         ]
+        problems += [
+            f"{PREFIX}TRUSTED_PROXIES: {proxy} is neither an address nor a network, such as 10.0.0.7 or 10.0.0.0/8"
+            for proxy in sorted(self.trusted_proxies)
+            if not _is_network(proxy)
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+
+def _is_network(text: str) -> bool:
+    """Whether a text is an IP address or a network without host bits."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:

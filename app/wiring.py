@@ -86,6 +86,7 @@ def serve_options(settings: Settings) -> ServeOptions:
         table=ConnectionTable(
             settings.max_connections,
             max_per_address(settings.max_connections, settings.max_connections_per_address),
+            proxies=settings.trusted_proxies,
         ),
         keep_alive_s=settings.keep_alive_s,
         drain_delay_s=settings.drain_delay_s,

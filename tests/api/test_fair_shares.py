@@ -33,12 +33,18 @@ SMALL: dict[str, object] = {
 
 
 class Caller:
-    """Asks with a key, or from an address. statuses: of the requests that were answered in the background."""
+    """Asks with a key, from an address, or through a proxy.
 
-    def __init__(self, server: ServerProcess, *, key: str = "", address: str = "127.0.0.1") -> None:
+    statuses: of the requests that were answered in the background.
+    """
+
+    def __init__(
+        self, server: ServerProcess, *, key: str = "", address: str = "127.0.0.1", forwarded: str = ""
+    ) -> None:
+        """forwarded: what a proxy at `address` writes into X-Forwarded-For."""
         self._client = httpx.Client(
             base_url=server.url,
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers={"authorization": f"Bearer {key}"} if key else {"x-forwarded-for": forwarded},
             transport=httpx.HTTPTransport(
                 verify=NO_CERTIFICATES, local_address=address, limits=httpx.Limits(max_connections=64)
             ),
@@ -137,3 +143,18 @@ def test_without_keys_each_address_has_its_share() -> None:
         with Caller(server, address="127.0.0.2") as quiet, loud.flooding(4, texts, beam_size=16):
             wait_until_full(quiet, 64)
             assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
+
+
+def test_behind_a_trusted_proxy_each_caller_has_its_share() -> None:
+    settings: dict[str, object] = {**SETTINGS, **SMALL, "trusted_proxies": "127.0.0.0/8"}
+    with ServerProcess(COMMAND, settings) as server:
+        server.ready()
+        loud = Caller(server, forwarded="198.51.100.7")
+        texts = [f"{line} {number}" for number in range(4) for line in LINES]
+        with (
+            Caller(server, forwarded="10.9.9.9, 198.51.100.8") as quiet,
+            loud.flooding(4, texts, beam_size=16),
+        ):
+            wait_until_full(quiet, 64)
+            assert [quiet.ask(line).status_code for line in LINES] == [200] * len(LINES)
+    assert 429 in loud.statuses, "it is its own queue that was full"

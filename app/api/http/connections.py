@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import resource
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -71,12 +72,17 @@ class ConnectionTable:
         *,
         num_reserved: int = NUM_RESERVED,
         is_for_probes: bool = False,
+        proxies: Iterable[str] = (),
     ) -> None:
-        """num_reserved: connections beyond both limits, for probes. is_for_probes: the port serves only probes."""
+        """num_reserved: connections beyond both limits, for probes. is_for_probes: the port serves only probes.
+
+        proxies: addresses and networks to which the limit of one address does not apply.
+        """
         self.is_for_probes = is_for_probes
         self._served = Group(max_connections)
         self._reserve = Group(num_reserved)
         self._max_per_address = max_per_address
+        self._proxies = tuple(ipaddress.ip_network(proxy) for proxy in proxies)
         self._num_by_address: Counter[str] = Counter()
 
     def admit(self, connection: Connection, host: str) -> tuple[Admission, dict[Connection, None]]:
@@ -86,7 +92,7 @@ class ConnectionTable:
         where the server has, the longest idle one of all.
         """
         address = address_of(host)
-        if self._has_place(address):
+        if self._has_place(address, is_limited=not self._is_proxy(host)):
             return self._join(Admission.SERVED, self._served, connection, address)
         if not self._reserve.is_full or self._close_idle(self._reserve):
             return self._join(Admission.RESERVED, self._reserve, connection, address)
@@ -102,10 +108,13 @@ class ConnectionTable:
                 if not self._num_by_address[address]:
                     del self._num_by_address[address]
 
-    def _has_place(self, address: str) -> bool:
-        if self._num_by_address[address] >= self._max_per_address:
+    def _has_place(self, address: str, *, is_limited: bool) -> bool:
+        if is_limited and self._num_by_address[address] >= self._max_per_address:
             return self._close_idle(self._served, address)
         return not self._served.is_full or self._close_idle(self._served)
+
+    def _is_proxy(self, host: str) -> bool:
+        return any(ipaddress.ip_address(host) in network for network in self._proxies)
 
     def _join(
         self, admission: Admission, group: Group, connection: Connection, address: str
