@@ -47,8 +47,13 @@ async def ask(port: int, request: Request) -> tuple[int, float, float]:
     return int(head.split(b" ")[1]), elapsed_ms, float(retry or 0)
 
 
-async def flood(port: int, requests: Sequence[Request], *, rate: float, seconds: float) -> dict[str, Any]:
-    """Requests at random times, whatever becomes of them."""
+async def flood(
+    port: int, requests: Sequence[Request], *, rate: float, seconds: float, timeout_ms: int
+) -> dict[str, Any]:
+    """Send requests at random times without waiting for answers.
+
+    timeout_ms: the requests' deadline, which the client's clock measures: time in the socket's queue counts.
+    """
     draw = random.Random(SEED)
     tasks: list[asyncio.Task[tuple[int, float, float]]] = []
     own_s = time.process_time()
@@ -62,10 +67,12 @@ async def flood(port: int, requests: Sequence[Request], *, rate: float, seconds:
     answers = await asyncio.gather(*tasks)
     elapsed_s = time.perf_counter() - started_at
     served = [elapsed_ms for status, elapsed_ms, _ in answers if status == 200]
+    num_in_time = sum(elapsed_ms <= timeout_ms for elapsed_ms in served)
     refused = [elapsed_ms for status, elapsed_ms, _ in answers if status == 429]
     return {
         "offered_per_s": round(len(answers) / seconds, 1),
-        "goodput_per_s": round(len(served) / elapsed_s, 1),
+        "goodput_per_s": round(num_in_time / elapsed_s, 1),
+        "num_late": len(served) - num_in_time,
         "statuses": dict(sorted(Counter(str(status) for status, _, _ in answers).items())),
         "answered": summary(served) if served else None,
         "refused": summary(refused) if refused else None,
@@ -102,7 +109,9 @@ def measure(bundle: Path | None, *, beam_size: int, timeout_ms: int, seconds: fl
         late = with_deadline(requests, timeout_ms)
         for multiple in MULTIPLES:
             server_s = server.cpu_time_s()
-            seen = asyncio.run(flood(server.port, late, rate=multiple * capacity, seconds=seconds))
+            seen = asyncio.run(
+                flood(server.port, late, rate=multiple * capacity, seconds=seconds, timeout_ms=timeout_ms)
+            )
             found[f"{multiple} x"] = {
                 **seen,
                 "goodput_of_capacity": round(seen["goodput_per_s"] / capacity, 3),

@@ -97,12 +97,14 @@ def overload_tables(result: dict[str, Any]) -> str:
     figures = result["figures"]
     rates = [(f"{one['offered_per_s']:.0f}", one) for name, one in figures.items() if name.endswith(" x")]
     counts = table(
-        ("offered, requests/s", "answered in time, requests/s", "200", "429", "504"),
+        ("offered, requests/s", "answered in time, requests/s", "200", "of these late", "429", "504"),
         (
             (
                 rate,
                 f"{one['goodput_per_s']:.0f}",
-                *(one["statuses"].get(status, 0) for status in ("200", "429", "504")),
+                one["statuses"].get("200", 0),
+                one["num_late"],
+                *(one["statuses"].get(status, 0) for status in ("429", "504")),
             )
             for rate, one in rates
         ),
