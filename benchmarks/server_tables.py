@@ -97,14 +97,14 @@ def overload_tables(result: dict[str, Any]) -> str:
     figures = result["figures"]
     rates = [(f"{one['offered_per_s']:.0f}", one) for name, one in figures.items() if name.endswith(" x")]
     counts = table(
-        ("offered, requests/s", "answered in time, requests/s", "200", "of these late", "429", "504"),
+        ("offered, requests/s", "answered in time, requests/s", "answered in time", "late", "429", "503"),
         (
             (
                 rate,
                 f"{one['goodput_per_s']:.0f}",
-                one["statuses"].get("200", 0),
-                one["num_late"],
-                *(one["statuses"].get(status, 0) for status in ("429", "504")),
+                one["statuses"].get("200", 0) - one["num_late"],
+                one["statuses"].get("504", 0) + one["num_late"],
+                *(one["statuses"].get(status, 0) for status in ("429", "503")),
             )
             for rate, one in rates
         ),

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from app.api.http.arrival import MAX_UNREAD_S
 from app.api.http.connections import ConnectionTable
 from app.api.http.disconnect import while_connected
 from app.api.http.json_body import read_json
@@ -184,3 +185,19 @@ def test_the_scope_reports_the_disconnect_after_the_connection_is_freed() -> Non
     reader = scopes[0]["extensions"][READER]
     assert reader["has_left"]()
     assert not reader["has_stalled"]()
+
+
+def test_requests_that_were_sent_ahead_may_wait_for_the_answers_before_them() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await asyncio.sleep(MAX_UNREAD_S * 1.2)
+        await send(start(LENGTH))
+        await send(body(b"hello"))
+
+    async def ask() -> bytes:
+        async with connected(app) as (reader, writer):
+            for sent in (GET, GET, LAST_GET):
+                writer.write(sent)
+                await asyncio.sleep(0.05)  # in packets of their own: those behind the second stay unread
+            return await asyncio.wait_for(reader.read(), PATIENCE_S)
+
+    assert uvloop.run(ask()).count(b"HTTP/1.1 200") == 3

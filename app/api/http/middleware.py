@@ -43,7 +43,8 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.monotonic()
+        reader = scope.get("extensions", {}).get(READER)
+        started = time.monotonic() - (reader["unread_s"] if reader is not None else 0.0)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id_of(scope["headers"])
         state["received_at"] = started

@@ -26,6 +26,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from app.api.http.arrival import MAX_UNREAD_S, unread_s
 from app.api.http.connections import Admission, ConnectionTable
 from app.api.http.request_head import (
     BAD_CHUNKS,
@@ -35,6 +36,7 @@ from app.api.http.request_head import (
     NOT_HTTP,
     PROBES,
     PROBES_ALONE,
+    UNREAD,
     Framing,
     Refusal,
     RefusedRequest,
@@ -48,7 +50,8 @@ from app.observability.logging import Field, log_event
 from app.observability.metrics import Metrics
 
 logger = logging.getLogger("app.protocol")
-# Key of a scope's extensions: whether the reader was cut off or has disconnected, and a callback for when it does.
+# Key of a scope's extensions: whether the reader was cut off or has disconnected, a callback for when it does, and
+# the seconds that the request waited unread.
 READER = "transduce.reader"
 _PROBE_TARGETS = frozenset(path.encode("ascii") for path in PROBES)
 # Seconds in which a request has to arrive on a connection of the reserve. Longer ones fill the reserve; in shorter ones
@@ -94,12 +97,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._has_stalled = False
         self._has_arrived = False  # whether the last data completed a request
+        self._answered_at_s: float | None = None  # loop.time() of the last complete answer
         self._on_leave: Callable[[], None] | None = None
         self._extensions: dict[str, dict[object, object]] = {
             READER: {
                 "has_stalled": lambda: self._has_stalled,
                 "has_left": self._has_left,
                 "on_leave": self._watch_caller,
+                "unread_s": 0.0,
             }
         }
         self._is_header_open = True
@@ -214,6 +219,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._framing.check(version)
         self.expect_100_continue = self._framing.expects_continue
         refusal = self._refusal_but_for_probes
+        self._extensions[READER]["unread_s"] = waited_s = self._unread_s()
+        if waited_s > MAX_UNREAD_S:
+            refusal = refusal or UNREAD
         if refusal is not None and self.url.partition(b"?")[0] not in _PROBE_TARGETS:
             raise RefusedRequest(refusal)
         super().on_headers_complete()
@@ -248,6 +256,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The answer is sent. A pipelined request whose body is still to come gets its read timeout now."""
         super().on_response_complete()
+        self._answered_at_s = self.loop.time()
         if self._is_idle():
             self._idle[self] = None
         elif self.cycle.more_body and self._read_timer is None:
@@ -364,6 +373,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stall_timer.cancel()
             self._stall_timer = None
 
+    def _unread_s(self) -> float:
+        """Seconds that the current request waited unread. A request sent ahead waits for the answers before it."""
+        waited_s = unread_s(self.transport.get_extra_info("socket"))
+        if self._answered_at_s is None:
+            return waited_s
+        return min(waited_s, self.loop.time() - self._answered_at_s)
+
     def _fileno(self) -> int:
         return int(self.transport.get_extra_info("socket").fileno())
 
@@ -375,6 +391,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
         if refusal is FULL:
             self._metrics.connections_refused.inc()
+        elif refusal is UNREAD:
+            self._metrics.rejected.labels("unread").inc()
         level = logging.DEBUG if refusal.status == FULL.status else logging.INFO
         fields: dict[str, Field] = {"request_id": request_id, "status": refusal.status}
         log_event(logger, level, "refused_by_protocol", fields=fields)

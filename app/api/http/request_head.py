@@ -31,6 +31,7 @@ BAD_CHUNKS = Refusal(400, "the chunks of the body are framed in too many bytes")
 PROBES_ALONE = Refusal(404, "this port serves only probes")
 FULL = Refusal(503, "too many connections")
 DISPLACED = Refusal(503, "too many connections; this one was idle for the longest time")
+UNREAD = Refusal(503, "the server is too busy to read requests in time; come back later")
 _REASONS = {
     400: b"Bad Request",
     404: b"Not Found",

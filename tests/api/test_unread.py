@@ -1,0 +1,80 @@
+"""A server whose event loop falls behind: requests that waited too long unread are refused, and the wait counts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from app.api.http.arrival import MAX_UNREAD_S
+from tests.api.server_process import ServerProcess
+
+BODY = {"text": "Anna sees.", "source": "en", "target": "de"}
+
+
+def request(target: str, body: Mapping[str, object] | None = None) -> bytes:
+    """A request on a connection of its own; a POST where there is a body."""
+    content = b"" if body is None else json.dumps(body).encode()
+    method = "GET" if body is None else "POST"
+    head = (
+        f"{method} {target} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """Status and all bytes of an answer."""
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return int(received.split(b" ", 2)[1]), received
+
+
+@pytest.fixture(scope="module")
+def server(echo_command: list[str]) -> Iterator[ServerProcess]:
+    with ServerProcess(echo_command) as process:
+        yield process.ready()
+
+
+def answers_after_pause(server: ServerProcess, pause_s: float, *sent: bytes) -> list[tuple[int, bytes]]:
+    """The answers to requests that arrive while the server is stopped for some seconds."""
+    server.signal(signal.SIGSTOP)
+    connections = [server.connect() for _ in sent]
+    try:
+        for connection, content in zip(connections, sent, strict=True):
+            connection.sendall(content)
+        time.sleep(pause_s)
+    finally:
+        server.signal(signal.SIGCONT)
+    found = [answer(connection) for connection in connections]
+    for connection in connections:
+        connection.close()
+    return found
+
+
+def test_a_request_that_waited_too_long_is_refused_and_a_probe_is_not(server: ServerProcess) -> None:
+    refused_before = server.metric('transduce_rejected_total{reason="unread"}')
+    translation, probe = answers_after_pause(
+        server, MAX_UNREAD_S + 0.5, request("/v1/translate", BODY), request("/livez")
+    )
+    assert translation[0] == 503
+    head, _, body = translation[1].partition(b"\r\n\r\n")
+    assert b"retry-after: 1" in head.lower()
+    assert b"too busy" in body
+    assert probe[0] == 200
+    assert server.metric('transduce_rejected_total{reason="unread"}') == refused_before + 1
+    with server.client() as client:
+        assert client.post("/v1/translate", json=BODY).status_code == 200
+
+
+def test_the_wait_counts_towards_the_deadline(server: ServerProcess) -> None:
+    hurried = request("/v1/translate", {**BODY, "timeout_ms": 300})
+    patient = request("/v1/translate", {**BODY, "timeout_ms": 30_000})
+    late, in_time = answers_after_pause(server, 0.6, hurried, patient)
+    assert late[0] == 504
+    assert in_time[0] == 200
