@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from benchmarks.engine.jobs import Answered
+from benchmarks.engine.jobs import ArrivalResult
 
 Translate = Callable[[int], Awaitable[object]]
 
 
-async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> Answered:
+async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: float) -> ArrivalResult:
     """Call translate(i) when sentence i is due, whatever became of the ones before; wait limit_s after the last.
 
     Latency counts from when a sentence was due, so that a loop that is late does not hide it.
@@ -41,7 +41,7 @@ async def let_arrive(translate: Translate, gaps_s: list[float], *, limit_s: floa
     await asyncio.gather(*pending, return_exceptions=True)
     for task in set(tasks) - pending:
         task.result()  # an error is an error
-    return Answered(latencies, late)
+    return ArrivalResult(latencies, late)
 
 
 class WindowBatcher:

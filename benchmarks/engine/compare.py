@@ -28,7 +28,7 @@ Side = Callable[[Job], Done]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonOptions:
     """How much is measured: turns of each side, and seconds after which a case gets no more of them."""
 
     num_threads: int
@@ -38,23 +38,25 @@ class Plan:
     is_quick: bool
 
 
-def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine) -> list[dict[str, Any]]:
+def compare(
+    prepared: Prepared, cases: list[Case], options: ComparisonOptions, machine: Machine
+) -> list[dict[str, Any]]:
     """Every case on one model in one precision."""
     manifest = Manifest.model_validate_json((prepared.ours / MANIFEST).read_bytes())
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
-        num_threads=plan.num_threads,
-        is_quick=plan.is_quick,
+        num_threads=options.num_threads,
+        is_quick=options.is_quick,
     )
-    layouts = Layouts(arguments_of(prepared, plan))
+    layouts = Layouts(arguments_of(prepared, options))
     rows = []
     try:
         for case in cases:
             found = pool.search(case)
             layout = layouts.search(case)
             ours = partial(layouts.translate, layout=layout)
-            job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, plan)
+            job, turns = _take_turns(ours, partial(pool.translate, choice=found.choice), case, options)
             # Of lanes nothing but the time is known.
             is_alone = layout == layouts.alone
             done = merged([turn[0] for turn in turns]) if is_alone else layouts.translate(job, layouts.alone)
@@ -86,17 +88,19 @@ def compare(prepared: Prepared, cases: list[Case], plan: Plan, machine: Machine)
     return rows
 
 
-def arguments_of(prepared: Prepared, plan: Plan) -> dict[str, Any]:
+def arguments_of(prepared: Prepared, options: ComparisonOptions) -> dict[str, Any]:
     """Of our side's worker."""
     return {
         "bundle": str(prepared.ours),
         "precision": prepared.precision,
-        "num_rows": plan.num_rows,
-        "num_threads": plan.num_threads,
+        "num_rows": options.num_rows,
+        "num_threads": options.num_threads,
     }
 
 
-def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, list[tuple[Done, Done]]]:
+def _take_turns(
+    ours: Side, theirs: Side, case: Case, options: ComparisonOptions
+) -> tuple[Job, list[tuple[Done, Done]]]:
     """Rounds of one turn each, the first of a round in turn; so many calls in a turn that it lasts TURN_S."""
     started_at = time.perf_counter()
     once = replace(case.job, num_calls=1, is_warmed=not case.is_long)
@@ -106,8 +110,8 @@ def _take_turns(ours: Side, theirs: Side, case: Case, plan: Plan) -> tuple[Job, 
         case.job, num_calls=max(1, min(10, round(TURN_S / slowest_s))), is_warmed=slowest_s < TURN_S
     )
     turns: list[tuple[Done, Done]] = [first] if slowest_s > LONG_S else []
-    while len(turns) < plan.num_rounds:
-        if len(turns) >= 2 and time.perf_counter() - started_at > plan.case_budget_s:
+    while len(turns) < options.num_rounds:
+        if len(turns) >= 2 and time.perf_counter() - started_at > options.case_budget_s:
             break
         time.sleep(REST_S)
         if len(turns) % 2:

@@ -68,7 +68,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Answered:
+class ArrivalResult:
     """Seconds from when each sentence was due to its answer; of those not answered within the limit, None."""
 
     latencies_s: list[float | None]

@@ -29,7 +29,7 @@ from app.workers.model_spec import ModelSpec
 from app.workers.thread_worker import ThreadWorker
 from app.workers.worker_proxy import WorkerProxy
 from benchmarks.engine.arrivals import let_arrive
-from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, Spent
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, Spent
 
 FOREVER = 1e18
 # Everything that is given at once waits in the engine: its bounds on that are not what is measured.
@@ -161,7 +161,7 @@ class Ours:
             },
         )
 
-    def arrive(self, arrivals: Arrivals) -> Answered:
+    def arrive(self, arrivals: Arrivals) -> ArrivalResult:
         """Let sentences arrive: each sentence is submitted when it arrives."""
         options = options_of(arrivals.beam_size, arrivals.max_target_length)
         self._steps.clear()

@@ -11,7 +11,7 @@ from typing import Any
 import ctranslate2  # type: ignore[import-untyped]
 
 from benchmarks.engine.arrivals import WindowBatcher, let_arrive
-from benchmarks.engine.jobs import ALPHA, Answered, Arrivals, Done, Job, PeerSettings
+from benchmarks.engine.jobs import ALPHA, ArrivalResult, Arrivals, Done, Job, PeerSettings
 
 WINDOW_S = 0.005
 MAX_BATCH = 32
@@ -41,11 +41,11 @@ class Peer:
             raise RuntimeError("a sentence of a forced length came out with another one")
         return Done(times, ids)
 
-    def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> Answered:
+    def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
         """Let sentences arrive, behind a window batcher."""
         return asyncio.run(self._arrive(arrivals, settings))
 
-    async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> Answered:
+    async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
         tokens = [list(map(str, ids)) for ids in arrivals.sentences]
         translator = self._translator(settings)
         job = Job([], arrivals.beam_size, arrivals.max_target_length, is_forced=False)

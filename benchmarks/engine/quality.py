@@ -26,7 +26,7 @@ from app.errors import BundleError, SettingsError
 from app.settings import find_bundle, load_settings
 from app.text.tokenizer import Encoded, Tokenizer
 from benchmarks.engine.cases import BEAM_SIZES, read_pairs
-from benchmarks.engine.compare import Plan, arguments_of, say
+from benchmarks.engine.compare import ComparisonOptions, arguments_of, say
 from benchmarks.engine.floor import num_usable_threads
 from benchmarks.engine.jobs import Job, PeerSettings
 from benchmarks.engine.report import quality_table
@@ -67,7 +67,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
     """A row for each precision, test set and beam."""
     tokenizer = Tokenizer(bundle.file("target.spm"))
     test_sets = read_test_sets(bundle, args.data, args.test_sets.split(","), args.num_sentences)
-    plan = Plan(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
+    options = ComparisonOptions(args.num_threads, 128, num_rounds=1, case_budget_s=0.0, is_quick=False)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(
@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> list[dict[str, Any]]:
         )
         for each in prepared:
             peer_arguments = {"model": str(each.peer), "compute_type": QUANTIZATION[each.precision]}
-            with Worker("ours", arguments_of(each, plan)) as ours, Worker("peer", peer_arguments) as peer:
+            with Worker("ours", arguments_of(each, options)) as ours, Worker("peer", peer_arguments) as peer:
                 for test_set in test_sets:
                     for beam_size in BEAM_SIZES:
                         longest = bundle.manifest.max_target_length

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine.cases import SEED, shuffle
-from benchmarks.engine.compare import REST_S, Plan, arguments_of, say
-from benchmarks.engine.jobs import Answered, Arrivals, PeerSettings
+from benchmarks.engine.compare import REST_S, ComparisonOptions, arguments_of, say
+from benchmarks.engine.jobs import ArrivalResult, Arrivals, PeerSettings
 from benchmarks.engine.search import Choice, PeerPool
 from benchmarks.engine.weights import QUANTIZATION, Prepared
 from benchmarks.engine.worker import Worker
@@ -37,7 +37,7 @@ class Ladder:
         """The next step would reach a rate that failed, or enough was tried."""
         return len(self.trials) >= MOST_TRIALS or (self._step == FINE and self.rate >= self._failed)
 
-    def tell(self, answered: Answered) -> None:
+    def tell(self, answered: ArrivalResult) -> None:
         """What became of the arrivals at `rate`; moves on to the next."""
         p95 = percentile(answered, 0.95)
         self.trials.append({
@@ -59,7 +59,7 @@ class Ladder:
             self.rate = self.highest * FINE
 
 
-def percentile(answered: Answered, share: float) -> float:
+def percentile(answered: ArrivalResult, share: float) -> float:
     """Of the latencies; infinite where it falls among those that were not answered."""
     latencies = sorted(math.inf if each is None else each for each in answered.latencies_s)
     return latencies[min(len(latencies) - 1, math.ceil(share * len(latencies)) - 1)]
@@ -84,7 +84,7 @@ def climb(
     prepared: Prepared,
     sentences: list[list[int]],
     corpus_rows: list[dict[str, Any]],
-    plan: Plan,
+    options: ComparisonOptions,
     *,
     seconds: float,
 ) -> list[dict[str, Any]]:
@@ -92,19 +92,19 @@ def climb(
     pool = PeerPool(
         str(prepared.peer),
         QUANTIZATION[prepared.precision],
-        num_threads=plan.num_threads,
-        is_quick=plan.is_quick,
+        num_threads=options.num_threads,
+        is_quick=options.is_quick,
     )
     found = []
     try:
-        with Worker("ours", arguments_of(prepared, plan)) as ours:
+        with Worker("ours", arguments_of(prepared, options)) as ours:
             for row in corpus_rows:
                 shared = {
                     "sentences": shuffle(sentences),
                     "beam_size": row["beam_size"],
                     "max_target_length": row["max_target_length"],
                 }
-                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=plan.num_threads)
+                choice = _choose(pool, row, shared, seconds=seconds / 2, num_threads=options.num_threads)
                 ladders = {
                     "ours": Ladder(row["sentences_per_s"] * FIRST_SHARE),
                     "peer": Ladder(row["peer_sentences_per_s"] * FIRST_SHARE),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from benchmarks.engine.jobs import Answered, Arrivals, Done, Job, PeerSettings, Spent
+from benchmarks.engine.jobs import ArrivalResult, Arrivals, Done, Job, PeerSettings, Spent
 from benchmarks.machine import ROOT
 
 
@@ -49,10 +49,10 @@ class Worker:
         answer = self._ask({"do": "translate", "job": asdict(job), "settings": _plain(settings)})
         return Done(answer["times_s"], answer["ids"], Spent(**answer["spent"]))
 
-    def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> Answered:
+    def arrive(self, arrivals: Arrivals, settings: PeerSettings | None = None) -> ArrivalResult:
         """Let sentences arrive. settings: where this is the peer."""
         request = {"do": "arrive", "arrivals": asdict(arrivals), "settings": _plain(settings)}
-        return Answered(**self._ask(request))
+        return ArrivalResult(**self._ask(request))
 
     def ask(self, do: str) -> Any:
         """Anything else that the worker can tell."""

@@ -40,7 +40,7 @@ class SkipError(Exception):
 
 
 @dataclass(frozen=True)
-class Given:
+class GpuBenchmarkOptions:
     """What was asked for.
 
     bundle: with fp16 and with the weights that it was made from. data: lines of source and target, or None.
@@ -88,13 +88,13 @@ class Translated:
         return sum(map(len, self.ids))
 
 
-def read_text(given: Given, number: int) -> Text:
+def read_text(options: GpuBenchmarkOptions, number: int) -> Text:
     """The first sentences of the data; without any, the project's own, which have no references."""
-    if given.data is None:
+    if options.data is None:
         lines = SENTENCES.read_text("utf-8").splitlines()
         return Text([line.split("\t")[1] for line in lines][:number], None)
-    content = given.data.read_bytes()
-    if given.data.suffix == ".xz":
+    content = options.data.read_bytes()
+    if options.data.suffix == ".xz":
         content = lzma.decompress(content)
     pairs = [line.split("\t") for line in content.decode().split("\n") if line][:number]
     return Text([pair[-2] for pair in pairs], [pair[-1] for pair in pairs])
@@ -109,30 +109,30 @@ def encode(bundle: Bundle, text: Text) -> tuple[Tokenizer, list[list[int]], Text
     return tokenizer, [ids[index] for index in fits], Text([text.sources[index] for index in fits], targets)
 
 
-def make_random_bundle(given: Given) -> Bundle:
+def make_random_bundle(options: GpuBenchmarkOptions) -> Bundle:
     """The base size with random weights, in fp16: made once, kept for other parts. Quick: the tiny size."""
-    folder = given.work / "random"
+    folder = options.work / "random"
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True)
-        name, vocab_size = ("tiny", 1000) if given.is_quick else ("base", 8000)
+        name, vocab_size = ("tiny", 1000) if options.is_quick else ("base", 8000)
         bundle = random_bundle(name, vocab_size, ("fp16",), folder)
         (folder / MANIFEST).write_text(bundle.manifest.model_dump_json(), "utf-8")
     manifest = Manifest.model_validate(json.loads((folder / MANIFEST).read_bytes()))
     return Bundle(folder, manifest, ())
 
 
-def bundled(given: Given) -> Bundle:
+def bundled(options: GpuBenchmarkOptions) -> Bundle:
     """The bundle that was asked for, checked."""
-    return load_bundle(given.bundle)
+    return load_bundle(options.bundle)
 
 
-def load(given: Given, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
+def load(options: GpuBenchmarkOptions, bundle: Bundle, *, num_rows: int, has_graphs: bool = True) -> Runner:
     """The fp16 variant on the device, as the server loads it; without graphs, on a GPU, for comparison."""
-    if given.device == "cpu" or has_graphs:
+    if options.device == "cpu" or has_graphs:
         return load_runner(
             bundle,
             precision="fp16",
-            device=given.device,
+            device=options.device,
             num_rows=num_rows,
             num_threads=2,
             kernels="standard",
@@ -189,9 +189,9 @@ def _observer() -> Cuda:
     return Cuda(num_upload_bytes=256)
 
 
-def free_mb(given: Given) -> float:
+def free_mb(options: GpuBenchmarkOptions) -> float:
     """Memory of the GPU that nobody has taken, in 10^6 bytes; on a CPU what this process has not, up to a sign."""
-    if given.device == "cuda":
+    if options.device == "cuda":
         return _observer().free_bytes()[0] / 1e6
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return -pages * 4096 / 1e6

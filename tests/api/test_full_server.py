@@ -154,7 +154,7 @@ def test_a_port_for_probes(small: ServerProcess, connect: Connect) -> None:
     assert silent[0].recv(65_536) == b""
 
 
-class Place:
+class FakeConnection:
     """A connection without a socket."""
 
     def __init__(self, *, has_request: bool = False) -> None:
@@ -170,7 +170,7 @@ class Place:
 
 def test_a_request_that_is_not_read_yet_counts() -> None:
     table = ConnectionTable(2, 2, num_reserved=0)
-    coming, silent, new = Place(has_request=True), Place(), Place()
+    coming, silent, new = FakeConnection(has_request=True), FakeConnection(), FakeConnection()
     for place in (coming, silent):
         table.admit(place, HERE)
     assert table.admit(new, HERE)[0] is Admission.SERVED
@@ -178,17 +178,17 @@ def test_a_request_that_is_not_read_yet_counts() -> None:
     assert not silent.is_open
     table.leave(silent)
     table.leave(new)
-    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+    assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
 def test_a_table_forgets_refused_connections() -> None:
     table = ConnectionTable(1, 1, num_reserved=1)
-    busy = [Place(has_request=True) for _ in range(3)]
+    busy = [FakeConnection(has_request=True) for _ in range(3)]
     admitted = [table.admit(place, HERE)[0] for place in busy]
     assert admitted == [Admission.SERVED, Admission.RESERVED, Admission.REFUSED]
     for place in busy:
         table.leave(place)
-    assert table.admit(Place(), HERE)[0] is Admission.SERVED
+    assert table.admit(FakeConnection(), HERE)[0] is Admission.SERVED
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.engine.arrivals import WindowBatcher, let_arrive
 from benchmarks.engine.breakdown import PYTHON, RUNTIME, Shares, where_time_goes
 from benchmarks.engine.cases import Case
-from benchmarks.engine.jobs import Answered, Done, Job
+from benchmarks.engine.jobs import ArrivalResult, Done, Job
 from benchmarks.engine.layouts import Layouts
 from benchmarks.engine.memory import slope_of
 from benchmarks.engine.profiled import OTHER, category_of, runs_of
@@ -24,8 +24,8 @@ TIMEOUT_S = 20.0
 NEVER_S = 3600.0  # a window that does not pass while a test runs
 
 
-def answered(latency_s: float | None) -> Answered:
-    return Answered([latency_s] * 20, [0.0] * 20)
+def answered(latency_s: float | None) -> ArrivalResult:
+    return ArrivalResult([latency_s] * 20, [0.0] * 20)
 
 
 def climbed(ladder: Ladder, *, holds: float) -> Ladder:
@@ -58,8 +58,8 @@ def test_a_latency_at_the_limit_holds_and_one_above_does_not() -> None:
 
 def test_who_was_not_answered_counts_as_late() -> None:
     latencies: list[float | None] = [0.1] * 94 + [None] * 6
-    assert percentile(Answered(latencies, []), 0.95) == float("inf")
-    assert percentile(Answered(latencies, []), 0.94) == 0.1
+    assert percentile(ArrivalResult(latencies, []), 0.95) == float("inf")
+    assert percentile(ArrivalResult(latencies, []), 0.94) == 0.1
 
 
 def test_latency_counts_from_when_a_sentence_was_due() -> None:

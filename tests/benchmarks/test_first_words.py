@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.first_words import Answered, main, tallies
+from benchmarks.first_words import ScoredAnswer, main, tallies
 from benchmarks.first_words_score import (
     FILE,
     MIN_CHRF,
@@ -238,7 +238,7 @@ def test_a_line_without_all_columns_is_named(tmp_path: Path) -> None:
 def test_the_counts_are_by_direction_and_by_kind() -> None:
     yes, number = entry_of("Ja", kind="word"), entry_of("3 kg", kind="quantity", must=(("3",),))
     answers = [(yes, "Ja."), (yes, ""), (number, "kg")]
-    groups = tallies(Answered(entry, answer, judge(entry, answer)) for entry, answer in answers)
+    groups = tallies(ScoredAnswer(entry, answer, judge(entry, answer)) for entry, answer in answers)
     assert list(groups) == ["all", "en-de", "word", "quantity"]
     assert (groups["all"].num_entries, groups["all"].num_acceptable) == (3, 1)
     assert (groups["all"].num_empty, groups["all"].num_dropping_a_number) == (1, 1)
