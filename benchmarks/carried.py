@@ -40,10 +40,10 @@ TIMEOUT_S = 300.0
 class Count:
     """Counts for one kind of sentences.
 
-    num_runs: runs of unknown characters, each a placeholder in what the model was given. num_whole: those that
-    the translation has, character by character. num_placed, num_mended: by the model, and at the end.
-    num_lost: single characters that the vocabulary lacks and that the text at the end of the whole way, splitting
-    and joining too, has less often than the source.
+    num_runs: runs of unknown characters, each a placeholder in the model's input. num_whole: runs that the translation
+    has, character by character. num_placed: runs that the model placed. num_mended: runs added at the end.
+    num_lost: single characters outside the vocabulary that occur less often in the joined translation than in the
+    source.
     """
 
     num_sentences: int = 0

@@ -114,11 +114,11 @@ CASES = (
 )
 
 
-async def probe(port: int, told: Connection) -> None:
+async def probe(port: int, parent: Connection) -> None:
     """Measure each probe in milliseconds, and send the results when the parent asks for them."""
     reader, writer = await asyncio.open_connection(HOST, port)
     found = []
-    while not told.poll():
+    while not parent.poll():
         began_at = time.perf_counter()
         writer.write(PROBE)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -126,12 +126,12 @@ async def probe(port: int, told: Connection) -> None:
         found.append((time.perf_counter() - began_at) * 1e3)
         await asyncio.sleep(PROBE_EVERY_S)
     writer.close()
-    told.send(found)
+    parent.send(found)
 
 
-def run_probe(port: int, told: Connection) -> None:
+def run_probe(port: int, parent: Connection) -> None:
     """A probe in its own process, so that preparing and reading the load does not delay it."""
-    asyncio.run(probe(port, told))
+    asyncio.run(probe(port, parent))
 
 
 async def load(port: int, case: Case, seconds: float) -> Counter[int]:

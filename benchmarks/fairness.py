@@ -46,7 +46,7 @@ Body = dict[str, object]
 class Case:
     """What the loud caller sends: `num_clients` clients, each with one request after another.
 
-    has_keys: whether the callers are told apart by keys, else by their addresses.
+    has_keys: whether API keys identify the callers; otherwise their addresses do.
     """
 
     name: str
@@ -244,14 +244,14 @@ def table(found: Sequence[dict[str, object]]) -> str:
         idle, seen, statuses = one["alone"], one["beside"], one["statuses"]
         assert isinstance(idle, dict)
         assert isinstance(statuses, dict)
-        told = "none answered"
+        latency = "none answered"
         if isinstance(seen, dict):
-            told = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
-            told += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
+            latency = f"p50 {one['times_p50']} times, p99 {one['times_p99']} times"
+            latency += f" ({idle['p99_ms']:.0f} to {seen['p99_ms']:.0f} ms)"
         refused = sum(number for status, number in statuses.items() if status != "200")
         rows.append(
             f"| {one['case']} | none refused, p99 at most {LIMIT:g} times that alone | "
-            f"{refused} of {sum(statuses.values())} refused; {told} |"
+            f"{refused} of {sum(statuses.values())} refused; {latency} |"
         )
     return "\n".join(rows)
 

@@ -6,7 +6,7 @@ how many drop a number; and each failure. The rule of comparison is in `benchmar
 
     python -m benchmarks.first_words --bundle bundles/en-de --json benchmarks/results/first_words.json
 
-With --url, a server that runs already is asked, and none is started.
+--url uses a running server instead of starting one.
 """
 
 from __future__ import annotations

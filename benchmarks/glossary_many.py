@@ -1,8 +1,8 @@
 """Measure one to four glossary terms in a sentence: terms kept, position in the sentence, and cost.
 
 Uses the test sentences with four terms of `glossary_dense_terms.tsv` in the source and their German words in the
-reference. Each is translated without terms and with its first 1, 2, 3 and 4, over HTTP. `behind_mark` counts sentences
-whose terms alone follow the translation's closing mark. `gaps` counts sentences with two spaces in a row.
+reference. Each is translated without terms and with its first 1, 2, 3 and 4, over HTTP. `behind_the_mark` counts
+sentences whose terms alone follow the translation's closing mark. `gaps` counts sentences with two spaces in a row.
 
     python -m benchmarks.glossary_many --data FOLDER
 

@@ -125,8 +125,8 @@ async def closed_loop(
 ) -> list[TimedAnswer]:
     """Clients that each send their next request after the previous response, cycling through `requests`.
 
-    Ends after num_answers answers, or limit_s seconds; what is under way then is awaited, so that no client is
-    idle before the last answer that counts. Returns the answers in the order in which they came.
+    Ends after num_answers responses or limit_s seconds, and awaits the requests in flight: no client is idle before
+    the last response that counts. Returns the answers in order of arrival.
     """
     upcoming = itertools.cycle(requests)
     answers: list[TimedAnswer] = []
@@ -184,7 +184,7 @@ async def httpx_loop(
 ) -> list[float]:
     """`closed_loop` with httpx, to check the client above. Returns the time of each response.
 
-    Each client has a pool of its own: one pool looks at all of its connections for every request.
+    Each client has its own pool, because a pool scans all of its connections for every request.
     """
     upcoming = itertools.cycle(requests)
     ended_at: list[float] = []

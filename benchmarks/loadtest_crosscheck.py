@@ -51,8 +51,8 @@ PARTS = (*RATES, "cost")
 PERCENTILES = ("p50", "p75", "p90", "p99")
 # The most of our passes beside wrk2's in which the tester may have been late.
 MOST_LATE = 0.25
-# wrk2 opens a connection every 5 ms and gives each an equal share of the rate: with these numbers, at these rates, its
-# requests are spread evenly, as ours are.
+# wrk2 opens a connection every 5 ms and gives each an equal share of the rate. With these numbers its requests are
+# evenly spread, as ours are.
 NUM_CONNECTIONS = {"spread": 200, "stalls": 200, "translation": 1}
 # wrk2 calibrates its sampling for 10 s and 5 ms a connection, and counts after that.
 WRK2_CALIBRATION_S = 11
@@ -76,8 +76,8 @@ class Tools:
 def workload() -> Workload:
     """Sentences in even steps from short to long.
 
-    Their times are a ladder without a step at a percentile, where a request more or less, or a time that shakes, would
-    move it by the whole step: so none with figures in it, some of which a server may translate twice.
+    Even steps keep the percentiles stable: at a large step, one request more or less would move a percentile by the
+    whole step. Sentences with digits are left out, because the server may translate them twice.
     """
     low, high = CHARACTERS
     left = [text for text in own_sentences() if not any(map(str.isdigit, text))]
@@ -91,7 +91,7 @@ def workload() -> Workload:
 
 def bodies(target: Target) -> list[str]:
     """The body that every tool sends."""
-    return [target.dialect.body(asked, "en", "de", None).decode() for asked in workload().requests]
+    return [target.dialect.body(request, "en", "de", None).decode() for request in workload().requests]
 
 
 def ours(part: str, target: Target, tools: Tools) -> dict[str, Any]:

@@ -51,11 +51,11 @@ class Text:
 
 @dataclass
 class Loss:
-    """Of the texts, how many tags and so on a translation has less or more often than its source; 0 is the aim.
+    """The number of elements that translations have more or less often than their sources; 0 is the aim.
 
-    untouched: contents of `code` and the like. placeholders: in text and in markup, tags left out. numbers: those that
-    the check flags. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well formed in the
-    source only. texts: those with any of it.
+    untouched: contents of `code` and similar elements. placeholders: in text and markup, without tags. numbers: those
+    that the number check reports. line_breaks: of text and XML; in HTML they are spaces. malformed: XML that is well
+    formed only in the source. texts: texts with any loss.
     """
 
     tags: int = 0

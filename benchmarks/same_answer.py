@@ -69,8 +69,8 @@ class BeamRequest:
 class Difference:
     """A sentence whose best hypothesis differs in a batch.
 
-    score_gap: between the two best hypotheses. margin: the least change of a sum that would have led the search
-    elsewhere, by PyTorch; None where the scores are a tie already.
+    score_gap: between the two best hypotheses. margin: the least change of a score sum that would change a decision of
+    the search, by PyTorch; None if the scores are a tie.
     """
 
     sentence: int
@@ -88,8 +88,8 @@ class Difference:
 class Comparison:
     """num_same_ids: sentences whose best ids are the same; num_same: all hypotheses and scores, bit for bit.
 
-    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: strangers who
-    left unanswered. most_running: rows of a step in company.
+    score_gap: the largest between the best hypotheses of sentences with the same ids. num_cancelled: requests that were
+    cancelled before their answer. most_running: the most rows in a step of the batched run.
     """
 
     precision: Precision
@@ -258,7 +258,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kernels", default="auto", choices=["auto", "native", "standard"], help="(default: auto)")
     add("--num-sentences", type=int, default=2000, help="drawn from all of the data (default: 2000)")
     add("--num-threads", type=int, default=1, help="of an operator (default: 1)")
-    add("--seed", type=int, default=1, help="of beams, order, arrivals and strangers (default: 1)")
+    add("--seed", type=int, default=1, help="of beams, order, arrivals and cancelled requests (default: 1)")
     add("--json", type=Path, default=RESULT, help="where the result goes")
 
 

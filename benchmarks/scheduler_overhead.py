@@ -1,9 +1,8 @@
 """Measure the engine's Python time per step, with a runner that computes nothing.
 
-Rows stay occupied for the whole measurement, and a beam's parents change at random at every step, as in a
-sentence that is hard. Prints microseconds a step and a row: of several runs the least disturbed one's median.
-Sentences with an option that reads whole distributions are measured apart; they take that long for themselves,
-and in a step that they share for everybody in it.
+All rows stay occupied, and a beam's parents change at random at every step, as in a hard sentence. Prints microseconds
+per step and per row: the median of the least disturbed run. Options that read full distributions are measured
+separately. In a shared step their time delays all sentences of the step.
 
     python -m benchmarks.scheduler_overhead
 """

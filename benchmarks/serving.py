@@ -80,7 +80,7 @@ def read_sentences(path: Path = SENTENCES) -> list[str]:
 async def measure_start(served: Served, text: str, pair: tuple[str, str]) -> dict[str, float]:
     """Start once; then send one sentence with default options repeatedly, the first time as the first request.
 
-    Each over a connection of its own, whose opening counts, so that the first one differs in nothing else.
+    Each request opens its own connection, and the opening counts: the first request differs only in being the first.
     """
     request = make_request(0, text, pair=pair, beam_size=BEAM_SIZES[0])
     with ServerProcess(served) as server:
@@ -119,11 +119,11 @@ def measure_rounds(
     rounds: dict[int, list[tuple[Load, Load]]] = {beam_size: [] for beam_size in requests}
     until = time.perf_counter() + options.budget_s
     for number in range(options.num_rounds):
-        for beam_size, asked in requests.items():
+        for beam_size, of_beam in requests.items():
             if number and time.perf_counter() > until:
                 break
-            one, alone = measure_load(server, asked, num_clients=1, limit_s=options.limit_s)
-            many, together = measure_load(server, asked, num_clients=NUM_CLIENTS, limit_s=options.limit_s)
+            one, alone = measure_load(server, of_beam, num_clients=1, limit_s=options.limit_s)
+            many, together = measure_load(server, of_beam, num_clients=NUM_CLIENTS, limit_s=options.limit_s)
             rounds[beam_size].append((one, many))
             log.add_alone(alone)
             log.add_batched(f"{NUM_CLIENTS} clients", together)
@@ -153,8 +153,8 @@ def measure_reference(
     log = AnswerLog()
     with ServerProcess(served) as server:
         rates = []
-        for asked in requests.values():
-            load, answers = measure_load(server, asked, num_clients=1, limit_s=limit_s)
+        for of_beam in requests.values():
+            load, answers = measure_load(server, of_beam, num_clients=1, limit_s=limit_s)
             log.add_alone(answers)
             rates.append(load.sentences_per_s)
         arrivals = measure_arrivals(server, requests, log, alone_rates=rates, limit_s=limit_s)
@@ -188,9 +188,9 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
         result["load"] = measure_rounds(server, requests, options, log)
         result["httpx"] = {
             f"beam_{beam_size}": measure_httpx(
-                server, asked, num_clients=NUM_CLIENTS, limit_s=options.limit_s
+                server, of_beam, num_clients=NUM_CLIENTS, limit_s=options.limit_s
             )
-            for beam_size, asked in requests.items()
+            for beam_size, of_beam in requests.items()
         }
         rates = [result["load"][f"beam_{size}"]["one_client"]["sentences_per_s"] for size in requests]
         arrivals = measure_arrivals(server, requests, log, alone_rates=rates, limit_s=options.limit_s)

@@ -154,11 +154,13 @@ def measure(server: ServerProcess, *, minutes: float, interval_s: float) -> dict
         time.sleep(interval_s)
         now = (time.monotonic() - started_at) / 60
         samples.append({"minutes": round(now, 2), "processes": [private_memory(pid) for pid in pids]})
-        print(f"{now:5.1f} min", *(told(one) for one in samples[-1]["processes"]), sep="  ", flush=True)
+        print(
+            f"{now:5.1f} min", *(memory_line(one) for one in samples[-1]["processes"]), sep="  ", flush=True
+        )
     return {"samples": samples, "answers": dict(sum((one.counts for one in clients), Counter[str]()))}
 
 
-def told(memory: dict[str, float]) -> str:
+def memory_line(memory: dict[str, float]) -> str:
     """One process's memory as a line."""
     return " + ".join(f"{memory[kind]:.2f}" for kind in KINDS)
 

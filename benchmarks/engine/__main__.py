@@ -65,7 +65,7 @@ QUICK: dict[str, Any] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the command. What is None takes its value from FULL or QUICK."""
+    """Arguments of the command. None selects the value of FULL or QUICK."""
     add = parser.add_argument
     add(
         "--quick",
@@ -139,7 +139,7 @@ def measure(args: argparse.Namespace, bundle: Bundle) -> dict[str, Any]:
 def add_trained(
     result: dict[str, Any], bundle: Bundle, args: argparse.Namespace, options: ComparisonOptions, folder: Path
 ) -> None:
-    """Real sentences, by trained weights: groups, whole corpora, arrivals."""
+    """Real sentences with trained weights: groups, whole corpora, arrivals."""
     corpora = encoded_corpora(bundle, args)
     longest = bundle.manifest.max_target_length
     trained = trained_model(bundle)
@@ -155,18 +155,18 @@ def add_trained(
 
 
 def sizes_of(args: argparse.Namespace) -> tuple[int, ...]:
-    """Numbers of sentences at once."""
+    """The numbers of sentences in one call."""
     return tuple(map(int, args.sizes.split(",")))
 
 
 def precisions_of(args: argparse.Namespace) -> list[Precision]:
-    """In the order in which they are measured."""
+    """The models in the order of measurement."""
     chosen: list[Precision] = args.precisions.split(",")
     return chosen
 
 
 def encoded_corpora(bundle: Bundle, args: argparse.Namespace) -> dict[str, list[list[int]]]:
-    """Ids of every corpus."""
+    """The ids of every corpus."""
     tokenizer = Tokenizer(bundle.file("source.spm"))
     texts = read_corpora(args.data, most=args.num_corpus)
     longest = bundle.manifest.max_source_length
@@ -219,13 +219,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def cpu_vendor() -> str:
-    """As the processor names it; CTranslate2 packs its weights on `GenuineIntel` only."""
+    """The processor's vendor. CTranslate2 packs its weights on `GenuineIntel` only."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "unknown")
 
 
 def package_versions() -> dict[str, str]:
-    """Of what only this measurement needs."""
+    """Versions of the packages that only this benchmark needs."""
     return {name: metadata.version(name) for name in ("ctranslate2", "torch")}
 
 

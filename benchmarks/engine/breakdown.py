@@ -1,4 +1,4 @@
-"""Where our side's time goes: what native kernels counted, or how a profiled run of its own shares it among kernels."""
+"""Where our time goes: by the native kernels' counters, or by a profiled run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shares:
 def profile(
     prepared: Prepared, cases: list[Case], options: ComparisonOptions
 ) -> tuple[list[Shares], dict[str, str]]:
-    """Run each case once, profiled, short ones after once for warming up.
+    """Run each case once with profiling, short ones after one warm-up run.
 
     Returns what was found, and what operators count as.
     """

@@ -33,7 +33,7 @@ def measured_on(result: dict[str, Any]) -> str:
 
 
 def goals_tables(result: dict[str, Any]) -> str:
-    """A table for each precision: the bound, the least and the most of its cases, and how many cases meet it."""
+    """A table for each precision: the bound, the least and greatest figure of its cases, and how many cases meet it."""
     return _by_name(
         (precision, table(GOAL_HEADER, goal_lines(result, precision)))
         for precision in PRECISIONS

@@ -1,4 +1,4 @@
-"""CTranslate2's side of the comparison, in a process of its own: its backends are chosen when it is imported."""
+"""CTranslate2's side of the comparison, in its own process: its backend is chosen at import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_BATCH = 32
 
 
 class Peer:
-    """A translator for each number of threads that was asked for, over one model."""
+    """Translators of one model, one for each number of threads."""
 
     def __init__(self, model: str, compute_type: str) -> None:
         self._model = str(Path(model))
@@ -42,7 +42,7 @@ class Peer:
         return Done(times, ids)
 
     def arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:
-        """Let sentences arrive, behind a window batcher."""
+        """Translate sentences when they are due, behind a window batcher."""
         return asyncio.run(self._arrive(arrivals, settings))
 
     async def _arrive(self, arrivals: Arrivals, settings: PeerSettings) -> ArrivalResult:

@@ -1,4 +1,4 @@
-"""The result of `benchmarks.engine` as Markdown."""
+"""Formats the result of `benchmarks.engine` as Markdown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ profiled run of its own; at most the measured run's time inside ONNX Runtime."""
 
 
 def render(result: dict[str, Any]) -> str:
-    """Tables of every figure, with what they were measured on."""
+    """Tables of every figure, with the machine and versions."""
     cases = result["cases"]
     parts = [
         "# Engine",
@@ -48,7 +48,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def measured_on(result: dict[str, Any]) -> str:
-    """Machine, versions, and what CTranslate2 does on it."""
+    """Machine, versions, and how CTranslate2 runs on it."""
     machine, options, measured = result["machine"], result["plan"], result["measured"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     is_intel = machine["vendor"] == INTEL

@@ -1,4 +1,4 @@
-"""Everything that has to be known of a GPU, part by part, each in a process of its own with a limit of its own.
+"""Measures a GPU part by part, each in a separate process with its own time limit.
 
 A part that cannot be measured is skipped with the reason; one that breaks says how. Writes JSON after every part
 and prints a short table last. None of it needs a network.
@@ -25,7 +25,7 @@ from benchmarks.gpu.report import render
 from benchmarks.gpu.subject import GpuBenchmarkOptions, SkipError
 from benchmarks.machine import ROOT, commit, describe_machine, versions
 
-# In this order, with the most seconds of each: what is known first is what the others need.
+# In this order, with each part's time limit in seconds; later parts use results of earlier ones.
 PARTS: dict[str, tuple[Callable[[GpuBenchmarkOptions], dict[str, Any]], float]] = {
     "placement": (accuracy.placement, 60.0),
     "steps": (speed.steps, 90.0),
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left_s: float) -> dict[str, Any]:
-    """Run a part in a process of its own. Returns its result with its status: ok, skipped, failed."""
+    """Run a part in a separate process. Returns its result with its status: ok, skipped, failed."""
     limit_s = min(PARTS[name][1] + max(0.0, options.memory_s - 30.0) * (name == "memory"), left_s)
     output = options.work / f"{name}.json"
     command = [sys.executable, "-m", "benchmarks.gpu", *arguments, "--one", name, "--work", str(options.work)]
@@ -79,7 +79,7 @@ def run_part(options: GpuBenchmarkOptions, name: str, arguments: list[str], left
 
 
 def run_here(options: GpuBenchmarkOptions, name: str) -> None:
-    """Run a part in this process and leave its result in the folder for that."""
+    """Run a part in this process and write its result to the work folder."""
     try:
         found = {"status": "ok", **PARTS[name][0](options)}
     except SkipError as error:
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def gpu_facts() -> dict[str, str]:
-    """Name, driver and memory as nvidia-smi tells them; empty where there is none."""
+    """Name, driver and memory by nvidia-smi; empty without it."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, check=True, capture_output=True, text=True, timeout=30)

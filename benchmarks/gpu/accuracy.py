@@ -1,4 +1,4 @@
-"""It runs: every node on the GPU, numbers as PyTorch's in fp32, the same answer in any company."""
+"""Accuracy on a GPU: every node placed on it, PyTorch's fp32 numbers, the same answer in any batch."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from benchmarks.gpu.subject import (
     translate,
 )
 
-# In natural logarithms: what two candidates may be apart where the other one is taken in other company.
+# In natural logarithms: the largest gap between two candidates of which another is chosen in another batch.
 NEAR_TIE = 2e-2
 BATCH_ROWS = 64
 
 
 def placement(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Which provider takes how many nodes of which graph, and whether the server's own runner loads."""
+    """The number of nodes by provider and graph, and whether the server's own runner loads."""
     choose_device(options.device)
     bundle = bundled(options)
     variant = bundle.manifest.variants["fp16"]

@@ -1,4 +1,4 @@
-"""It is fast: steps with and without CUDA graphs, whole translations, HTTP, memory over time."""
+"""Speed on a GPU: steps with and without CUDA graphs, translations, HTTP, memory over time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from benchmarks.gpu.subject import (
 # Measured on an H200: a copy in its memory, and a large bf16 product.
 BYTES_PER_S, FLOPS_PER_S = 4.3e12, 790e12
 FP16_BYTES = 2
-# What a row of a step attends to: target and source of an everyday sentence, in subwords.
+# Lengths of target and source that a row attends to: an everyday sentence, in subwords.
 TARGET_LENGTH, SOURCE_LENGTH = 30, 25
 SERVER_NEEDS = ("fastapi", "uvicorn", "pydantic_settings", "orjson", "prometheus_client", "sentencex")
 
 
 def steps(options: GpuBenchmarkOptions) -> dict[str, Any]:
-    """Milliseconds of a decoder step as the engine sees it, by rows and by what a beam asks for."""
+    """Milliseconds of a decoder step as the engine measures it, by rows and beam size."""
     bundle = make_random_bundle(options)
     sizes = (1, 8) if options.is_quick else (1, 8, 32, 128, 512)
     rows: list[dict[str, Any]] = []
