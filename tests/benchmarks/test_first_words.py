@@ -1,4 +1,4 @@
-"""The list of what newcomers type, and the rules that judge the answers."""
+"""The list of first inputs, and the rules that judge the answers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_file_is_plain() -> None:
 
 
 def all_answers(entry: Entry) -> list[str]:
-    """Of a paragraph, all sentences."""
+    """For a paragraph, all sentences."""
     return list(itertools.chain(*entry.sentences) if entry.kind == PARAGRAPH else entry.acceptable)
 
 
@@ -247,7 +247,7 @@ def test_the_counts_are_by_direction_and_by_kind() -> None:
 
 @pytest.mark.slow
 def test_a_server_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All entries of the pairs that the bundled model has, over HTTP."""
+    """All entries of the bundled model's pairs, over HTTP."""
     path = tmp_path / "result.json"
     with ServerProcess(Served(sys.executable, None)) as server:
         assert main(["--url", server.url, "--json", str(path)]) == 0

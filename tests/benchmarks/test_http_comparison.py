@@ -1,4 +1,4 @@
-"""The comparison over HTTP: the search for a rate, the goals, the figures, the page, and real servers of the peers."""
+"""The HTTP comparison: rate search, goals, figures, page, and real servers of the peers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BOTH = Cores(ALL_CORES, ALL_CORES)
 
 
 def searched(holds: float, *, first: float, most: int = 30) -> RateSearch:
-    """A server that keeps its objective up to a rate of `holds`."""
+    """A server that meets its objective up to a rate of `holds`."""
     search = RateSearch(first, most=most)
     while not search.is_done:
         search.tell(holds=search.rate <= holds)
@@ -94,8 +94,8 @@ def test_the_traffic_is_what_it_is_called() -> None:
     assert asked.options == {"beam_size": 4, "max_target_length": 16}
 
 
-def test_what_is_counted_for_a_time_is_warm_before_and_what_is_counted_in_requests_is_whole() -> None:
-    """A run over `num_requests` would miss those of its warm-up."""
+def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
+    """A run of `num_requests` requests would leave out those of its warm-up."""
     server: Any = ProcessTree(echo().command)
     server.port = 1
     for load, is_warmed in (
@@ -106,8 +106,8 @@ def test_what_is_counted_for_a_time_is_warm_before_and_what_is_counted_in_reques
         assert (plan_of(server, TEXTS, mixed(), load).warm_up_s > 0) is is_warmed
 
 
-def test_a_server_slower_than_the_run_is_asked_for_longer() -> None:
-    """At first every client's one request was sent before the time that counts."""
+def test_a_server_slower_than_the_run_gets_a_longer_run() -> None:
+    """Each client's first request was sent before the measured time."""
     with SteadyServer(service_ms=1500.0) as slow:
         server: Any = Known(slow.url)
         flow = closed(server, TEXTS, mixed(), num_clients=1, seconds=0.4)
@@ -117,7 +117,7 @@ def test_a_server_slower_than_the_run_is_asked_for_longer() -> None:
 
 
 class Known:
-    """A server that somebody else has started."""
+    """A server that an outer scope has started."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -193,7 +193,7 @@ def test_ours_is_measured_with_nothing_kept() -> None:
 
 
 class Metrics:
-    """A server that tells these."""
+    """A server with these metrics."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -267,7 +267,7 @@ def test_the_echo_answers_the_text() -> None:
 
 
 def test_a_package_of_libretranslate_says_what_the_weights_say(served: Served, tmp_path: Path) -> None:
-    """CTranslate2 reads the package as Argos Translate gives it to it: pieces in, no end token, pieces out."""
+    """CTranslate2 reads the package as Argos Translate does: pieces in, no end token, pieces out."""
     import ctranslate2 as library  # type: ignore[import-untyped]
     import sentencepiece
 

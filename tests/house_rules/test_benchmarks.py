@@ -1,4 +1,4 @@
-"""What figures are measured on, and what measures them."""
+"""The benchmarks' sentences and their load generators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.load import (
 from benchmarks.serving import SENTENCES, read_sentences
 
 NUM_SENTENCES = 500
-# Share of the sentences by number of words, bounds included.
+# Share of the sentences by number of words, bounds inclusive.
 LENGTHS = {(2, 7): 0.30, (8, 18): 0.45, (19, 35): 0.20, (36, 60): 0.05}
 ANSWER = b'{"translations": [{"text": "Ja.", "segments": [{"score": -0.5}]}], "usage": {"target_tokens": 3}}'
 
@@ -83,7 +83,7 @@ def test_there_are_more_than_60_sentences_with_strange_characters() -> None:
 
 
 class Answering:
-    """An HTTP server that answers ANSWER after a while, and counts what is under way."""
+    """An HTTP server that sends ANSWER after a pause, and counts open requests."""
 
     def __init__(self, *, pause_s: float = 0.0, status: str = "200 OK") -> None:
         self.pause_s = pause_s
@@ -115,7 +115,7 @@ class Answering:
                 self.num_under_way -= 1
                 head = f"HTTP/1.1 {self.status}\r\ncontent-length: {len(ANSWER)}\r\n".encode()
                 writer.write(head + b"server-timing: queue;dur=0.50, decode;dur=2.00\r\n\r\n" + ANSWER)
-        except asyncio.IncompleteReadError:  # the client has closed
+        except asyncio.IncompleteReadError:  # the client has disconnected
             writer.close()
             await writer.wait_closed()
 
@@ -144,7 +144,7 @@ def test_a_pass_ends_at_its_limit() -> None:
         async with Answering(pause_s=limit_s / 5) as server:
             return await closed_loop(server.port, requests(2), num_clients=1, num_answers=10, limit_s=limit_s)
 
-    # The first in which this machine answers at all.
+    # The first at which this machine answers at all.
     assert 0 < next(filter(None, (len(asyncio.run(run(limit_s))) for limit_s in (0.1, 1.0, 10.0)))) < 10
 
 
@@ -168,7 +168,7 @@ def test_arrivals_do_not_wait_for_answers() -> None:
 
 
 def test_what_is_sent_late_counts_from_when_it_was_due() -> None:
-    """60 requests in 60 microseconds, which no client keeps up with."""
+    """60 requests in 60 microseconds, which is faster than any client."""
 
     async def run() -> list[TimedAnswer]:
         async with Answering() as server:
