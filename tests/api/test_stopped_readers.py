@@ -52,13 +52,13 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
         assert NUM_PIPELINED * size > 2 * SYSTEM_BYTES, "else the system takes it all"
         client.post("/v1/detect", json={"text": "Anna sees the river."})  # so that its models are loaded
         before, files = memory(server), num_files(server)
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         for _ in range(NUM_READERS):
             opened.enter_context(stopped_reader(server, NUM_PIPELINED * ASK))
         largest = 0
         while server.metric("transduce_http_stalled_readers_total") < NUM_READERS:
             largest = max(largest, memory(server))
-            assert time.monotonic() - asked < 20 * STALL_S
+            assert time.monotonic() - sent_at < 20 * STALL_S
             time.sleep(0.05)
         # For each reader: the kernel's buffer, 64 KiB, and one waiting response.
         made = server.metric(ROUTE) - 1
@@ -66,7 +66,7 @@ def test_unread_answers_are_neither_made_nor_kept(echo_command: list[str]) -> No
         # Requests that wait behind a response take a few kilobytes each.
         assert largest - before < NUM_READERS * (65_536 + 2 * size + NUM_PIPELINED * 8_000) + 4_000_000
         while num_files(server) > files:
-            assert time.monotonic() - asked < 20 * STALL_S, "their connections are closed"
+            assert time.monotonic() - sent_at < 20 * STALL_S, "their connections are closed"
             time.sleep(0.05)
         assert client.get("/readyz").status_code == 200
 

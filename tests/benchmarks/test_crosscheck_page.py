@@ -40,7 +40,7 @@ def test_agreement_is_a_tenth_or_a_millisecond(other: float, own: float, *, same
 
 
 def test_the_sentences_go_from_short_to_long_in_small_steps() -> None:
-    texts = [asked.texts[0] for asked in workload().requests]
+    texts = [request_spec.texts[0] for request_spec in workload().requests]
     lengths = [len(text) for text in texts]
     low, high = CHARACTERS
     assert len(set(texts)) == NUM_TEXTS

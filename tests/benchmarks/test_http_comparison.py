@@ -77,21 +77,21 @@ def test_a_search_ends_after_its_trials_and_says_what_it_saw() -> None:
 
 
 def test_the_traffic_is_what_it_is_called() -> None:
-    words = [len(asked.texts[0].split()) for asked in mixed().requests]
+    words = [len(request_spec.texts[0].split()) for request_spec in mixed().requests]
     assert len(words) == 500
     assert (min(words), max(words)) == (2, 58)
     two = bimodal().requests
     num_short = len(two) * 4 // 5
-    assert all(len(asked.texts[0].split()) <= SHORT_WORDS for asked in two[:num_short])
-    assert all(len(asked.texts[0].split()) >= LONG_WORDS for asked in two[num_short:])
+    assert all(len(request_spec.texts[0].split()) <= SHORT_WORDS for request_spec in two[:num_short])
+    assert all(len(request_spec.texts[0].split()) >= LONG_WORDS for request_spec in two[num_short:])
     assert len(ten_words()) >= 10
     for seed in range(SEED, SEED + NUM_SEEDS):
         sequence = mixed().sequence(seed)
         lengths = [sequence(index).num_words for index in range(len(words))]
         means = [sum(lengths[:number]) / number for number in range(60, len(lengths))]
         assert max(abs(mean / (sum(words) / len(words)) - 1) for mean in means) < 0.1, seed
-    asked = requests(ten_words(), 4, 16).requests[0]
-    assert asked.options == {"beam_size": 4, "max_target_length": 16}
+    request_spec = requests(ten_words(), 4, 16).requests[0]
+    assert request_spec.options == {"beam_size": 4, "max_target_length": 16}
 
 
 def test_a_timed_run_has_a_warm_up_and_a_counted_run_has_none() -> None:
@@ -203,15 +203,15 @@ class Metrics:
 
 
 def test_an_answer_from_a_store_spoils_a_run() -> None:
-    told = (
+    metrics_format = (
         'transduce_sentence_cache_lookups_total{{result="hit"}} {hits}\n'
         'transduce_sentence_cache_lookups_total{{result="miss"}} 5.0\n'
         "transduce_coalesced_sentences_total {shared}\ntransduce_sentences_total 10.0\n"
     )
-    server: Any = Metrics(told.format(hits=0.0, shared=0.0))
+    server: Any = Metrics(metrics_format.format(hits=0.0, shared=0.0))
     assert kept_share(server) == 0.0
     for hits, shared in ((1.0, 0.0), (0.0, 1.0)):
-        server.text = told.format(hits=hits, shared=shared)
+        server.text = metrics_format.format(hits=hits, shared=shared)
         with pytest.raises(NotPlainError, match=r"10\.00%"):
             kept_share(server)
     server.text = "transduce_sentences_total 10.0\n"
@@ -245,7 +245,7 @@ def answer(server: ProcessTree, text: str) -> str:
 
 
 def test_ctranslate2_says_the_same_alone_and_in_a_window(served: Served) -> None:
-    texts = [asked.texts[0] for asked in mixed().requests[:40]]
+    texts = [request_spec.texts[0] for request_spec in mixed().requests[:40]]
     choice = Choice("default", PeerSettings(1, 1))
     subjects = [
         ctranslate2(served, choice, has_window=has_window, name=name)
